@@ -1,0 +1,48 @@
+/** Structured log lines in klog's text form, so that what reads kubelet logs reads ours. */
+export interface Log {
+  /** `fields` are printed as key="value"; never pass secrets. */
+  info(message: string, fields?: Record<string, unknown>): void;
+  warn(message: string, fields?: Record<string, unknown>): void;
+  error(message: string, fields?: Record<string, unknown>): void;
+  /** Only printed at verbosity `level` or above (`--v`). */
+  debug(level: number, message: string, fields?: Record<string, unknown>): void;
+  /** A log whose lines carry `name` where klog prints the file. */
+  child(name: string): Log;
+}
+
+export interface LogOptions {
+  name: string;
+  verbosity: number;
+  nowMs: () => number;
+  pid: number;
+  write: (line: string) => void;
+}
+
+function text(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value);
+  if (value instanceof Error) return JSON.stringify(value.message);
+  return JSON.stringify(value) ?? 'undefined';
+}
+
+export function createLog(options: LogOptions): Log {
+  const line = (severity: string, message: string, fields: Record<string, unknown> = {}): void => {
+    const at = new Date(options.nowMs()).toISOString();
+    const head = `${severity}${at.slice(5, 7)}${at.slice(8, 10)} ${at.slice(11, 23)}000 ${String(options.pid).padStart(7)} ${options.name}]`;
+    const tail = Object.entries(fields)
+      .map(([key, value]) => ` ${key}=${text(value)}`)
+      .join('');
+    options.write(`${head} ${JSON.stringify(message)}${tail}\n`);
+  };
+  return {
+    info: (message, fields) => line('I', message, fields),
+    warn: (message, fields) => line('W', message, fields),
+    error: (message, fields) => line('E', message, fields),
+    debug: (level, message, fields) => {
+      if (level <= options.verbosity) line('I', message, fields);
+    },
+    child: (name) => createLog({ ...options, name }),
+  };
+}
+
+/** A log that keeps nothing; for tests that do not look at it. */
+export const silentLog: Log = { info() {}, warn() {}, error() {}, debug() {}, child: () => silentLog };

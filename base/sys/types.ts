@@ -1,0 +1,95 @@
+/**
+ * The system calls JavaScript lacks. Real: the C program in `sys/`, one per daemon, asked over a socketpair;
+ * fallback: util-linux and coreutils through execa; fake: in memory. One contract suite runs on the three.
+ * Nothing here decides anything.
+ */
+export interface Sys extends AsyncDisposable {
+  /**
+   * Runs a program in a process group of its own, without stopping the event loop. When the deadline passes or
+   * `signal` is aborted, the whole group is killed. A program that cannot be started throws OpError
+   * (`not-found`, `denied`); one that ends non-zero is an ordinary result.
+   */
+  run(request: RunRequest, signal?: AbortSignal): Promise<RunResult>;
+
+  /** mount(2). Throws OpError with errno's name in the text. */
+  mount(request: MountRequest): Promise<void>;
+  /** umount2(2); `lazy` is MNT_DETACH. `not-mounted` when nothing is mounted there. */
+  umount(target: string, options?: { lazy?: boolean; force?: boolean }): Promise<'unmounted' | 'not-mounted'>;
+  /**
+   * Binds `source` on `target`. With `beneath`, `source` is relative to that directory and is resolved by
+   * openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and the held descriptor is what gets mounted: a swapped
+   * symlink cannot lead outside. `recursiveReadOnly` uses mount_setattr(AT_RECURSIVE).
+   */
+  bind(request: { source: string; beneath?: string; target: string; recursive?: boolean; readOnly?: boolean; recursiveReadOnly?: boolean; propagation?: 'private' | 'rslave' | 'rshared' }): Promise<void>;
+  /** Reads at most `maxBytes` of a regular file, resolved beneath `root` without following symlinks. */
+  readBeneath(root: string, path: string, options: { maxBytes: number; fromEnd?: boolean }): Promise<Uint8Array>;
+  /** Creates (mkdir -p style) a directory beneath `root` without following symlinks. */
+  mkdirBeneath(root: string, path: string, mode: number): Promise<void>;
+
+  /** Tree walks in a child that is killed at the deadline. Never cross a mount point, never follow symlinks. */
+  removeTree(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<void>;
+  /** chown -R :gid plus mode bits or-ed in, for fsGroup. */
+  chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; timeoutMs: number }, signal?: AbortSignal): Promise<void>;
+  diskUsage(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<{ bytes: number; inodes: number }>;
+  /** statfs(2) in a child that is killed at the deadline. */
+  statfs(path: string, options: { timeoutMs: number }): Promise<{ totalBytes: number; freeBytes: number; availableBytes: number; inodes: number; inodesFree: number }>;
+
+  /**
+   * Sends `messages` (encoded netlink bytes) on a socket of `family` opened in `netns` (default: ours), and
+   * collects answers until every message that asked for it (NLM_F_ACK or NLM_F_DUMP) is answered. Answers
+   * come back as raw datagrams; errors inside them are the caller's to decode.
+   */
+  netlink(request: { family: number; netns?: string; messages: Uint8Array; expectAnswers: number; timeoutMs: number }): Promise<Uint8Array[]>;
+
+  /** Many small files in one round trip; null for each that cannot be read. For /proc and cgroupfs. */
+  readFiles(paths: readonly string[], options?: { maxBytesEach?: number }): Promise<(Uint8Array | null)[]>;
+  /** write(2) of the whole text to an existing file (cgroup files), in a child where it may block. */
+  writeFiles(writes: readonly { path: string; data: string }[]): Promise<(OpFailure | null)[]>;
+
+  /** Follows /dev/kmsg from now on. */
+  followKernelLog(onRecord: (record: string) => void): Promise<AsyncDisposable>;
+  /** sd_notify(3) to $NOTIFY_SOCKET; does nothing where that is unset. */
+  notify(state: string): Promise<void>;
+  /** flock(LOCK_EX | LOCK_NB) held until disposed; throws OpError `conflict` when somebody else holds it. */
+  lock(path: string): Promise<AsyncDisposable>;
+}
+
+/** errno's name and a text, for one of many writes. */
+export interface OpFailure {
+  errno: string;
+  message: string;
+}
+
+export interface RunRequest {
+  argv: readonly string[];
+  /** The whole environment; default is PATH alone. */
+  env?: Readonly<Record<string, string>>;
+  cwd?: string;
+  stdin?: Uint8Array | string;
+  /** Path of a network namespace file to enter first. */
+  netns?: string;
+  /** Path of a mount namespace file to enter first. */
+  mntns?: string;
+  timeoutMs: number;
+  /** Per stream; output above it is dropped and `truncated` set. Default 1 MiB. */
+  maxOutputBytes?: number;
+}
+
+export interface RunResult {
+  /** Exit code; null when a signal ended it. */
+  code: number | null;
+  signal: number | null;
+  stdout: Uint8Array;
+  stderr: Uint8Array;
+  truncated: boolean;
+  timedOut: boolean;
+}
+
+export interface MountRequest {
+  source: string;
+  target: string;
+  fstype: string;
+  /** mount(2) flags by name. */
+  flags?: readonly ('ro' | 'nosuid' | 'nodev' | 'noexec' | 'bind' | 'rec' | 'remount' | 'private' | 'slave' | 'shared')[];
+  data?: string;
+}
