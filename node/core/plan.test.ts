@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { conflicts, nameProblem, overlap, planSet, subnetProblem } from './plan.ts';
+
+const plan = planSet({ name: 'default', index: 0, stateHome: '/var/lib/nodelet', nodeCount: 2, controlPlane: 'embedded' });
+
+test('the first set has the addresses that the documents print', () => {
+  assert.equal(plan.dnsIp, '10.96.0.10');
+  assert.equal(plan.nodes[0]?.podCidr, '10.244.1.0/24');
+  assert.equal(plan.nodes[1]?.ip, '10.89.0.12');
+  assert.equal(plan.server, 'https://10.89.0.1:6443');
+});
+
+test('sets beside each other share no address', () => {
+  const all = [0, 1, 2, 3].map((index) => planSet({ name: `s${index}`, index, stateHome: '/x', nodeCount: 1, controlPlane: 'embedded' }));
+  const subnets = all.flatMap((set) => [set.hub.subnet, set.podCidr, set.serviceCidr]);
+  for (const [at, a] of subnets.entries()) for (const b of subnets.slice(at + 1)) assert.equal(overlap(a, b), false, `${a} ${b}`);
+});
+
+test('a taken subnet is named with the flag that changes it', () => {
+  assert.deepEqual(conflicts(plan, [{ dst: 'default', dev: 'eth0' }, { dst: '10.96.3.0/24', dev: 'vpn0' }]), [
+    '10.96.0.0/16 is taken by the route to 10.96.3.0/24 over vpn0: choose another with --service-cidr',
+  ]);
+  assert.deepEqual(conflicts(plan, [{ dst: '10.96.0.0/16', dev: 'nodelet0' }]), []);
+});
+
+test('names and subnets are checked', () => {
+  assert.equal(nameProblem('a-1'), null);
+  assert.match(nameProblem('A/..') ?? '', /not a name/);
+  assert.equal(subnetProblem('10.1.0.0/16', 16), null);
+  assert.match(subnetProblem('10.1.1.0/16', 16) ?? '', /not a subnet/);
+  assert.match(subnetProblem('10.300.0.0/16', 16) ?? '', /not a subnet/);
+});

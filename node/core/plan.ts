@@ -1,0 +1,140 @@
+/**
+ * Addresses and names of one set: a hub (control plane and the switch between nodes) and its nodes. Everything
+ * follows from the set's number and the node's number, so that nothing has to be asked for or remembered.
+ */
+export interface SetPlan {
+  readonly name: string;
+  /** 0 for the first set on the machine, 1 for the one beside it, … */
+  readonly index: number;
+  readonly state: string;
+  readonly hub: HubPlan;
+  readonly serviceCidr: string;
+  readonly podCidr: string;
+  readonly dnsIp: string;
+  /** URL of the API server. */
+  readonly server: string;
+  readonly controlPlane: 'embedded' | 'real';
+  readonly nodes: readonly NodePlan[];
+}
+
+export interface HubPlan {
+  readonly subnet: string;
+  readonly ip: string;
+  /** The host's address on the one link between host and hub. */
+  readonly hostIp: string;
+  readonly hostLink: string;
+  readonly dir: string;
+}
+
+export interface NodePlan {
+  readonly name: string;
+  readonly number: number;
+  readonly ip: string;
+  readonly podCidr: string;
+  readonly dir: string;
+  /** Below the cgroup file system's root, leading slash. */
+  readonly cgroup: string;
+}
+
+export interface SetOptions {
+  readonly name: string;
+  readonly index: number;
+  readonly stateHome: string;
+  readonly nodeCount: number;
+  readonly controlPlane: 'embedded' | 'real';
+  /** Given by the user; derived from the set's number when absent. */
+  readonly subnet?: string;
+  readonly serviceCidr?: string;
+  readonly podCidr?: string;
+}
+
+export const PREFIX_LENGTH = 24;
+export const MAX_NODES = 100;
+export const MAX_SETS = 12;
+
+/** Works out the plan. Subnets must have the form a.b.c.0/24 (hub) and a.b.0.0/16 (pods, Services); checked by `subnetProblem`. */
+export function planSet(options: SetOptions): SetPlan {
+  const state = `${options.stateHome}/${options.name}`;
+  const subnet = options.subnet ?? `10.89.${options.index}.0/24`;
+  const serviceCidr = options.serviceCidr ?? `10.${96 + options.index}.0.0/16`;
+  const podCidr = options.podCidr ?? `10.${244 - 2 * options.index}.0.0/16`;
+  const base = subnet.slice(0, subnet.lastIndexOf('.'));
+  const podBase = podCidr.split('.').slice(0, 2).join('.');
+  const serviceBase = serviceCidr.split('.').slice(0, 2).join('.');
+  const nodes = Array.from({ length: options.nodeCount }, (_, at): NodePlan => {
+    const number = at + 1;
+    return {
+      name: `node-${number}`,
+      number,
+      ip: `${base}.${10 + number}`,
+      podCidr: `${podBase}.${number}.0/24`,
+      dir: `${state}/nodes/node-${number}`,
+      cgroup: `${cgroupOf(options.name)}/node-${number}`,
+    };
+  });
+  return {
+    name: options.name,
+    index: options.index,
+    state,
+    hub: { subnet, ip: `${base}.1`, hostIp: `${base}.254`, hostLink: `nodelet${options.index}`, dir: `${state}/hub` },
+    serviceCidr,
+    podCidr,
+    dnsIp: `${serviceBase}.0.10`,
+    server: `https://${base}.1:6443`,
+    controlPlane: options.controlPlane,
+    nodes,
+  };
+}
+
+/** The cgroup that holds everything of a set. */
+export function cgroupOf(name: string): string {
+  return `/nodelet-${name}`;
+}
+
+/** What is wrong with a set's name, or null. */
+export function nameProblem(name: string): string | null {
+  return /^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$/.test(name) ? null : `"${name}" is not a name: use at most 32 lower-case letters, digits and dashes`;
+}
+
+/** What is wrong with a subnet that a user gave, or null. */
+export function subnetProblem(text: string, prefix: 16 | 24): string | null {
+  const match = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\/(\d{1,2})$/.exec(text);
+  const parts = match?.slice(1, 5).map(Number) ?? [];
+  const zeros = prefix === 24 ? parts[3] === 0 : parts[2] === 0 && parts[3] === 0;
+  if (match === null || parts.some((part) => part > 255) || Number(match[5]) !== prefix || !zeros) {
+    return `"${text}" is not a subnet of the form ${prefix === 24 ? '10.89.0.0/24' : '10.244.0.0/16'}`;
+  }
+  return null;
+}
+
+function range(cidr: string): [number, number] {
+  const [address = '', length = '32'] = cidr.split('/');
+  const start = address.split('.').reduce((sum, part) => sum * 256 + Number(part), 0);
+  const size = 2 ** (32 - Number(length));
+  const from = Math.floor(start / size) * size;
+  return [from, from + size - 1];
+}
+
+/** Whether two IPv4 subnets share an address. */
+export function overlap(a: string, b: string): boolean {
+  const [aFrom, aTo] = range(a);
+  const [bFrom, bTo] = range(b);
+  return aFrom <= bTo && bFrom <= aTo;
+}
+
+/** Routes (other than the default) of the host that a plan would shadow or be shadowed by. */
+export function conflicts(plan: SetPlan, routes: readonly { dst: string; dev: string }[]): string[] {
+  const wanted: [string, string][] = [
+    [plan.hub.subnet, '--subnet'],
+    [plan.podCidr, '--pod-cidr'],
+    [plan.serviceCidr, '--service-cidr'],
+  ];
+  const found: string[] = [];
+  for (const route of routes) {
+    if (route.dst === 'default' || route.dev === plan.hub.hostLink || route.dst.includes(':')) continue;
+    for (const [cidr, flag] of wanted) {
+      if (overlap(cidr, route.dst)) found.push(`${cidr} is taken by the route to ${route.dst} over ${route.dev}: choose another with ${flag}`);
+    }
+  }
+  return found;
+}
