@@ -18,13 +18,23 @@ export interface Sys extends AsyncDisposable {
   /**
    * Binds `source` on `target`. With `beneath`, `source` is relative to that directory and is resolved by
    * openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and the held descriptor is what gets mounted: a swapped
-   * symlink cannot lead outside. `recursiveReadOnly` uses mount_setattr(AT_RECURSIVE).
+   * symlink cannot lead outside. `recursiveReadOnly` uses mount_setattr(AT_RECURSIVE). `links: 'beneath'` leaves out
+   * RESOLVE_NO_SYMLINKS (but never magic links): links that stay inside are followed, as subPaths of ConfigMap volumes need.
    */
-  bind(request: { source: string; beneath?: string; target: string; recursive?: boolean; readOnly?: boolean; recursiveReadOnly?: boolean; propagation?: 'private' | 'rslave' | 'rshared' }): Promise<void>;
+  bind(request: { source: string; beneath?: string; links?: 'refuse' | 'beneath'; target: string; recursive?: boolean; readOnly?: boolean; recursiveReadOnly?: boolean; propagation?: 'private' | 'rslave' | 'rshared' }): Promise<void>;
   /** Reads at most `maxBytes` of a regular file, resolved beneath `root` without following symlinks. */
   readBeneath(root: string, path: string, options: { maxBytes: number; fromEnd?: boolean }): Promise<Uint8Array>;
-  /** Creates (mkdir -p style) a directory beneath `root` without following symlinks. */
-  mkdirBeneath(root: string, path: string, mode: number): Promise<void>;
+  /**
+   * Creates (mkdir -p style) a directory beneath `root`, by default without following symlinks. Directories it made
+   * get exactly `mode`, whatever the umask; those that were there keep theirs.
+   */
+  mkdirBeneath(root: string, path: string, mode: number, options?: { links?: 'refuse' | 'beneath' }): Promise<void>;
+  /**
+   * File operations one after another, in a child that is killed at the deadline (OpError `deadline`). Stops at the
+   * first that fails: its answer is the last of the list. `links` says how paths below `root` are resolved:
+   * `refuse` (default) never follows one; `beneath` follows those that stay below root; `follow` is plain path lookup.
+   */
+  fileOps(request: { root: string; ops: readonly FileOp[]; links?: 'refuse' | 'beneath' | 'follow'; timeoutMs: number }, signal?: AbortSignal): Promise<FileOpResult[]>;
 
   /** Tree walks in a child that is killed at the deadline. Never cross a mount point, never follow symlinks. */
   removeTree(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<void>;
@@ -52,6 +62,41 @@ export interface Sys extends AsyncDisposable {
   notify(state: string): Promise<void>;
   /** flock(LOCK_EX | LOCK_NB) held until disposed; throws OpError `conflict` when somebody else holds it. */
   lock(path: string): Promise<AsyncDisposable>;
+}
+
+/** Paths are relative to the root of the request; '' or '.' is the root itself. */
+export type FileOp =
+  /** One level; a directory that is there already is fine and keeps its mode, a new one gets exactly `mode`. */
+  | { op: 'mkdir'; path: string; mode: number }
+  /** Creates or overwrites a regular file; `mode` (and owner, when given) is set exactly. Never follows the last component. */
+  | { op: 'write'; path: string; data: Uint8Array | string; mode: number; uid?: number; gid?: number }
+  /** Makes a symbolic link; EEXIST when something is there. */
+  | { op: 'symlink'; target: string; path: string }
+  /** rename(2): replaces what is at `to`. */
+  | { op: 'rename'; path: string; to: string }
+  /** A file, a link or an empty directory; absent is fine. */
+  | { op: 'unlink'; path: string }
+  | { op: 'chmod'; path: string; mode: number }
+  | { op: 'chown'; path: string; uid: number; gid: number }
+  /** A regular file, at most `maxBytes` of it. */
+  | { op: 'read'; path: string; maxBytes: number }
+  | { op: 'readlink'; path: string }
+  /** Names in a directory, without . and .. */
+  | { op: 'list'; path: string }
+  /** Of the last component itself under `refuse`, of what it leads to otherwise. */
+  | { op: 'stat'; path: string };
+
+export interface FileOpResult {
+  /** errno's name; '' is success. */
+  errno: string;
+  /** Of `read`. */
+  data?: Uint8Array;
+  /** Of `readlink`. */
+  target?: string;
+  /** Of `list`. */
+  names?: string[];
+  /** Of `stat`; `mode` holds the permission bits with setuid, setgid and sticky. */
+  stat?: { type: 'file' | 'dir' | 'link' | 'socket' | 'fifo' | 'char' | 'block'; mode: number; uid: number; gid: number; size: number };
 }
 
 /** errno's name and a text, for one of many writes. */
