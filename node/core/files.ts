@@ -1,0 +1,122 @@
+import type { NodePlan, SetPlan } from './plan.ts';
+
+/** What the files of a node depend on beside its plan. */
+export interface NodeFacts {
+  /** Major version of containerd: its configuration file differs from 2 on. */
+  readonly containerdMajor: number;
+  readonly cniBinDir: string;
+  readonly cgroupVersion: 1 | 2;
+  /** False where the kernel refuses lowering oom_score_adj. */
+  readonly mayLowerOomScore: boolean;
+}
+
+/** Paths as the node's own processes see them. */
+export const inside = {
+  containerdSocket: '/run/containerd/containerd.sock',
+  cniConfDir: '/var/lib/cni/net.d',
+  kubeletRoot: '/var/lib/kubelet',
+} as const;
+
+/** containerd's configuration (versions 2 and 3 of the file). */
+export function containerdConfig(node: NodePlan, pauseImage: string, facts: NodeFacts): string {
+  const restrict = facts.mayLowerOomScore ? 'false' : 'true';
+  const common = ['root = "/var/lib/containerd"', 'state = "/run/containerd"', '[grpc]', `  address = "${inside.containerdSocket}"`];
+  if (facts.containerdMajor >= 2) {
+    return [
+      'version = 3',
+      ...common,
+      "[plugins.'io.containerd.cri.v1.images'.pinned_images]",
+      `  sandbox = "${pauseImage}"`,
+      "[plugins.'io.containerd.cri.v1.images'.registry]",
+      `  config_path = "${node.dir}/certs.d"`,
+      "[plugins.'io.containerd.cri.v1.runtime']",
+      `  restrict_oom_score_adj = ${restrict}`,
+      "  [plugins.'io.containerd.cri.v1.runtime'.cni]",
+      `    bin_dirs = ["${facts.cniBinDir}"]`,
+      `    conf_dir = "${inside.cniConfDir}"`,
+      '',
+    ].join('\n');
+  }
+  return [
+    'version = 2',
+    ...common,
+    '[plugins."io.containerd.grpc.v1.cri"]',
+    `  sandbox_image = "${pauseImage}"`,
+    `  restrict_oom_score_adj = ${restrict}`,
+    '  [plugins."io.containerd.grpc.v1.cri".cni]',
+    `    bin_dir = "${facts.cniBinDir}"`,
+    `    conf_dir = "${inside.cniConfDir}"`,
+    '  [plugins."io.containerd.grpc.v1.cri".registry]',
+    `    config_path = "${node.dir}/certs.d"`,
+    '',
+  ].join('\n');
+}
+
+/** Where containerd asks first for images of a registry host: the set's own image server, then the registry itself. */
+export function registryHosts(host: string, mirror: string): string {
+  const upstream = host === 'docker.io' ? 'https://registry-1.docker.io' : `https://${host}`;
+  return `server = "${upstream}"\n\n[host."${mirror}"]\n  capabilities = ["pull", "resolve"]\n`;
+}
+
+/** Addresses by ptp and host-local: one /24 of the pod range for each node. */
+export function cniConfig(node: NodePlan): string {
+  return `${JSON.stringify(
+    {
+      cniVersion: '0.4.0',
+      name: 'nodelet',
+      plugins: [
+        {
+          type: 'ptp',
+          ipMasq: false,
+          mtu: 1500,
+          ipam: { type: 'host-local', dataDir: '/run/cni/networks', ranges: [[{ subnet: node.podCidr }]], routes: [{ dst: '0.0.0.0/0' }] },
+        },
+        { type: 'portmap', capabilities: { portMappings: true }, snat: true },
+      ],
+    },
+    null,
+    2,
+  )}\n`;
+}
+
+/** KubeletConfiguration v1beta1 of a node; JSON is YAML. */
+export function agentConfig(set: SetPlan, node: NodePlan, facts: NodeFacts): string {
+  return `${JSON.stringify(
+    {
+      apiVersion: 'kubelet.config.k8s.io/v1beta1',
+      kind: 'KubeletConfiguration',
+      address: '0.0.0.0',
+      authentication: { anonymous: { enabled: false }, webhook: { enabled: true }, x509: { clientCAFile: `${set.state}/pki/ca.crt` } },
+      authorization: { mode: 'Webhook' },
+      cgroupDriver: 'cgroupfs',
+      cgroupRoot: node.cgroup,
+      clusterDNS: [set.dnsIp],
+      clusterDomain: 'cluster.local',
+      containerRuntimeEndpoint: `unix://${inside.containerdSocket}`,
+      ...(facts.cgroupVersion === 1 ? { failCgroupV1: false } : {}),
+      failSwapOn: false,
+      oomScoreAdj: 0,
+      resolvConf: `${node.dir}/resolv.conf`,
+      tlsCertFile: `${node.dir}/serving.crt`,
+      tlsPrivateKeyFile: `${node.dir}/serving.key`,
+    },
+    null,
+    2,
+  )}\n`;
+}
+
+/** KubeProxyConfiguration v1alpha1 of a node. */
+export function proxyConfig(set: SetPlan, node: NodePlan): string {
+  return `${JSON.stringify(
+    {
+      apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
+      kind: 'KubeProxyConfiguration',
+      mode: 'nftables',
+      clusterCIDR: set.podCidr,
+      hostnameOverride: node.name,
+      clientConnection: { kubeconfig: `${node.dir}/proxy.kubeconfig` },
+    },
+    null,
+    2,
+  )}\n`;
+}
