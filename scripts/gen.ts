@@ -1,0 +1,60 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { printCriTypes, readCriSource } from './gen/cri.ts';
+import { buildResources, printResources } from './gen/kube-resources.ts';
+import { buildSchema, printSchema, readKubeSource } from './gen/kube-schema.ts';
+import { printKubeTypes } from './gen/kube-types.ts';
+import type { Schema } from '../proto/kube/schema-types.ts';
+
+/*
+ * Generated files are committed. Two steps: the Go modules give schema.json, resources.json and api.json (only
+ * where the modules are); those give types.ts (always). `--check` writes nothing and fails on a difference.
+ */
+const kubernetes = 'v1.37.2';
+const criApi = 'v0.37.2';
+const root = join(import.meta.dirname, '..');
+const modules = process.env['GOMODCACHE'] ?? join(process.env['GOPATH'] ?? join(homedir(), 'go'), 'pkg/mod');
+const check = process.argv.includes('--check');
+const stale: string[] = [];
+
+function read(path: string): string {
+  try {
+    return readFileSync(join(root, path), 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return '';
+    throw error;
+  }
+}
+
+function put(path: string, text: string): void {
+  if (read(path) === text) return;
+  if (check) stale.push(path);
+  else {
+    writeFileSync(join(root, path), text);
+    console.log(`wrote ${path}`);
+  }
+}
+
+const kube = readKubeSource(join(modules, `k8s.io/kubernetes@${kubernetes}`));
+if (kube === undefined) {
+  console.log(`schema.json and resources.json not compared: no k8s.io/kubernetes ${kubernetes} in ${modules} (go mod download k8s.io/kubernetes@${kubernetes})`);
+} else {
+  const schema = buildSchema(kube);
+  put('proto/kube/schema.json', printSchema(schema));
+  put('proto/kube/resources.json', printResources(buildResources(kube.swagger, schema)));
+}
+put('proto/kube/types.ts', printKubeTypes(JSON.parse(read('proto/kube/schema.json')) as Schema));
+
+const cri = readCriSource(join(modules, `k8s.io/cri-api@${criApi}/pkg/apis/runtime/v1/api.proto`));
+if (cri === undefined) {
+  console.log(`api.json not compared: no k8s.io/cri-api ${criApi} in ${modules} (go mod download k8s.io/cri-api@${criApi})`);
+} else {
+  put('proto/cri/api.json', cri);
+}
+put('proto/cri/types.ts', printCriTypes(read('proto/cri/api.json')));
+
+if (stale.length > 0) {
+  console.error(`not fresh, run \`npm run gen\`: ${stale.join(', ')}`);
+  process.exitCode = 1;
+}
