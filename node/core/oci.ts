@@ -107,7 +107,7 @@ const SERVER_SCRIPT = `#!/bin/sh
 trap 'kill $server 2>/dev/null; exit 0' TERM QUIT INT
 httpd -f -p 80 -h /usr/share/nginx/html &
 server=$!
-while :; do wait $server || sleep 0.2; done
+wait $server
 `;
 
 const PAGE = `<!DOCTYPE html>

@@ -1,0 +1,35 @@
+import { parseArgs } from 'node:util';
+import type { Host } from '../base/host.ts';
+import { createLog } from '../base/log.ts';
+import { connectProxy, dnsForwarder } from './io/egress.ts';
+import { imageServer } from './io/registry.ts';
+
+export const IMAGE_PORT = 5_000;
+export const PROXY_PORT = 3_128;
+
+/** What a set needs of the host's network: images made here, a way out for pulls, names. Runs in the host's network namespace. */
+export async function main(host: Host): Promise<number> {
+  const { values } = parseArgs({ args: [...host.args], options: { listen: { type: 'string' }, images: { type: 'string' }, 'resolv-conf': { type: 'string', default: '/etc/resolv.conf' } } });
+  if (values.listen === undefined || values.images === undefined) {
+    host.stderr('nodelet egress: --listen ADDRESS and --images DIR are needed\n');
+    return 2;
+  }
+  const log = createLog({ name: 'egress', verbosity: 0, nowMs: Date.now, pid: host.pid, write: host.stderr });
+  const images = imageServer({ dir: values.images });
+  const proxy = connectProxy(log);
+  const listen = (server: typeof images, port: number): Promise<void> =>
+    new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(port, values.listen, resolve);
+    });
+  await listen(images, IMAGE_PORT);
+  await listen(proxy, PROXY_PORT);
+  await using _dns = dnsForwarder(values.listen, values['resolv-conf'], log);
+  log.info('serving', { address: values.listen });
+  await new Promise<void>((resolve) => host.signal.addEventListener('abort', () => resolve(), { once: true }));
+  images.close();
+  proxy.close();
+  images.closeAllConnections();
+  proxy.closeAllConnections();
+  return 0;
+}
