@@ -1,3 +1,5 @@
+import type { ObjectMeta, OwnerReference } from '../../proto/kube/types.ts';
+
 /** The seam to an API server. Which server stands behind it is not known on this side. */
 
 export interface ResourceRef {
@@ -17,31 +19,7 @@ export interface KubeObject {
   metadata: ObjectMeta;
 }
 
-export interface OwnerReference {
-  apiVersion: string;
-  kind: string;
-  name: string;
-  uid: string;
-  controller?: boolean;
-  blockOwnerDeletion?: boolean;
-}
-
-export interface ObjectMeta {
-  name?: string;
-  generateName?: string;
-  namespace?: string;
-  uid?: string;
-  resourceVersion?: string;
-  generation?: number;
-  creationTimestamp?: string | null;
-  deletionTimestamp?: string;
-  deletionGracePeriodSeconds?: number;
-  labels?: Record<string, string>;
-  annotations?: Record<string, string>;
-  ownerReferences?: OwnerReference[];
-  finalizers?: string[];
-  managedFields?: unknown[];
-}
+export type { ObjectMeta, OwnerReference };
 
 export interface KubeList<T> {
   apiVersion?: string;
