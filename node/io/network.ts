@@ -1,0 +1,61 @@
+import { execa } from 'execa';
+import { OpError } from '../../base/errors.ts';
+import type { NodePlan, SetPlan } from '../core/plan.ts';
+
+async function ip(lines: readonly string[], doing: string, pid?: number): Promise<void> {
+  const command = pid === undefined ? ['ip'] : ['nsenter', '-t', String(pid), '-n', 'ip'];
+  const result = await execa(command[0] ?? 'ip', [...command.slice(1), '-batch', '-'], { input: `${lines.join('\n')}\n`, reject: false });
+  if (result.exitCode !== 0) throw new OpError('failed', doing, `${result.stderr}`.trim().split('\n')[0] ?? 'ip failed');
+}
+
+/** Routes of the host, IPv4. */
+export async function hostRoutes(): Promise<{ dst: string; dev: string }[]> {
+  const result = await execa('ip', ['-4', '-json', 'route', 'show', 'table', 'main'], { reject: false });
+  if (result.exitCode !== 0) return [];
+  return (JSON.parse(`${result.stdout}` || '[]') as { dst: string; dev?: string }[]).map((route) => ({ dst: route.dst, dev: route.dev ?? '?' }));
+}
+
+/**
+ * Ties the hub to the host: one link, and the routes of pods and Services over it. Nothing else of the host's
+ * network is touched; all of it goes with the hub's network namespace.
+ */
+export async function connectHub(set: SetPlan, hubPid: number): Promise<void> {
+  const { hub } = set;
+  await ip([`link add ${hub.hostLink} type veth peer name host0 netns ${hubPid}`], 'connecting the hub');
+  await ip(
+    [
+      'link set lo up',
+      'link add br0 type bridge',
+      `addr add ${hub.ip}/24 dev br0`,
+      'link set br0 up',
+      'link set host0 master br0',
+      'link set host0 up',
+      `route add default via ${hub.hostIp} dev br0`,
+    ],
+    'connecting the hub',
+    hubPid,
+  );
+  await ip(
+    [
+      `addr add ${hub.hostIp}/24 dev ${hub.hostLink}`,
+      `link set ${hub.hostLink} up`,
+      `route add ${set.podCidr} via ${hub.ip} dev ${hub.hostLink}`,
+      `route add ${set.serviceCidr} via ${hub.ip} dev ${hub.hostLink}`,
+    ],
+    'adding the routes of pods and Services',
+  );
+}
+
+/** Ties a node to the hub and to the nodes that run already. */
+export async function connectNode(set: SetPlan, node: NodePlan, hubPid: number, nodePid: number): Promise<void> {
+  await ip([`link add n${node.number} type veth peer name eth0 netns ${nodePid}`, `link set n${node.number} master br0`, `link set n${node.number} up`], `connecting ${node.name}`, hubPid);
+  const others = set.nodes.filter((other) => other.number !== node.number).map((other) => `route add ${other.podCidr} via ${other.ip} dev eth0`);
+  await ip(['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...others], `connecting ${node.name}`, nodePid);
+}
+
+/** Points the hub's routes at the nodes that run: each node's pods, and Services over all of them. */
+export async function routeHub(set: SetPlan, running: readonly NodePlan[], hubPid: number): Promise<void> {
+  const lines = running.map((node) => `route replace ${node.podCidr} via ${node.ip} dev br0`);
+  if (running.length > 0) lines.push(`route replace ${set.serviceCidr} ${running.map((node) => `nexthop via ${node.ip} dev br0 weight 1`).join(' ')}`);
+  if (lines.length > 0) await ip(lines, 'routing to the nodes', hubPid);
+}

@@ -1,0 +1,56 @@
+import { access, chmod, unlink, writeFile } from 'node:fs/promises';
+import { execa } from 'execa';
+import { OpError } from '../../base/errors.ts';
+import type { Machine } from './machine.ts';
+
+/** Packages of the distribution that a set needs and this machine lacks, by what they bring. */
+export function missingPackages(machine: Machine, options: { wantCompiler: boolean }): string[] {
+  const missing: string[] = [];
+  const { programs } = machine;
+  if (programs.containerd === undefined) missing.push('containerd');
+  if (programs.runc === undefined) missing.push('runc');
+  if (machine.cniBinDir === null) missing.push('containernetworking-plugins');
+  if (programs.ip === undefined) missing.push('iproute2');
+  if (programs.nft === undefined) missing.push('nftables');
+  if (programs.iptables === undefined) missing.push('iptables');
+  if (programs.nsenter === undefined) missing.push('util-linux');
+  if (programs.busybox === undefined) missing.push('busybox-static');
+  if (programs.catatonit === undefined) missing.push('catatonit');
+  if (options.wantCompiler && programs.cc === undefined) missing.push('gcc', 'libc6-dev');
+  return missing;
+}
+
+const POLICY = '/usr/sbin/policy-rc.d';
+
+/** Installs packages without letting them start services: the node runs its own containerd, not the host's. */
+export async function installPackages(names: readonly string[]): Promise<void> {
+  const env = { DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C' };
+  const guarded = await access(POLICY).then(
+    () => false,
+    () => true,
+  );
+  if (guarded) {
+    await writeFile(POLICY, '#!/bin/sh\nexit 101\n');
+    await chmod(POLICY, 0o755);
+  }
+  try {
+    const install = (): Promise<{ exitCode?: number; all?: string | undefined }> =>
+      execa('apt-get', ['install', '-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=120', ...names], { env, reject: false, all: true });
+    let result = await install();
+    if (result.exitCode !== 0) {
+      const update = await execa('apt-get', ['update', '-q'], { env, reject: false, all: true });
+      result = await install();
+      if (result.exitCode !== 0) {
+        const words = `${update.exitCode === 0 ? '' : `${update.all}\n`}${result.all}`;
+        throw new OpError('failed', `installing ${names.join(', ')}`, lastLine(words), { advice: `run: apt-get update && apt-get install ${names.join(' ')}` });
+      }
+    }
+  } finally {
+    if (guarded) await unlink(POLICY).catch(() => undefined);
+  }
+}
+
+function lastLine(text: string): string {
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  return lines.findLast((line) => line.startsWith('E:')) ?? lines.at(-1) ?? 'no output';
+}

@@ -1,0 +1,64 @@
+import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { hasCode, OpError } from '../../base/errors.ts';
+import { planSet, MAX_SETS, type SetOptions, type SetPlan } from '../core/plan.ts';
+
+/** What is remembered of a set between commands; everything else follows from it. */
+export interface SavedSet {
+  readonly version: 1;
+  readonly options: Omit<SetOptions, 'stateHome'>;
+  /** `--containerd`, as given. */
+  readonly containerd?: string;
+  readonly cgroupVersion: 1 | 2;
+}
+
+/** Folder of all sets. */
+export function stateHome(env: Readonly<Record<string, string | undefined>>): string {
+  return env['NODELET_STATE'] ?? '/var/lib/nodelet';
+}
+
+export async function loadSet(home: string, name: string): Promise<SavedSet | null> {
+  const path = `${home}/${name}/set.json`;
+  const text = await readFile(path, 'utf8').catch(() => null);
+  if (text === null) return null;
+  try {
+    const saved = JSON.parse(text) as SavedSet;
+    if (saved.version !== 1) throw new Error(`version ${String(saved.version)}`);
+    return saved;
+  } catch (cause) {
+    throw new OpError('invalid', `reading ${path}`, 'this file is not ours or is damaged', { cause, advice: `remove ${home}/${name} if nothing of it is needed` });
+  }
+}
+
+export async function saveSet(home: string, saved: SavedSet): Promise<void> {
+  const dir = `${home}/${saved.options.name}`;
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  const temporary = `${dir}/set.json.tmp`;
+  await writeFile(temporary, `${JSON.stringify(saved, null, 2)}\n`, { mode: 0o600 });
+  await rename(temporary, `${dir}/set.json`);
+}
+
+export function planOf(home: string, saved: SavedSet): SetPlan {
+  return planSet({ ...saved.options, stateHome: home });
+}
+
+/** All sets of the machine, damaged ones left out. */
+export async function listSets(home: string): Promise<SavedSet[]> {
+  const names = await readdir(home).catch(() => [] as string[]);
+  const sets: SavedSet[] = [];
+  for (const name of names.sort()) {
+    try {
+      const saved = await loadSet(home, name);
+      if (saved !== null) sets.push(saved);
+    } catch (error) {
+      if (!hasCode(error, 'invalid')) throw error;
+    }
+  }
+  return sets;
+}
+
+/** The lowest number that no set has. */
+export function freeIndex(sets: readonly SavedSet[]): number {
+  const taken = new Set(sets.map((set) => set.options.index));
+  for (let index = 0; index < MAX_SETS; index += 1) if (!taken.has(index)) return index;
+  throw new OpError('exhausted', 'starting another set', `${MAX_SETS} sets run already`, { advice: 'end one with: nodelet down --name NAME' });
+}
