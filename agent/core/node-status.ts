@@ -1,0 +1,317 @@
+import type { Node, NodeCondition, NodeStatus, NodeSystemInfo } from '../../proto/kube/types.ts';
+import { addQuantities, compareQuantities, formatQuantity, parseQuantity, quantityOf, subtractQuantities, type Quantity } from './quantity.ts';
+
+/** What was found out about the machine, once at start. */
+export interface MachineFacts {
+  /** Lower case, as uname says. */
+  readonly hostname: string;
+  /** Go's word: amd64, arm64, … */
+  readonly architecture: string;
+  readonly kernelVersion: string;
+  readonly osImage: string;
+  readonly machineID: string;
+  readonly systemUUID: string;
+  readonly bootID: string;
+  readonly cpus: number;
+  readonly memoryBytes: number;
+  readonly swapBytes: number;
+  /** Page size name (`2Mi`) to bytes reserved. */
+  readonly hugepages: Readonly<Record<string, number>>;
+}
+
+/** What the runtime's Status said last. */
+export interface RuntimeFacts {
+  /** `containerd://1.6.20`; empty until known. */
+  readonly version: string;
+  readonly handlers: readonly { name: string; features: Readonly<Record<string, boolean>> }[];
+  readonly supplementalGroupsPolicy: boolean;
+  /** Upstream's sentences for everything about the runtime and its network that is wrong now. */
+  readonly troubles: readonly string[];
+}
+
+export interface Pressures {
+  readonly memory: boolean;
+  readonly disk: boolean;
+  readonly pid: boolean;
+}
+
+export interface NodeAddress {
+  readonly type: 'InternalIP' | 'ExternalIP' | 'Hostname';
+  readonly address: string;
+}
+
+export interface NodeFacts {
+  readonly machine: MachineFacts;
+  readonly runtime: RuntimeFacts;
+  readonly pressures: Pressures;
+  readonly addresses: readonly NodeAddress[];
+  /** Size of the file system the root directory is on; null while unknown. */
+  readonly ephemeralBytes: number | null;
+  readonly images: readonly { names: readonly string[]; sizeBytes: number }[];
+}
+
+export interface NodeSettings {
+  readonly nodeName: string;
+  readonly kubeletVersion: string;
+  /** 0: no server, no daemonEndpoints. */
+  readonly port: number;
+  readonly maxPods: number;
+  /** 0: no bound by cores. */
+  readonly podsPerCore: number;
+  readonly kubeReserved: Readonly<Record<string, string>>;
+  readonly systemReserved: Readonly<Record<string, string>>;
+  /** Hard eviction thresholds: signal to quantity or percentage. */
+  readonly evictionHard: Readonly<Record<string, string>>;
+  /** `--node-labels`; only for a Node that is created. */
+  readonly labels: Readonly<Record<string, string>>;
+  /** `registerWithTaints`; only for a Node that is created. */
+  readonly taints: readonly { key: string; value?: string; effect: string }[];
+  readonly providerID: string;
+}
+
+/** Labels that are the agent's own: reconciled on a Node that exists. */
+export function defaultLabels(settings: NodeSettings, machine: MachineFacts): Record<string, string> {
+  return {
+    'beta.kubernetes.io/arch': machine.architecture,
+    'beta.kubernetes.io/os': 'linux',
+    'kubernetes.io/arch': machine.architecture,
+    'kubernetes.io/hostname': settings.nodeName,
+    'kubernetes.io/os': 'linux',
+  };
+}
+
+const attachDetachAnnotation = 'volumes.kubernetes.io/controller-managed-attach-detach';
+
+/** The Node as it is created when the API server has none. */
+export function newNode(settings: NodeSettings, facts: NodeFacts, now: string): Node {
+  return {
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: {
+      name: settings.nodeName,
+      labels: { ...defaultLabels(settings, facts.machine), ...settings.labels },
+      annotations: { [attachDetachAnnotation]: 'true' },
+    },
+    spec: {
+      ...(settings.providerID === '' ? {} : { providerID: settings.providerID }),
+      ...(settings.taints.length === 0 ? {} : { taints: settings.taints.map((taint) => ({ ...taint })) }),
+    },
+    status: nodeStatus(settings, facts, undefined, now),
+  };
+}
+
+/** A merge patch of metadata that puts our labels and annotation on an existing Node; null when they are there. */
+export function metadataPatch(node: Node, settings: NodeSettings, machine: MachineFacts): { metadata: { labels?: Record<string, string>; annotations?: Record<string, string> } } | null {
+  const labels = differing(node.metadata.labels, defaultLabels(settings, machine));
+  const annotations = differing(node.metadata.annotations, { [attachDetachAnnotation]: 'true' });
+  if (labels === null && annotations === null) return null;
+  return { metadata: { ...(labels === null ? {} : { labels }), ...(annotations === null ? {} : { annotations }) } };
+}
+
+function differing(have: Record<string, string> | undefined, want: Record<string, string>): Record<string, string> | null {
+  const changed = Object.entries(want).filter(([key, value]) => have?.[key] !== value);
+  return changed.length === 0 ? null : Object.fromEntries(changed);
+}
+
+/** The whole status. What is not ours (extended resources, foreign conditions, attached volumes) comes over from `previous`. */
+export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: NodeStatus | undefined, now: string): NodeStatus {
+  const own = capacityOf(settings, facts);
+  const capacity = { ...foreignResources(previous?.capacity, own), ...own };
+  const allocatable = { ...foreignResources(previous?.allocatable, own), ...allocatableOf(settings, own) };
+  return {
+    ...(previous?.volumesAttached === undefined ? {} : { volumesAttached: previous.volumesAttached }),
+    ...(previous?.volumesInUse === undefined ? {} : { volumesInUse: previous.volumesInUse }),
+    capacity,
+    allocatable,
+    conditions: conditions(facts, previous?.conditions ?? [], now),
+    addresses: facts.addresses.map((address) => ({ ...address })),
+    daemonEndpoints: { kubeletEndpoint: { Port: settings.port } },
+    nodeInfo: systemInfo(settings, facts),
+    ...(facts.images.length === 0 ? {} : { images: facts.images.map(({ names, sizeBytes }) => ({ names: [...names], sizeBytes })) }),
+    ...(facts.runtime.handlers.length === 0 ? {} : { runtimeHandlers: facts.runtime.handlers.map(({ name, features }) => ({ name, features: { ...features } })) }),
+    ...(facts.runtime.supplementalGroupsPolicy ? { features: { supplementalGroupsPolicy: true } } : {}),
+  };
+}
+
+function systemInfo(settings: NodeSettings, { machine, runtime }: NodeFacts): NodeSystemInfo {
+  return {
+    machineID: machine.machineID,
+    systemUUID: machine.systemUUID,
+    bootID: machine.bootID,
+    kernelVersion: machine.kernelVersion,
+    osImage: machine.osImage,
+    containerRuntimeVersion: runtime.version,
+    kubeletVersion: settings.kubeletVersion,
+    kubeProxyVersion: '',
+    operatingSystem: 'linux',
+    architecture: machine.architecture,
+    ...(machine.swapBytes === 0 ? {} : { swap: { capacity: machine.swapBytes } }),
+  };
+}
+
+function foreignResources(have: Record<string, string> | undefined, own: Record<string, string>): Record<string, string> {
+  return Object.fromEntries(Object.entries(have ?? {}).filter(([resource]) => !(resource in own) && !resource.startsWith('hugepages-')));
+}
+
+function capacityOf(settings: NodeSettings, { machine, ephemeralBytes }: NodeFacts): Record<string, string> {
+  const perCore = settings.podsPerCore > 0 ? Math.min(settings.maxPods, settings.podsPerCore * machine.cpus) : settings.maxPods;
+  const capacity: Record<string, string> = { cpu: String(machine.cpus) };
+  if (ephemeralBytes !== null) capacity['ephemeral-storage'] = bytesText(ephemeralBytes);
+  for (const [size, bytes] of Object.entries(machine.hugepages)) capacity[`hugepages-${size}`] = bytesText(bytes);
+  capacity['memory'] = bytesText(machine.memoryBytes);
+  capacity['pods'] = String(perCore);
+  return capacity;
+}
+
+const bytesText = (bytes: number): string => formatQuantity(quantityOf(BigInt(Math.trunc(bytes)), 'BinarySI'));
+
+/** capacity − kube and system reserved − hard eviction thresholds, huge pages off memory; never below zero. */
+function allocatableOf(settings: NodeSettings, capacity: Record<string, string>): Record<string, string> {
+  const zero = quantityOf(0);
+  const out: Record<string, string> = {};
+  for (const [resource, text] of Object.entries(capacity)) {
+    const whole = parseQuantity(text);
+    let reserved = [settings.kubeReserved[resource], settings.systemReserved[resource]].reduce((sum, each) => (each === undefined ? sum : addQuantities(sum, parseQuantity(each))), zero);
+    const signal = evictionSignalOf[resource];
+    const threshold = signal === undefined ? undefined : settings.evictionHard[signal];
+    if (threshold !== undefined) reserved = addQuantities(reserved, shareOf(threshold, whole));
+    if (resource === 'memory') reserved = hugepageTotal(capacity, reserved);
+    const left = subtractQuantities(whole, reserved);
+    out[resource] = formatQuantity(compareQuantities(left, zero) < 0 ? { ...zero, format: whole.format } : { ...left, format: whole.format });
+  }
+  return out;
+}
+
+const evictionSignalOf: Readonly<Record<string, string>> = { memory: 'memory.available', 'ephemeral-storage': 'nodefs.available' };
+
+function hugepageTotal(capacity: Record<string, string>, start: Quantity): Quantity {
+  return Object.entries(capacity).reduce((sum, [resource, text]) => (resource.startsWith('hugepages-') ? addQuantities(sum, parseQuantity(text)) : sum), start);
+}
+
+/** A threshold as a quantity: `10%` is of the whole, rounded down to bytes. */
+export function shareOf(threshold: string, whole: Quantity): Quantity {
+  const percent = /^([\d.]+)%$/.exec(threshold);
+  if (percent === null) return parseQuantity(threshold);
+  const parts = BigInt(Math.round(Number(percent[1]) * 1_000_000));
+  const units = (whole.nano * parts) / (100_000_000n * 1_000_000_000n);
+  return quantityOf(units, whole.format);
+}
+
+/** The same conditions, with the times moved: transition only where the status changed, heartbeat always. */
+function conditions(facts: NodeFacts, previous: readonly NodeCondition[], now: string): NodeCondition[] {
+  const { memory, disk, pid } = facts.pressures;
+  const wanted: Omit<NodeCondition, 'lastHeartbeatTime' | 'lastTransitionTime'>[] = [
+    memory
+      ? { type: 'MemoryPressure', status: 'True', reason: 'KubeletHasInsufficientMemory', message: 'kubelet has insufficient memory available' }
+      : { type: 'MemoryPressure', status: 'False', reason: 'KubeletHasSufficientMemory', message: 'kubelet has sufficient memory available' },
+    disk
+      ? { type: 'DiskPressure', status: 'True', reason: 'KubeletHasDiskPressure', message: 'kubelet has disk pressure' }
+      : { type: 'DiskPressure', status: 'False', reason: 'KubeletHasNoDiskPressure', message: 'kubelet has no disk pressure' },
+    pid
+      ? { type: 'PIDPressure', status: 'True', reason: 'KubeletHasInsufficientPID', message: 'kubelet has insufficient PID available' }
+      : { type: 'PIDPressure', status: 'False', reason: 'KubeletHasSufficientPID', message: 'kubelet has sufficient PID available' },
+    ready(facts),
+  ];
+  const own = wanted.map((condition) => {
+    const before = previous.find(({ type }) => type === condition.type);
+    const transition = before?.status === condition.status ? (before.lastTransitionTime ?? now) : now;
+    return { ...condition, lastHeartbeatTime: now, lastTransitionTime: transition };
+  });
+  const foreign = previous.filter(({ type }) => !wanted.some((condition) => condition.type === type));
+  return [...foreign, ...own];
+}
+
+function ready(facts: NodeFacts): Omit<NodeCondition, 'lastHeartbeatTime' | 'lastTransitionTime'> {
+  const { troubles } = facts.runtime;
+  if (troubles.length === 0) return { type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'kubelet is posting ready status' };
+  return { type: 'Ready', status: 'False', reason: 'KubeletNotReady', message: aggregate(troubles) };
+}
+
+/** Several errors in one message, each once, as apimachinery's Aggregate prints them. */
+export function aggregate(messages: readonly string[]): string {
+  const unique = [...new Set(messages)];
+  return unique.length === 1 ? (unique[0] ?? '') : `[${unique.join(', ')}]`;
+}
+
+export interface NodeEvent {
+  readonly type: 'Normal' | 'Warning';
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** The Events that upstream tells about a change of conditions or of the boot. */
+export function nodeEvents(nodeName: string, previous: NodeStatus | undefined, next: NodeStatus): NodeEvent[] {
+  const events: NodeEvent[] = [];
+  for (const condition of next.conditions ?? []) {
+    const words = eventWords[condition.type];
+    const before = previous?.conditions?.find(({ type }) => type === condition.type);
+    if (words === undefined || before?.status === condition.status) continue;
+    // A node that never was ready tells nothing until it is.
+    if (before === undefined && condition.type === 'Ready' && condition.status !== 'True') continue;
+    const reason = condition.status === 'True' ? words.whenTrue : words.whenFalse;
+    events.push({ type: 'Normal', reason, message: `Node ${nodeName} status is now: ${reason}` });
+  }
+  const bootID = next.nodeInfo?.bootID ?? '';
+  const oldBootID = previous?.nodeInfo?.bootID ?? '';
+  if (oldBootID !== '' && oldBootID !== bootID) {
+    events.push({ type: 'Warning', reason: 'Rebooted', message: `Node ${nodeName} has been rebooted, boot id: ${bootID}` });
+  }
+  return events;
+}
+
+const eventWords: Readonly<Record<string, { whenTrue: string; whenFalse: string }>> = {
+  MemoryPressure: { whenTrue: 'NodeHasInsufficientMemory', whenFalse: 'NodeHasSufficientMemory' },
+  DiskPressure: { whenTrue: 'NodeHasDiskPressure', whenFalse: 'NodeHasNoDiskPressure' },
+  PIDPressure: { whenTrue: 'NodeHasInsufficientPID', whenFalse: 'NodeHasSufficientPID' },
+  Ready: { whenTrue: 'NodeReady', whenFalse: 'NodeNotReady' },
+};
+
+/** Whether anything but heartbeat times differs. */
+export function statusDiffers(left: NodeStatus | undefined, right: NodeStatus): boolean {
+  return left === undefined || JSON.stringify(sorted(withoutHeartbeats(left))) !== JSON.stringify(sorted(withoutHeartbeats(right)));
+}
+
+function withoutHeartbeats(status: NodeStatus): NodeStatus {
+  const own = (status.conditions ?? []).map(({ lastHeartbeatTime: _, ...rest }) => rest);
+  return { ...status, conditions: own.toSorted((a, b) => (a.type < b.type ? -1 : 1)) as NodeCondition[] };
+}
+
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (value === null || typeof value !== 'object') return value;
+  const entries = Object.entries(value).filter(([, each]) => each !== undefined);
+  return Object.fromEntries(entries.toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([key, each]) => [key, sorted(each)]));
+}
+
+/**
+ * A strategic-merge patch of the status from what the API holds to `next`: changed conditions by type, maps by key,
+ * addresses as a whole (their merge key is not unique).
+ */
+export function statusPatch(previous: NodeStatus | undefined, next: NodeStatus): { status: Record<string, unknown> } {
+  const before = (previous ?? {}) as Record<string, unknown>;
+  const status: Record<string, unknown> = {};
+  for (const [field, value] of Object.entries(next)) {
+    if (same(before[field], value)) continue;
+    if (field === 'conditions') {
+      const old = (previous?.conditions ?? []).map((condition) => JSON.stringify(sorted(condition)));
+      status[field] = (value as NodeCondition[]).filter((condition) => !old.includes(JSON.stringify(sorted(condition))));
+    } else if (field === 'addresses') status[field] = [...(value as NodeAddress[]), { $patch: 'replace' }];
+    else if (field === 'capacity' || field === 'allocatable' || field === 'nodeInfo') status[field] = mapPatch(before[field], value);
+    else status[field] = value;
+  }
+  for (const field of ['runtimeHandlers', 'images', 'features']) {
+    if (before[field] !== undefined && !(field in next)) status[field] = null;
+  }
+  return { status };
+}
+
+const same = (left: unknown, right: unknown): boolean => JSON.stringify(sorted(left)) === JSON.stringify(sorted(right));
+
+function mapPatch(before: unknown, after: unknown): Record<string, unknown> {
+  const old = (before ?? {}) as Record<string, unknown>;
+  const next = after as Record<string, unknown>;
+  const patch: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(next)) if (!same(old[key], value)) patch[key] = value;
+  for (const key of Object.keys(old)) if (!(key in next)) patch[key] = null;
+  return patch;
+}
