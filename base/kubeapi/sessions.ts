@@ -1,0 +1,138 @@
+import { Client } from 'undici';
+import type { Credentials } from './credentials.ts';
+
+export interface SessionsOptions {
+  server: string;
+  credentials: Credentials;
+  /** Streams a session carries before another one is opened. API servers allow 100. */
+  perSession: number;
+  /** When all are full, further requests queue on the least loaded one. */
+  maxSessions: number;
+  /** A session whose last ping is unanswered after this long is dead. */
+  pingMs: number;
+}
+
+interface Session {
+  readonly client: Client;
+  inFlight: number;
+}
+
+/** A claim on one stream of a session; disposing it gives the stream back. */
+export interface Claim extends Disposable {
+  readonly client: Client;
+}
+
+/**
+ * HTTP/2 connections of one lane, each an undici Client, which connects again by itself. A server that speaks only
+ * HTTP/1.1 gets one request per connection, so that a watch never stands before others.
+ */
+export class Sessions implements AsyncDisposable {
+  readonly #options: SessionsOptions;
+  readonly #origin: string;
+  #sessions: Session[] = [];
+  #protocol: 'h2' | 'http/1.1' | undefined;
+  /** Present while the first connection is being made; others wait for its protocol. */
+  #probing: { promise: Promise<void>; done: () => void } | undefined;
+  /** Given up, but with requests that still run. */
+  readonly #closing = new Set<Client>();
+
+  constructor(options: SessionsOptions) {
+    this.#options = options;
+    this.#origin = new URL(options.server).origin;
+    if (options.server.startsWith('http:')) this.#protocol = 'http/1.1';
+  }
+
+  get count(): number {
+    return this.#sessions.length;
+  }
+
+  async claim(): Promise<Claim> {
+    while (this.#protocol === undefined && this.#probing !== undefined) await this.#probing.promise;
+    if (this.#protocol === undefined) {
+      let done = (): void => {};
+      const promise = new Promise<void>((resolve) => (done = resolve));
+      this.#probing = { promise, done };
+    }
+    const session = this.#choose();
+    session.inFlight++;
+    let held = true;
+    return {
+      client: session.client,
+      [Symbol.dispose]: () => {
+        if (!held) return;
+        held = false;
+        session.inFlight--;
+        // A request that ended before any connection was tried must not keep the others waiting.
+        if (this.#protocol === undefined) this.#agreed(undefined);
+        this.#trim(session);
+      },
+    };
+  }
+
+  #choose(): Session {
+    const http1 = this.#protocol === 'http/1.1';
+    const perSession = http1 ? 1 : this.#options.perSession;
+    const maxSessions = http1 ? this.#options.maxSessions * 16 : this.#options.maxSessions;
+    let least: Session | undefined;
+    for (const session of this.#sessions) {
+      if (session.inFlight < perSession) return session;
+      if (least === undefined || session.inFlight < least.inFlight) least = session;
+    }
+    if (least !== undefined && this.#sessions.length >= maxSessions) return least;
+    const session: Session = { client: this.#open(), inFlight: 0 };
+    this.#sessions.push(session);
+    return session;
+  }
+
+  #open(): Client {
+    const { credentials, perSession, pingMs } = this.#options;
+    return new Client(this.#origin, {
+      connect: credentials.connector((protocol) => this.#agreed(protocol)),
+      allowH2: true,
+      pipelining: 1,
+      keepAliveTimeout: 90_000,
+      keepAliveMaxTimeout: 90_000,
+      bodyTimeout: 0,
+      h2Options: { maxConcurrentStreams: perSession, pingInterval: pingMs },
+    });
+  }
+
+  #agreed(protocol: 'h2' | 'http/1.1' | undefined): void {
+    if (protocol !== undefined) this.#protocol = protocol;
+    const probing = this.#probing;
+    this.#probing = undefined;
+    probing?.done();
+  }
+
+  /** An idle session beyond the first is closed; the first lives for the next request. */
+  #trim(session: Session): void {
+    if (session.inFlight > 0 || this.#sessions.length <= 1) return;
+    const at = this.#sessions.indexOf(session);
+    if (at < 0) return;
+    this.#sessions.splice(at, 1);
+    this.#close(session);
+  }
+
+  #close(session: Session): void {
+    const { client } = session;
+    this.#closing.add(client);
+    // Rejects only when the client was destroyed meanwhile, which is what dispose does.
+    void client.close().then(
+      () => this.#closing.delete(client),
+      () => this.#closing.delete(client),
+    );
+  }
+
+  /** New requests get new connections; running ones end on the old. For changed certificates. */
+  renew(): void {
+    for (const session of this.#sessions) this.#close(session);
+    this.#sessions = [];
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const clients = [...this.#sessions.map((session) => session.client), ...this.#closing];
+    this.#sessions = [];
+    await Promise.all(clients.map((client) => client.destroy()));
+    this.#agreed(undefined);
+  }
+}
