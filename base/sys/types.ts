@@ -13,15 +13,15 @@ export interface Sys extends AsyncDisposable {
 
   /** mount(2). Throws OpError with errno's name in the text. */
   mount(request: MountRequest): Promise<void>;
-  /** umount2(2); `lazy` is MNT_DETACH. `not-mounted` when nothing is mounted there. */
-  umount(target: string, options?: { lazy?: boolean; force?: boolean }): Promise<'unmounted' | 'not-mounted'>;
+  /** umount2(2), never through a symlink; `lazy` is MNT_DETACH. `not-mounted` when nothing is mounted there. */
+  umount(target: string, options?: { lazy?: boolean; force?: boolean; timeoutMs?: number }): Promise<'unmounted' | 'not-mounted'>;
   /**
    * Binds `source` on `target`. With `beneath`, `source` is relative to that directory and is resolved by
    * openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and the held descriptor is what gets mounted: a swapped
    * symlink cannot lead outside. `recursiveReadOnly` uses mount_setattr(AT_RECURSIVE). `links: 'beneath'` leaves out
    * RESOLVE_NO_SYMLINKS (but never magic links): links that stay inside are followed, as subPaths of ConfigMap volumes need.
    */
-  bind(request: { source: string; beneath?: string; links?: 'refuse' | 'beneath'; target: string; recursive?: boolean; readOnly?: boolean; recursiveReadOnly?: boolean; propagation?: 'private' | 'rslave' | 'rshared' }): Promise<void>;
+  bind(request: BindRequest): Promise<void>;
   /** Reads at most `maxBytes` of a regular file, resolved beneath `root` without following symlinks. */
   readBeneath(root: string, path: string, options: { maxBytes: number; fromEnd?: boolean }): Promise<Uint8Array>;
   /**
@@ -34,15 +34,19 @@ export interface Sys extends AsyncDisposable {
    * first that fails: its answer is the last of the list. `links` says how paths below `root` are resolved:
    * `refuse` (default) never follows one; `beneath` follows those that stay below root; `follow` is plain path lookup.
    */
-  fileOps(request: { root: string; ops: readonly FileOp[]; links?: 'refuse' | 'beneath' | 'follow'; timeoutMs: number }, signal?: AbortSignal): Promise<FileOpResult[]>;
+  fileOps(request: FileOpsRequest, signal?: AbortSignal): Promise<FileOpResult[]>;
 
-  /** Tree walks in a child that is killed at the deadline. Never cross a mount point, never follow symlinks. */
+  /**
+   * Tree walks in a child that is killed at the deadline. Never cross a mount point, never follow symlinks.
+   * removeTree: nothing there is success; a mount at or below `path` throws with EBUSY and keeps what is in it.
+   */
   removeTree(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<void>;
-  /** chown -R :gid plus mode bits or-ed in, for fsGroup. */
-  chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; timeoutMs: number }, signal?: AbortSignal): Promise<void>;
+  /** chown -R plus mode bits or-ed in (`orMode` on files, `orDirMode` on directories), for fsGroup. */
+  chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number }, signal?: AbortSignal): Promise<void>;
+  /** As du counts: allocated blocks, hard links once, the top included. */
   diskUsage(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<{ bytes: number; inodes: number }>;
   /** statfs(2) in a child that is killed at the deadline. */
-  statfs(path: string, options: { timeoutMs: number }): Promise<{ totalBytes: number; freeBytes: number; availableBytes: number; inodes: number; inodesFree: number }>;
+  statfs(path: string, options: { timeoutMs: number }): Promise<FsFacts>;
 
   /**
    * Sends `messages` (encoded netlink bytes) on a socket of `family` opened in `netns` (default: ours), and
@@ -60,8 +64,40 @@ export interface Sys extends AsyncDisposable {
   followKernelLog(onRecord: (record: string) => void): Promise<AsyncDisposable>;
   /** sd_notify(3) to $NOTIFY_SOCKET; does nothing where that is unset. */
   notify(state: string): Promise<void>;
-  /** flock(LOCK_EX | LOCK_NB) held until disposed; throws OpError `conflict` when somebody else holds it. */
-  lock(path: string): Promise<AsyncDisposable>;
+  /**
+   * flock(LOCK_EX | LOCK_NB) held until disposed; throws OpError `conflict` when somebody else holds it. `onLost` is
+   * called when the holder died and the lock could not be taken again.
+   */
+  lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable>;
+}
+
+export interface BindRequest {
+  source: string;
+  beneath?: string;
+  links?: 'refuse' | 'beneath';
+  target: string;
+  recursive?: boolean;
+  readOnly?: boolean;
+  recursiveReadOnly?: boolean;
+  propagation?: 'private' | 'rprivate' | 'rslave' | 'rshared';
+  timeoutMs?: number;
+}
+
+export interface FsFacts {
+  totalBytes: number;
+  freeBytes: number;
+  availableBytes: number;
+  inodes: number;
+  inodesFree: number;
+  /** The file system's magic number (statfs(2)), for example 0x01021994 for tmpfs. */
+  magic: number;
+}
+
+export interface FileOpsRequest {
+  root: string;
+  ops: readonly FileOp[];
+  links?: 'refuse' | 'beneath' | 'follow';
+  timeoutMs: number;
 }
 
 /** Paths are relative to the root of the request; '' or '.' is the root itself. */
@@ -95,8 +131,8 @@ export interface FileOpResult {
   target?: string;
   /** Of `list`. */
   names?: string[];
-  /** Of `stat`; `mode` holds the permission bits with setuid, setgid and sticky. */
-  stat?: { type: 'file' | 'dir' | 'link' | 'socket' | 'fifo' | 'char' | 'block'; mode: number; uid: number; gid: number; size: number };
+  /** Of `stat`; `mode` holds the permission bits with setuid, setgid and sticky; `mountPoint`: something is mounted exactly there. */
+  stat?: { type: 'file' | 'dir' | 'link' | 'socket' | 'fifo' | 'char' | 'block'; mode: number; uid: number; gid: number; size: number; mountPoint: boolean };
 }
 
 /** errno's name and a text, for one of many writes. */
@@ -135,6 +171,10 @@ export interface MountRequest {
   target: string;
   fstype: string;
   /** mount(2) flags by name. */
-  flags?: readonly ('ro' | 'nosuid' | 'nodev' | 'noexec' | 'bind' | 'rec' | 'remount' | 'private' | 'slave' | 'shared')[];
+  flags?: readonly MountFlag[];
   data?: string;
+  /** Default 30 s: a dead server must not hold the caller for ever. */
+  timeoutMs?: number;
 }
+
+export type MountFlag = 'ro' | 'nosuid' | 'nodev' | 'noexec' | 'noatime' | 'bind' | 'rec' | 'remount' | 'private' | 'slave' | 'shared';
