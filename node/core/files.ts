@@ -52,10 +52,9 @@ export function containerdConfig(node: NodePlan, pauseImage: string, facts: Node
   ].join('\n');
 }
 
-/** Where containerd asks first for images of a registry host: the set's own image server, then the registry itself. */
-export function registryHosts(host: string, mirror: string): string {
-  const upstream = host === 'docker.io' ? 'https://registry-1.docker.io' : `https://${host}`;
-  return `server = "${upstream}"\n\n[host."${mirror}"]\n  capabilities = ["pull", "resolve"]\n`;
+/** Where containerd asks first for any image: the set's own image server; then the registry itself. */
+export function mirrorHosts(mirror: string): string {
+  return `[host."${mirror}"]\n  capabilities = ["pull", "resolve"]\n`;
 }
 
 /** Addresses by ptp and host-local: one /24 of the pod range for each node. */

@@ -1,0 +1,44 @@
+import type { ServiceSpec } from './services.ts';
+
+/** A hub or a node as the operating system sees it. */
+export interface Place {
+  readonly hostname: string;
+  readonly dir: string;
+  /** Made before it starts. */
+  readonly folders: readonly string[];
+  /** `cgroup.procs` of each goes to its first process before the namespaces are made. */
+  readonly cgroupDirs: readonly string[];
+  /** Inside its mount namespace, in this order, recursively. */
+  readonly binds: readonly { readonly from: string; readonly to: string }[];
+  readonly tmpfs: readonly string[];
+  readonly services: readonly ServiceSpec[];
+}
+
+/** The file that `sys init` reads: one stanza a service. */
+export function initSpec(place: Place): string {
+  const lines = [`state ${place.dir}/init.state`, `control ${place.dir}/init.ctl`];
+  for (const service of place.services) {
+    lines.push('', `service ${service.name}`, ...service.argv.map((argument) => `arg ${argument}`), ...Object.entries(service.env).map(([name, value]) => `env ${name}=${value}`), `log ${service.logFile}`);
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+/** The command line of `sys nsrun`. */
+export function nsrunArguments(place: Place): string[] {
+  return [
+    'nsrun',
+    '--net=new',
+    '--mount',
+    `--uts=${place.hostname}`,
+    '--ipc',
+    '--pid',
+    ...place.binds.map((bind) => `--bind=${bind.from}:${bind.to}`),
+    ...place.tmpfs.map((path) => `--tmpfs=${path}`),
+    `--cgroup=${place.cgroupDirs.join(',')}`,
+    `--pidfile=${place.dir}/init.pid`,
+    `--log=${place.dir}/log/init.log`,
+    '--',
+    'init',
+    `${place.dir}/init.spec`,
+  ];
+}

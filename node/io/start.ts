@@ -1,0 +1,152 @@
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { OpError } from '../../base/errors.ts';
+import { ensurePki, issueKubeconfig, issueServingCert } from '../../control/mod.ts';
+import type { Context } from '../commands/context.ts';
+import { IMAGE_PORT, PROXY_PORT } from '../egress.ts';
+import { agentConfig, cniConfig, containerdConfig, mirrorHosts, proxyConfig, type NodeFacts } from '../core/files.ts';
+import type { Place } from '../core/launch.ts';
+import { cgroupOf, type NodePlan, type SetPlan } from '../core/plan.ts';
+import { hubServices, nodeServices, type ProgramPaths, type RealControlPlane } from '../core/services.ts';
+import { createCgroup } from './cgroup.ts';
+import { launch } from './launch.ts';
+import type { Machine } from './machine.ts';
+import { connectHub, connectNode, routeHub } from './network.ts';
+import type { HostProcess } from './processes.ts';
+import { firstProcess } from './running.ts';
+import type { SavedSet } from './state.ts';
+
+export const PAUSE_IMAGE = 'registry.k8s.io/pause:3.10.2';
+/** Where the node's own view of a folder hides the host's. */
+const HIDDEN = ['/var/lib/', '/var/log/', '/run/'];
+
+export interface StartOptions {
+  readonly context: Pick<Context, 'progress' | 'root'>;
+  readonly plan: SetPlan;
+  readonly saved: SavedSet;
+  readonly machine: Machine;
+  readonly real: RealControlPlane | null;
+  /** Nodes to start; all of the plan's when absent. */
+  readonly only?: readonly NodePlan[];
+}
+
+/** Starts what of a set does not run: certificates and files, hub, nodes, and the links between them. */
+export async function startSet(options: StartOptions): Promise<void> {
+  const { context, plan, machine } = options;
+  const cgroups = machine.cgroup;
+  if (cgroups === null) throw new OpError('unsupported', 'starting the set', 'no cgroups');
+  const paths = programPaths(options);
+  const nodes = options.only ?? plan.nodes;
+  await context.progress.step('certificates and files', async () => {
+    await writeCredentials(plan, options.real !== null);
+    await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, machine)));
+  });
+  const hub = await context.progress.step('control plane started', async () => {
+    const running = await firstProcess(plan.hub.dir);
+    if (running !== null) return { process: running, fresh: false };
+    const process = await launch(paths.sys, hubPlace(plan, paths, await createCgroup(cgroups, `${cgroupOf(plan.name)}/hub`), options.real));
+    await connectHub(plan, process.pid);
+    return { process, fresh: true };
+  });
+  await context.progress.step(nodes.length === 1 ? `${nodes[0]?.name} started` : `${nodes.length} nodes started`, () => Promise.all(nodes.map((node) => startNode(plan, node, paths, hub, cgroups))));
+  await routeHub(plan, await runningNodes(plan), hub.process.pid);
+}
+
+async function startNode(plan: SetPlan, node: NodePlan, paths: ProgramPaths, hub: { process: HostProcess; fresh: boolean }, cgroups: NonNullable<Machine['cgroup']>): Promise<void> {
+  const running = await firstProcess(node.dir);
+  if (running !== null) {
+    // A new hub has taken the old link with it; the node itself runs on.
+    if (hub.fresh) await connectNode(plan, node, hub.process.pid, running.pid);
+    return;
+  }
+  const process = await launch(paths.sys, nodePlace(plan, node, paths, await createCgroup(cgroups, node.cgroup)));
+  await connectNode(plan, node, hub.process.pid, process.pid);
+}
+
+/** Nodes whose first process lives. */
+export async function runningNodes(plan: SetPlan): Promise<NodePlan[]> {
+  const firsts = await Promise.all(plan.nodes.map((node) => firstProcess(node.dir)));
+  return plan.nodes.filter((_, at) => firsts[at] !== null);
+}
+
+function programPaths({ context, machine }: StartOptions): ProgramPaths {
+  const { containerd, runc } = machine.programs;
+  if (containerd === undefined || runc === undefined) throw new OpError('not-found', 'starting a node', 'containerd or runc is missing', { advice: 'see: nodelet doctor' });
+  const folders = [...new Set([dirname(containerd), dirname(runc), '/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'])];
+  return { node: process.execPath, bundle: `${context.root}/dist/nodelet.mjs`, sys: `${context.root}/dist/sys`, containerd, path: folders.join(':'), images: `${context.root}/dist/images` };
+}
+
+async function writeCredentials(plan: SetPlan, real: boolean): Promise<void> {
+  const pki = `${plan.state}/pki`;
+  await mkdir(pki, { recursive: true, mode: 0o700 });
+  await ensurePki(pki, { advertiseAddress: plan.hub.ip, serviceCidr: plan.serviceCidr, extraSans: [plan.hub.hostIp] });
+  const issue = (user: string, groups: readonly string[], out: string): Promise<void> => issueKubeconfig(pki, { user, groups, server: plan.server, out });
+  await issue('kubernetes-admin', ['system:masters'], `${plan.state}/admin.kubeconfig`);
+  if (real) {
+    await issue('system:kube-controller-manager', [], `${plan.state}/controller-manager.kubeconfig`);
+    await issue('system:kube-scheduler', [], `${plan.state}/scheduler.kubeconfig`);
+  }
+  for (const node of plan.nodes) {
+    await mkdir(node.dir, { recursive: true, mode: 0o755 });
+    await issue(`system:node:${node.name}`, ['system:nodes'], `${node.dir}/agent.kubeconfig`);
+    await issue('system:kube-proxy', [], `${node.dir}/proxy.kubeconfig`);
+    await issueServingCert(pki, { cn: `system:node:${node.name}`, dns: [node.name], ips: [node.ip, '127.0.0.1'], certOut: `${node.dir}/serving.crt`, keyOut: `${node.dir}/serving.key` });
+  }
+}
+
+async function writeNodeFiles(plan: SetPlan, node: NodePlan, machine: Machine): Promise<void> {
+  const facts: NodeFacts = {
+    containerdMajor: machine.containerdMajor ?? 1,
+    cniBinDir: machine.cniBinDir ?? '/opt/cni/bin',
+    cgroupVersion: machine.cgroup?.version ?? 2,
+    mayLowerOomScore: machine.mayLowerOomScore,
+  };
+  await mkdir(`${node.dir}/certs.d/_default`, { recursive: true });
+  await mkdir(`${node.dir}/lib/cni/net.d`, { recursive: true });
+  const files: [string, string][] = [
+    ['containerd.toml', containerdConfig(node, PAUSE_IMAGE, facts)],
+    ['certs.d/_default/hosts.toml', mirrorHosts(`http://${plan.hub.hostIp}:${IMAGE_PORT}`)],
+    ['lib/cni/net.d/10-nodelet.conflist', cniConfig(node)],
+    ['agent.json', agentConfig(plan, node, facts)],
+    ['proxy.json', proxyConfig(plan, node)],
+    ['resolv.conf', `nameserver ${plan.hub.hostIp}\n`],
+  ];
+  for (const [name, text] of files) await writeFile(`${node.dir}/${name}`, text);
+}
+
+function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly string[], real: RealControlPlane | null): Place {
+  const netns = `${plan.hub.dir}/host-net`;
+  return {
+    hostname: plan.name === 'default' ? 'nodelet-hub' : `${plan.name}-hub`,
+    dir: plan.hub.dir,
+    folders: [`${plan.hub.dir}/data`],
+    cgroupDirs,
+    // A file that stands for the host's network namespace: what needs the host's network enters it from inside.
+    binds: [{ from: `/proc/${process.pid}/ns/net`, to: netns }],
+    tmpfs: [],
+    services: hubServices(plan, paths, netns, real),
+  };
+}
+
+function nodePlace(plan: SetPlan, node: NodePlan, paths: ProgramPaths, cgroupDirs: readonly string[]): Place {
+  const visible = [plan.state, ...[dirname(dirname(paths.bundle)), paths.node, dirname(paths.containerd)].filter((path) => HIDDEN.some((prefix) => path.startsWith(prefix)))];
+  const lib = `${node.dir}/lib`;
+  return {
+    hostname: node.name,
+    dir: node.dir,
+    folders: [`${lib}/kubelet`, `${lib}/containerd`, `${lib}/cni`, `${node.dir}/varlog/pods`, ...visible.filter((path) => path.startsWith('/var/lib/')).map((path) => `${lib}${path.slice('/var/lib'.length)}`)],
+    cgroupDirs,
+    binds: [
+      ...visible.filter((path) => path.startsWith('/var/lib/')).map((path) => ({ from: path, to: `${lib}${path.slice('/var/lib'.length)}` })),
+      { from: `${node.dir}/varlog`, to: '/var/log' },
+      { from: lib, to: '/var/lib' },
+    ],
+    tmpfs: ['/run'],
+    services: nodeServices(plan, node, paths, { proxy: PROXY_PORT }),
+  };
+}
+
+/** What a node leaves on disk that a power loss would have taken from memory. */
+export async function forgetVolatile(node: NodePlan): Promise<void> {
+  for (const name of ['init.pid', 'init.state']) await rm(`${node.dir}/${name}`, { force: true });
+}
