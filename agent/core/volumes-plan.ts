@@ -1,0 +1,137 @@
+import type { Pod, Volume } from '../../proto/kube/types.ts';
+import { everyContainerLimits, memoryOf, podLimits } from './qos.ts';
+import { valueOf } from './quantity.ts';
+import type { QuantityText } from './quantity.ts';
+import { payloadNeeds } from './volumes-payload.ts';
+import type { PayloadNeeds } from './volumes-payload.ts';
+import { isSafeName, readyMarker, volumeDir } from './volumes-paths.ts';
+import type { VolumePlugin } from './volumes-paths.ts';
+
+/** A directory that the agent makes for a volume. Paths are relative to the pod's directory. */
+export interface VolumeBase {
+  readonly dir: string;
+  readonly marker: string;
+  readonly medium: { readonly kind: 'disk' } | { readonly kind: 'tmpfs'; readonly sizeBytes: bigint | null } | { readonly kind: 'hugetlbfs'; readonly pageSize: string };
+  readonly fsGroup: number | null;
+}
+
+export type HostPathType = '' | 'DirectoryOrCreate' | 'Directory' | 'FileOrCreate' | 'File' | 'Socket' | 'CharDevice' | 'BlockDevice';
+
+/** What a volume needs before a container may mount it. */
+export type VolumePlan =
+  | { readonly kind: 'emptyDir'; readonly name: string; readonly base: VolumeBase }
+  | { readonly kind: 'payload'; readonly name: string; readonly base: VolumeBase; readonly volume: Volume; readonly needs: PayloadNeeds }
+  | { readonly kind: 'hostPath'; readonly name: string; readonly path: string; readonly type: HostPathType }
+  | { readonly kind: 'claim'; readonly name: string; readonly claimName: string; readonly readOnly: boolean }
+  | { readonly kind: 'refused'; readonly name: string; readonly message: string };
+
+/** One plan for each volume of the pod, in the order of the spec. */
+export function planVolumes(pod: Pod, allocatable: Readonly<Record<string, QuantityText>>): VolumePlan[] {
+  return (pod.spec.volumes ?? []).map((volume) => planVolume(pod, volume, allocatable));
+}
+
+function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>): VolumePlan {
+  const { name } = volume;
+  if (!isSafeName(name)) return { kind: 'refused', name, message: `${JSON.stringify(name)} is not a volume name` };
+  if (volume.emptyDir !== undefined) return planEmptyDir(pod, volume, allocatable);
+  const payload = (plugin: VolumePlugin, inMemory: boolean): VolumePlan => {
+    const medium = inMemory ? ({ kind: 'tmpfs', sizeBytes: memorySizeLimit(pod, undefined, allocatable) } as const) : ({ kind: 'disk' } as const);
+    return { kind: 'payload', name, base: baseOf(pod, plugin, name, medium), volume, needs: payloadNeeds(volume) };
+  };
+  if (volume.configMap !== undefined) return payload('configmap', false);
+  if (volume.secret !== undefined) return payload('secret', true);
+  if (volume.projected !== undefined) return payload('projected', true);
+  if (volume.downwardAPI !== undefined) return payload('downward-api', true);
+  if (volume.hostPath !== undefined) return planHostPath(name, volume.hostPath.path, volume.hostPath.type ?? '');
+  if (volume.persistentVolumeClaim !== undefined) {
+    return { kind: 'claim', name, claimName: volume.persistentVolumeClaim.claimName, readOnly: volume.persistentVolumeClaim.readOnly === true };
+  }
+  if (volume.ephemeral !== undefined) return { kind: 'claim', name, claimName: `${pod.metadata.name ?? ''}-${name}`, readOnly: false };
+  const source = Object.keys(volume).find((key) => key !== 'name');
+  // A volume without any source is an emptyDir: the API server's default.
+  if (source === undefined) return planEmptyDir(pod, { name, emptyDir: {} }, allocatable);
+  return { kind: 'refused', name, message: `${source} volumes are not supported by this node` };
+}
+
+function planEmptyDir(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>): VolumePlan {
+  const { name } = volume;
+  const medium = volume.emptyDir?.medium ?? '';
+  if (medium === '') return { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'disk' }) };
+  if (medium === 'Memory') {
+    const sizeBytes = memorySizeLimit(pod, volume.emptyDir?.sizeLimit, allocatable);
+    return { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'tmpfs', sizeBytes }) };
+  }
+  const pageSize = hugePageSize(pod, medium);
+  if (pageSize !== null) return { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'hugetlbfs', pageSize }) };
+  return { kind: 'refused', name, message: `unknown storage medium "${medium}"` };
+}
+
+function baseOf(pod: Pod, plugin: VolumePlugin, name: string, medium: VolumeBase['medium']): VolumeBase {
+  return { dir: volumeDir(plugin, name), marker: readyMarker(plugin, name), medium, fsGroup: pod.spec.securityContext?.fsGroup ?? null };
+}
+
+/**
+ * The size of a tmpfs: the smallest of the volume's own limit, the pod's memory limit (when all containers have one)
+ * and what the node can allocate; null when none is known.
+ */
+export function memorySizeLimit(pod: Pod, own: QuantityText | undefined, allocatable: Readonly<Record<string, QuantityText>>): bigint | null {
+  const candidates = [valueOf(allocatable['memory']), valueOf(own)];
+  if (everyContainerLimits(pod, 'memory')) candidates.push(memoryOf(podLimits(pod)));
+  const positive = candidates.filter((bytes) => bytes > 0n);
+  return positive.length === 0 ? null : positive.reduce((least, bytes) => (bytes < least ? bytes : least));
+}
+
+/** `2M` for HugePages-2Mi; plain HugePages takes the one size that the pod's containers ask for. */
+function hugePageSize(pod: Pod, medium: string): string | null {
+  if (medium.startsWith('HugePages-')) return medium.slice('HugePages-'.length).replace(/i$/, '');
+  if (medium !== 'HugePages') return null;
+  const sizes = new Set<string>();
+  for (const container of [...pod.spec.containers, ...(pod.spec.initContainers ?? [])]) {
+    for (const name of Object.keys({ ...container.resources?.requests, ...container.resources?.limits })) if (name.startsWith('hugepages-')) sizes.add(name.slice('hugepages-'.length));
+  }
+  const [only] = sizes;
+  return sizes.size === 1 && only !== undefined ? only.replace(/i$/, '') : null;
+}
+
+const hostPathTypes = new Set<string>(['', 'DirectoryOrCreate', 'Directory', 'FileOrCreate', 'File', 'Socket', 'CharDevice', 'BlockDevice']);
+
+export function planHostPath(name: string, path: string, type: string): VolumePlan {
+  if (!path.startsWith('/') || path.split('/').includes('..')) return { kind: 'refused', name, message: `invalid HostPath \`${path}\`: must be absolute and must not contain '..'` };
+  if (!hostPathTypes.has(type)) return { kind: 'refused', name, message: `${type} is an invalid volume type` };
+  return { kind: 'hostPath', name, path, type: type as HostPathType };
+}
+
+/** What stat(2) says of a host path, following links; `absent` when nothing is there. */
+export type HostPathFound = 'absent' | 'file' | 'dir' | 'link' | 'socket' | 'fifo' | 'char' | 'block';
+
+/** Whether a host path may be mounted as it is, must be made first, or is refused. */
+export function checkHostPath(path: string, type: HostPathType, found: HostPathFound): { verdict: 'mount' } | { verdict: 'makeDir' } | { verdict: 'makeFile' } | { verdict: 'refuse'; message: string } {
+  switch (type) {
+    case '':
+      return { verdict: 'mount' };
+    case 'DirectoryOrCreate':
+      return found === 'absent' ? { verdict: 'makeDir' } : mustBe(path, found, 'dir', 'directory');
+    case 'Directory':
+      return mustBe(path, found, 'dir', 'directory');
+    case 'FileOrCreate':
+      return found === 'absent' ? { verdict: 'makeFile' } : mustBe(path, found, 'file', 'file');
+    case 'File':
+      return mustBe(path, found, 'file', 'file');
+    case 'Socket':
+      return mustBe(path, found, 'socket', 'socket file');
+    case 'CharDevice':
+      return mustBe(path, found, 'char', 'character device');
+    case 'BlockDevice':
+      return mustBe(path, found, 'block', 'block device');
+  }
+}
+
+const typeWords: Readonly<Record<string, string>> = { dir: 'Directory', file: 'File', socket: 'Socket', char: 'CharDevice', block: 'BlockDevice' };
+
+function mustBe(path: string, found: HostPathFound, wanted: HostPathFound, words: string): { verdict: 'mount' } | { verdict: 'refuse'; message: string } {
+  if (found === wanted) return { verdict: 'mount' };
+  if (found === 'absent') return { verdict: 'refuse', message: `hostPath type check failed, ${path} is not a ${words}, unable to determine its type: path "${path}" does not exist` };
+  const word = typeWords[found];
+  if (word === undefined) return { verdict: 'refuse', message: `hostPath type check failed, ${path} is not a ${words}, unable to determine its type: only recognise file, directory, socket, block device and character device` };
+  return { verdict: 'refuse', message: `hostPath type check failed: ${path} is not a ${words}, it's a ${word}` };
+}

@@ -1,0 +1,102 @@
+import type { Clock } from '../../base/clock.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
+import { serviceAccounts, subresource } from '../../base/kubeapi/refs.ts';
+import type { KubeApi } from '../../base/kubeapi/types.ts';
+import type { Log } from '../../base/log.ts';
+import type { Rng } from '../../base/rng.ts';
+import type { Pod, TokenRequest } from '../../proto/kube/types.ts';
+import { tokenKey } from '../core/volumes-payload.ts';
+import type { TokenAsk } from '../core/volumes-payload.ts';
+
+export interface TokensOptions {
+  readonly api: KubeApi;
+  readonly clock: Clock;
+  readonly rng: Rng;
+  readonly log: Log;
+  readonly timeoutMs?: number;
+}
+
+interface Held {
+  readonly token: string;
+  readonly issuedAtMs: number;
+  readonly lifeMs: number;
+  readonly jitterMs: number;
+}
+
+const dayMs = 24 * 3600 * 1000;
+const maxJitterMs = 10_000;
+/** Between two attempts while a usable token is held, so that a refusing server is not pressed. */
+const retryMs = 1000;
+
+/** When a token is due: after 80 % of its life or a day, a little earlier by chance. */
+export function dueAtMs(held: Pick<Held, 'issuedAtMs' | 'lifeMs' | 'jitterMs'>): number {
+  return held.issuedAtMs + Math.min(held.lifeMs * 0.8, dayMs) - held.jitterMs;
+}
+
+/**
+ * Tokens of service accounts, bound to pods (TokenRequest), kept while they are fresh. A refused renewal is not
+ * remembered: the old token serves on and the next pass asks again.
+ */
+export class Tokens {
+  readonly #options: TokensOptions;
+  readonly #held = new Map<string, Map<string, Held>>();
+  readonly #attempts = new Map<string, number>();
+
+  constructor(options: TokensOptions) {
+    this.#options = options;
+  }
+
+  /** A token for a volume of `pod`. Throws ApiError or OpError when there is none that still works. */
+  async get(pod: Pod, ask: TokenAsk, signal: AbortSignal): Promise<string> {
+    const uid = pod.metadata.uid ?? '';
+    const key = tokenKey(ask);
+    const held = this.#held.get(uid)?.get(key);
+    const now = this.#options.clock.nowMs();
+    if (held !== undefined && now < dueAtMs(held)) return held.token;
+    const isUsable = held !== undefined && now < held.issuedAtMs + held.lifeMs;
+    const attempt = `${uid}/${key}`;
+    if (isUsable && now - (this.#attempts.get(attempt) ?? -Infinity) < retryMs) return held.token;
+    this.#attempts.set(attempt, now);
+    try {
+      const fresh = await this.#request(pod, ask, signal);
+      const ofPod = this.#held.get(uid) ?? new Map<string, Held>();
+      ofPod.set(key, fresh);
+      this.#held.set(uid, ofPod);
+      return fresh.token;
+    } catch (error) {
+      if (!isUsable || signal.aborted) throw error;
+      this.#options.log.warn('Could not update a service account token, the present one still works', { pod: pod.metadata.name, namespace: pod.metadata.namespace, err: messageOf(error) });
+      return held.token;
+    }
+  }
+
+  /** Forgets the tokens of a pod. */
+  release(uid: string): void {
+    for (const key of this.#held.get(uid)?.keys() ?? []) this.#attempts.delete(`${uid}/${key}`);
+    this.#held.delete(uid);
+  }
+
+  async #request(pod: Pod, ask: TokenAsk, signal: AbortSignal): Promise<Held> {
+    const { clock, api, rng } = this.#options;
+    const account = pod.spec.serviceAccountName ?? 'default';
+    const ref = subresource(serviceAccounts(pod.metadata.namespace, account), 'token');
+    const body: TokenRequest = {
+      apiVersion: 'authentication.k8s.io/v1',
+      kind: 'TokenRequest',
+      metadata: {},
+      spec: {
+        audiences: ask.audience === '' ? [] : [ask.audience],
+        expirationSeconds: ask.expirationSeconds,
+        boundObjectRef: { apiVersion: 'v1', kind: 'Pod', name: pod.metadata.name ?? '', uid: pod.metadata.uid ?? '' },
+      },
+    };
+    const answer = await api.create<TokenRequest>(ref, body, { timeoutMs: this.#options.timeoutMs ?? 10_000 }, signal);
+    const token = answer.status?.token;
+    if (token === undefined || token === '') throw new OpError('failed', `ask for a token of service account ${account}`, 'the answer holds none');
+    const now = clock.nowMs();
+    const expiresAtMs = Date.parse(answer.status?.expirationTimestamp ?? '');
+    const lifeMs = Number.isFinite(expiresAtMs) ? Math.max(expiresAtMs - now, 0) : ask.expirationSeconds * 1000;
+    // A life of a minute, as tests use, leaves no room for ten seconds of chance.
+    return { token, issuedAtMs: now, lifeMs, jitterMs: rng.float() * Math.min(maxJitterMs, lifeMs / 60) };
+  }
+}

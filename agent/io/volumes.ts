@@ -1,0 +1,305 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { hasCode, messageOf, OpError } from '../../base/errors.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { ConfigMap, Container, Pod, Secret } from '../../proto/kube/types.ts';
+import { hostNetworkHosts, managedHosts, podHostname } from '../core/hosts.ts';
+import type { EventText, Failure } from '../core/types.ts';
+import { planMounts } from '../core/volumes-mounts.ts';
+import type { MountPlan } from '../core/volumes-mounts.ts';
+import { isSafeUid, podPaths } from '../core/volumes-paths.ts';
+import { payloadOf, tokenKey } from '../core/volumes-payload.ts';
+import type { Fetched, PayloadFile, PayloadInputs, PayloadNeeds } from '../core/volumes-payload.ts';
+import { planVolumes } from '../core/volumes-plan.ts';
+import type { VolumePlan } from '../core/volumes-plan.ts';
+import type { WriterState } from '../core/volumes-writer.ts';
+import type { ContainerMount, EnvSources, Volumes } from '../seams.ts';
+import type { Tokens } from './tokens.ts';
+import type { Claims } from './volumes-claims.ts';
+import type { VolumeDisk } from './volumes-disk.ts';
+
+export interface VolumesOptions {
+  readonly rootDir: string;
+  readonly clusterDomain: string;
+  readonly disk: VolumeDisk;
+  readonly sources: Pick<EnvSources, 'configMap' | 'secret'>;
+  readonly tokens: Tokens;
+  readonly claims: Claims;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** `status.allocatable` of the node; empty while it is not known. */
+  readonly allocatable: () => Readonly<Record<string, string>>;
+  /** The environment of a container, for subPathExpr. */
+  readonly env: (pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal) => Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure>;
+  readonly supportsRecursiveReadOnly?: () => boolean;
+  /** The node's own hosts file, for host-network pods. */
+  readonly hostsFile?: string;
+}
+
+/** What is known to lie on disk for one pod. */
+interface PodRecord {
+  existed: boolean;
+  mounted: ReadonlySet<string>;
+  /** Volumes that are set up. */
+  readonly done: Set<string>;
+  readonly written: Map<string, { digest: string; state: WriterState }>;
+  readonly claims: Map<string, { path: string; readOnly: boolean }>;
+  /** When a failure of a volume is told again; upstream's retries have the same distances. */
+  readonly told: Map<string, { message: string; nextMs: number; waitMs: number }>;
+}
+
+const firstRetellMs = 500;
+const lastRetellMs = 122_000;
+
+/** The volumes of all pods: plans from core/, disk work through VolumeDisk, one operation at a time for each pod. */
+export class PodVolumes implements Volumes {
+  readonly #options: VolumesOptions;
+  readonly #records = new Map<string, PodRecord>();
+  readonly #turns = new Map<string, Promise<unknown>>();
+
+  constructor(options: VolumesOptions) {
+    this.#options = options;
+  }
+
+  async prepare(pod: Pod, signal: AbortSignal): Promise<{ ok: true; events?: readonly EventText[] } | Failure> {
+    const uid = pod.metadata.uid ?? '';
+    return await this.#inTurn(uid, async () => {
+      const plans = planVolumes(pod, this.#options.allocatable());
+      const record = await this.#recordOf(uid);
+      const open = plans.filter((plan) => !record.done.has(plan.name));
+      const outcomes = await Promise.all(open.map(async (plan) => ({ plan, message: await this.#setUp(pod, plan, record, signal) })));
+      const failures: string[] = [];
+      const events: EventText[] = [];
+      for (const { plan, message } of outcomes) {
+        if (message === null) {
+          record.done.add(plan.name);
+          record.told.delete(plan.name);
+          continue;
+        }
+        const text = plan.kind === 'claim' ? message : `MountVolume.SetUp failed for volume ${JSON.stringify(plan.name)} : ${message}`;
+        failures.push(text);
+        if (this.#isDue(record, plan.name, text)) events.push({ type: 'Warning', reason: 'FailedMount', message: text });
+      }
+      if (failures.length === 0) return { ok: true };
+      return { ok: false, reason: 'FailedMount', message: failures.join('; '), events };
+    });
+  }
+
+  async containerMounts(pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<{ ok: true; mounts: readonly ContainerMount[] } | Failure> {
+    const uid = pod.metadata.uid ?? '';
+    const env = await this.#envFor(pod, container, podIPs, signal);
+    if (!env.ok) return env;
+    return await this.#inTurn(uid, async () => {
+      const plan = planMounts({
+        container,
+        plans: planVolumes(pod, this.#options.allocatable()),
+        podDir: podPaths(this.#options.rootDir, uid).pod,
+        claims: this.#records.get(uid)?.claims ?? new Map(),
+        env: env.env,
+        supportsRecursiveReadOnly: this.#options.supportsRecursiveReadOnly?.() ?? false,
+      });
+      if (!plan.ok) return configError(plan.message);
+      const mounts: ContainerMount[] = [];
+      for (const mount of plan.mounts) {
+        const hostPath = await this.#pathOf(uid, container.name, mount);
+        if (typeof hostPath !== 'string') return hostPath;
+        const { name, containerPath, readonly, recursiveReadOnly, propagation } = mount;
+        mounts.push({ name, hostPath, containerPath, readonly, recursiveReadOnly, propagation });
+      }
+      const isManaged = pod.spec.hostNetwork === true || podIPs.length > 0;
+      if (isManaged && !plan.mountsEtcHosts) mounts.push(await this.#hostsMount(pod, podIPs));
+      return { ok: true, mounts };
+    });
+  }
+
+  async refresh(pod: Pod, signal: AbortSignal): Promise<void> {
+    const uid = pod.metadata.uid ?? '';
+    await this.#inTurn(uid, async () => {
+      const record = this.#records.get(uid);
+      if (record === undefined) return;
+      for (const plan of planVolumes(pod, this.#options.allocatable())) {
+        if (plan.kind !== 'payload' || !record.done.has(plan.name)) continue;
+        const message = await this.#fill(pod, plan, record, signal);
+        if (message !== null) this.#options.log.warn('A volume was not brought up to date', { pod: pod.metadata.name, namespace: pod.metadata.namespace, volume: plan.name, err: message });
+      }
+    });
+  }
+
+  async teardown(uid: string, signal: AbortSignal): Promise<void> {
+    await this.#inTurn(uid, async () => {
+      this.#records.delete(uid);
+      this.#options.tokens.release(uid);
+      await this.#options.disk.tearDown(uid, signal);
+    });
+  }
+
+  async uidsOnDisk(): Promise<readonly string[]> {
+    return (await this.#options.disk.uids()).filter(isSafeUid);
+  }
+
+  async #recordOf(uid: string): Promise<PodRecord> {
+    const present = this.#records.get(uid);
+    if (present !== undefined) return present;
+    const { existed } = await this.#options.disk.ensurePodDir(uid);
+    // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
+    const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
+    const record: PodRecord = { existed, mounted, done: new Set(), written: new Map(), claims: new Map(), told: new Map() };
+    this.#records.set(uid, record);
+    return record;
+  }
+
+  /** Sets one volume up; null is done, else why not. */
+  async #setUp(pod: Pod, plan: VolumePlan, record: PodRecord, signal: AbortSignal): Promise<string | null> {
+    try {
+      switch (plan.kind) {
+        case 'refused':
+          return plan.message;
+        case 'hostPath':
+          return await this.#options.disk.hostPath(plan.path, plan.type);
+        case 'emptyDir':
+          await this.#options.disk.setUpBase(pod.metadata.uid ?? '', plan.base, record);
+          return null;
+        case 'payload':
+          return await this.#fill(pod, plan, record, signal);
+        case 'claim': {
+          const claim = await this.#options.claims.resolve(pod, plan, signal);
+          if (!claim.ok) return claim.message;
+          const problem = await this.#options.disk.hostPath(claim.path, claim.type);
+          if (problem === null) record.claims.set(plan.name, { path: claim.path, readOnly: plan.readOnly });
+          return problem;
+        }
+      }
+    } catch (error) {
+      if (!isExpected(error)) throw error;
+      return messageOf(error);
+    }
+  }
+
+  /** Fetches, then makes the directory, then writes: a volume whose objects are missing leaves nothing mounted. */
+  async #fill(pod: Pod, plan: Extract<VolumePlan, { kind: 'payload' }>, record: PodRecord, signal: AbortSignal): Promise<string | null> {
+    const uid = pod.metadata.uid ?? '';
+    const payload = payloadOf(plan.volume, await this.#fetch(pod, plan.needs, signal));
+    if (!payload.ok) return payload.message;
+    const digest = digestOf(payload.files);
+    const before = record.written.get(plan.name);
+    if (before?.digest === digest) return null;
+    const dir = `${podPaths(this.#options.rootDir, uid).pod}/${plan.base.dir}`;
+    try {
+      const { disk } = this.#options;
+      let state = before?.state;
+      if (state === undefined) {
+        const made = record.done.has(plan.name) ? 'was there' : await disk.setUpBase(uid, plan.base, record);
+        state = made === 'made' && !record.existed ? { names: [], dataTarget: null, dataNames: [] } : await disk.readWriterState(dir);
+        if (await disk.holds(dir, state, payload.files)) {
+          await disk.link(dir, state, payload.files);
+          record.written.set(plan.name, { digest, state });
+          return null;
+        }
+      }
+      record.written.set(plan.name, { digest, state: await disk.swap(dir, state, payload.files, plan.base.fsGroup) });
+      return null;
+    } catch (error) {
+      // What lies there now is read again at the next attempt.
+      record.written.delete(plan.name);
+      record.existed = true;
+      record.mounted = new Set(await this.#options.disk.mountsOf(uid));
+      throw error;
+    }
+  }
+
+  async #fetch(pod: Pod, needs: PayloadNeeds, signal: AbortSignal): Promise<PayloadInputs> {
+    const { sources, tokens } = this.#options;
+    const namespace = pod.metadata.namespace ?? '';
+    const configMaps = new Map<string, Fetched<ConfigMap>>();
+    const secrets = new Map<string, Fetched<Secret>>();
+    const held = new Map<string, { token: string } | { error: string }>();
+    await Promise.all([
+      ...needs.configMaps.map(async (name) => configMaps.set(name, await fetched(sources.configMap(namespace, name, signal)))),
+      ...needs.secrets.map(async (name) => secrets.set(name, await fetched(sources.secret(namespace, name, signal)))),
+      ...needs.tokens.map(async (ask) => {
+        const got = await fetched(tokens.get(pod, ask, signal));
+        held.set(tokenKey(ask), 'error' in got ? { error: `failed to fetch token: ${got.error}` } : { token: got.object ?? '' });
+      }),
+    ]);
+    return { pod, configMaps, secrets, tokens: held, allocatable: this.#options.allocatable() };
+  }
+
+  async #pathOf(uid: string, container: string, mount: MountPlan): Promise<string | Failure> {
+    if (mount.subPath === null) return mount.volumePath;
+    try {
+      const path = await this.#options.disk.bindSubPath(uid, { volume: mount.name, container, index: mount.index, volumePath: mount.volumePath, subPath: mount.subPath });
+      if (path !== null) return path;
+      this.#options.log.warn('A subPath leads out of its volume', { uid, volume: mount.name, container });
+    } catch (error) {
+      if (!isExpected(error)) throw error;
+      // The pod's owner must not learn from the message what lies on the node.
+      this.#options.log.warn('A subPath could not be bound', { uid, volume: mount.name, container, err: messageOf(error) });
+    }
+    return configError(`failed to prepare subPath for volumeMount ${JSON.stringify(mount.name)} of container ${JSON.stringify(container)}`);
+  }
+
+  async #hostsMount(pod: Pod, podIPs: readonly string[]): Promise<ContainerMount> {
+    const uid = pod.metadata.uid ?? '';
+    const aliases = pod.spec.hostAliases ?? [];
+    const text = pod.spec.hostNetwork === true
+      ? hostNetworkHosts(await readFile(this.#options.hostsFile ?? '/etc/hosts', 'utf8'), aliases)
+      : managedHosts({ podIPs, ...podHostname(pod, this.#options.clusterDomain), aliases });
+    await this.#options.disk.writeHosts(uid, text);
+    const hostPath = podPaths(this.#options.rootDir, uid).etcHosts;
+    return { name: 'k8s-managed-etc-hosts', hostPath, containerPath: '/etc/hosts', readonly: false, selinuxRelabel: true, propagation: 'PROPAGATION_PRIVATE' };
+  }
+
+  async #envFor(pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure> {
+    const expands = (container.volumeMounts ?? []).some((mount) => mount.subPathExpr !== undefined && mount.subPathExpr !== '');
+    return expands ? await this.#options.env(pod, container, podIPs, signal) : { ok: true, env: new Map() };
+  }
+
+  #isDue(record: PodRecord, name: string, message: string): boolean {
+    const now = this.#options.clock.monoMs();
+    const before = record.told.get(name);
+    if (before !== undefined && before.message === message && now < before.nextMs) return false;
+    const waitMs = before?.message === message ? Math.min(before.waitMs * 2, lastRetellMs) : firstRetellMs;
+    record.told.set(name, { message, nextMs: now + waitMs, waitMs });
+    return true;
+  }
+
+  async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#turns.get(uid) ?? Promise.resolve();
+    const mine = before.then(work, work);
+    const settled = mine.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.#turns.set(uid, settled);
+    try {
+      return await mine;
+    } finally {
+      if (this.#turns.get(uid) === settled) this.#turns.delete(uid);
+    }
+  }
+}
+
+async function fetched<T>(promise: Promise<T | null>): Promise<Fetched<T>> {
+  try {
+    return { object: await promise };
+  } catch (error) {
+    if (!isExpected(error)) throw error;
+    return { error: messageOf(error) };
+  }
+}
+
+/** Failures of the outside: what the worker tells and tries again. Bugs and the caller's own stop pass on. */
+function isExpected(error: unknown): boolean {
+  if (hasCode(error, 'aborted')) return false;
+  return error instanceof OpError || (error instanceof Error && error.name === 'ApiError');
+}
+
+function configError(message: string): Failure {
+  return { ok: false, reason: 'CreateContainerConfigError', message };
+}
+
+function digestOf(files: readonly PayloadFile[]): string {
+  const sorted = [...files].sort((left, right) => (left.path < right.path ? -1 : 1));
+  return createHash('sha256').update(JSON.stringify(sorted)).digest('base64');
+}
