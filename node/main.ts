@@ -41,8 +41,8 @@ function commandTable(host: Host, done: (code: number) => void): Command {
       const command = all.at(-1) as Command;
       done(await run(createContext(host, command.optsWithGlobals() as CommonOptions), ...(all.slice(0, -1) as never[])));
     };
-  const add = (name: string, summary: string, examples: readonly string[]): Command =>
-    program
+  const add = (name: string, summary: string, examples: readonly string[], parent: Command = program): Command =>
+    parent
       .command(name)
       .description(summary)
       .addOption(new Option('--name <name>', 'which set, when several run side by side').default('default'))
@@ -86,12 +86,8 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--containerd <path>', 'a containerd instead of the distribution’s')
     .action(action(async (context, options: never) => (await import('./commands/doctor.ts')).doctor(context, options)));
   const image = program.command('image').description('make images on this machine, without a registry');
-  const addImage = (name: string, summary: string): Command => {
-    const command = add(name, summary, ['./nodelet image make nginx:1.29 --from server', './nodelet image make my/tool:1 --from busybox --file ./tool:/bin/tool:0755 --cmd /bin/tool', './nodelet image list']);
-    program.commands.splice(program.commands.indexOf(command), 1);
-    image.addCommand(command);
-    return command;
-  };
+  const addImage = (name: string, summary: string): Command =>
+    add(name, summary, ['./nodelet image make nginx:1.29 --from server', './nodelet image make my/tool:1 --from busybox --file ./tool:/bin/tool:0755 --cmd /bin/tool', './nodelet image list'], image);
   addImage('make <image>', 'make an image under a name; nodes pull it as from a registry')
     .option('--from <recipe>', 'pause, busybox, server or scratch', 'busybox')
     .option('--file <from:/path[:mode]>', 'add a file', collect, [])

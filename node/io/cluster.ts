@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { createKubeApi } from '../../base/kubeapi/client.ts';
-import { loadKubeConfig } from '../../base/kubeapi/config.ts';
+import { readKubeConfig } from '../../base/kubeapi/config.ts';
 import { ApiError, isApiError } from '../../base/kubeapi/errors.ts';
 import type { KubeApi, KubeObject, ResourceRef } from '../../base/kubeapi/types.ts';
 import { silentLog } from '../../base/log.ts';
@@ -43,7 +43,7 @@ export interface Cluster extends AsyncDisposable {
 }
 
 export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promise<Cluster> {
-  const config = await loadKubeConfig(`${plan.state}/admin.kubeconfig`);
+  const config = await readKubeConfig(`${plan.state}/admin.kubeconfig`);
   const api = createKubeApi({ config, log: silentLog, clock: realClock, rng: realRng, userAgent: 'nodelet-up' });
 
   const until = async (doing: string, timeoutMs: number, look: () => Promise<string | null>): Promise<void> => {

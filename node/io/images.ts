@@ -53,7 +53,7 @@ async function layerTar(recipe: ImageRecipe): Promise<Buffer> {
   const { pack } = await import('tar-stream');
   const archive = pack();
   const chunks: Buffer[] = [];
-  archive.on('data', (chunk: Buffer) => chunks.push(chunk));
+  archive.on('data', (chunk) => void chunks.push(chunk as Buffer));
   const ended = new Promise<void>((resolve, reject) => archive.on('end', resolve).on('error', reject));
   const mtime = new Date(0);
   for (const file of recipe.files) {
