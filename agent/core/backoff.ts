@@ -1,0 +1,49 @@
+/**
+ * Crash-loop and image-pull delays as numbers: 10 s, doubling, up to a cap, forgotten when the last growth is twice
+ * the default cap ago. The delay counts from the event (a container's end, a failed pull), not from the decision.
+ */
+export interface Backoff {
+  readonly delayMs: number;
+  /** When the delay last grew. */
+  readonly grownAtMs: number;
+}
+
+export interface BackoffRules {
+  readonly firstMs: number;
+  readonly maxMs: number;
+}
+
+export const defaultBackoffMaxMs = 300_000;
+const firstMs = 10_000;
+
+/** A smaller cap (`crashLoopBackOff.maxContainerRestartPeriod`) also bounds the first delay. */
+export function backoffRules(maxMs: number = defaultBackoffMaxMs): BackoffRules {
+  return { firstMs: Math.min(firstMs, maxMs), maxMs };
+}
+
+/** The state after one more failure at `eventMs`. */
+export function grow(before: Backoff | undefined, rules: BackoffRules, eventMs: number, nowMs: number): Backoff {
+  if (before === undefined || isStale(before, rules, eventMs)) return { delayMs: rules.firstMs, grownAtMs: nowMs };
+  return { delayMs: Math.min(before.delayMs * 2, rules.maxMs), grownAtMs: nowMs };
+}
+
+/** When the next try is allowed; null when at once. */
+export function heldUntilMs(state: Backoff | undefined, rules: BackoffRules, eventMs: number, nowMs: number): number | null {
+  if (state === undefined || isStale(state, rules, eventMs)) return null;
+  const untilMs = eventMs + state.delayMs;
+  return nowMs < untilMs ? untilMs : null;
+}
+
+/**
+ * What the state must have been, from what a runtime still knows after the agent's own restart: a container that has
+ * been started `attempt` times after the first and whose newest run began at `createdAtMs`.
+ */
+export function rebuilt(attempt: number, rules: BackoffRules, createdAtMs: number): Backoff | undefined {
+  if (attempt <= 0) return undefined;
+  return { delayMs: Math.min(rules.firstMs * 2 ** Math.min(attempt - 1, 20), rules.maxMs), grownAtMs: createdAtMs };
+}
+
+/** A run of ten minutes wipes the slate, whatever the cap is. */
+function isStale(state: Backoff, rules: BackoffRules, eventMs: number): boolean {
+  return eventMs - state.grownAtMs > 2 * Math.max(rules.maxMs, defaultBackoffMaxMs);
+}

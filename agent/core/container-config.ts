@@ -1,0 +1,244 @@
+import type { ContainerConfig, LinuxContainerResourcesInput, LinuxPodSandboxConfig, MountInput, PodSandboxConfig, PortMapping, Protocol, Signal } from '../../proto/cri/types.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
+import { keyOf } from './containers.ts';
+import { expandAll } from './env.ts';
+import type { EnvPair } from './env.ts';
+import { containerHash } from './hash.ts';
+import { hasPodLevelResources, memoryOf, milliCpuOf, oomScoreAdj, podLimits, podRequests } from './qos.ts';
+import { milliValueOf, valueOf } from './quantity.ts';
+import { containerSecurity, namespacesOf } from './security.ts';
+import type { ImageUser } from './security.ts';
+import { utf8Bytes } from './utf8.ts';
+
+/** What of the node's settings and of the machine goes into what the runtime is asked for. */
+export interface ConfigContext {
+  readonly podLogsDir: string;
+  readonly rootDir: string;
+  readonly cpuCFSQuota: boolean;
+  readonly cpuCFSQuotaPeriodUs: number;
+  readonly seccompDefault: boolean;
+  readonly cgroupVersion: 1 | 2;
+  readonly singleProcessOOMKill: boolean | null;
+  readonly memoryCapacityBytes: bigint;
+  /** Page sizes the kernel knows, as cgroups name them (`2MB`): each gets a limit of 0 unless asked for. */
+  readonly hugePageSizes: readonly string[];
+  readonly swapControllerAvailable: boolean;
+  readonly maskedPaths: readonly string[];
+  readonly nodeName: string;
+}
+
+export interface SandboxInput {
+  readonly pod: Pod;
+  readonly attempt: number;
+  readonly cgroupParent: string;
+  readonly hostname: string;
+  readonly dns: { readonly servers: readonly string[]; readonly searches: readonly string[]; readonly options: readonly string[] } | null;
+}
+
+/** `<podLogsDir>/<namespace>_<name>_<uid>`. */
+export function podLogDir(context: Pick<ConfigContext, 'podLogsDir'>, pod: Pod): string {
+  const { namespace, name, uid } = keyOf(pod);
+  return `${context.podLogsDir}/${namespace}_${name}_${uid}`;
+}
+
+/** Where one run of a container logs, below the pod's directory. */
+export function logPathOf(name: string, attempt: number): string {
+  return `${name}/${attempt}.log`;
+}
+
+export function sandboxConfig(context: ConfigContext, input: SandboxInput): PodSandboxConfig {
+  const { pod, attempt, dns } = input;
+  const { uid, namespace, name } = keyOf(pod);
+  const ports = portMappings(pod);
+  return {
+    metadata: { name, namespace, uid, attempt },
+    ...(pod.spec.hostNetwork === true ? {} : { hostname: input.hostname }),
+    logDirectory: podLogDir(context, pod),
+    ...(dns === null ? {} : { dnsConfig: { servers: [...dns.servers], searches: [...dns.searches], options: [...dns.options] } }),
+    ...(ports.length === 0 ? {} : { portMappings: ports }),
+    labels: { ...pod.metadata.labels, 'io.kubernetes.pod.name': name, 'io.kubernetes.pod.namespace': namespace, 'io.kubernetes.pod.uid': uid },
+    annotations: { ...pod.metadata.annotations },
+    linux: linuxSandbox(context, input),
+  };
+}
+
+function linuxSandbox(context: ConfigContext, input: SandboxInput): LinuxPodSandboxConfig {
+  const { pod } = input;
+  const security = pod.spec.securityContext;
+  const containers = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
+  const sysctls: Record<string, string> = {};
+  // The runtime separates with dots only.
+  for (const sysctl of security?.sysctls ?? []) sysctls[dotted(sysctl.name)] = sysctl.value;
+  const groups = [...(security?.fsGroup === undefined ? [] : [security.fsGroup]), ...(security?.supplementalGroups ?? [])];
+  const requests = podRequests({ spec: { ...pod.spec, overhead: {} } });
+  const limits = podLimits({ spec: { ...pod.spec, overhead: {} } });
+  const overhead = pod.spec.overhead;
+  return {
+    cgroupParent: input.cgroupParent,
+    sysctls,
+    securityContext: {
+      privileged: containers.some((container) => container.securityContext?.privileged === true),
+      seccomp: { profileType: 'RuntimeDefault' },
+      namespaceOptions: namespacesOf(pod),
+      ...(security?.runAsUser === undefined ? {} : { runAsUser: { value: security.runAsUser } }),
+      ...(security?.runAsGroup === undefined ? {} : { runAsGroup: { value: security.runAsGroup } }),
+      ...(groups.length === 0 ? {} : { supplementalGroups: groups }),
+      ...(security?.supplementalGroupsPolicy === 'Strict' ? { supplementalGroupsPolicy: 'Strict' as const } : {}),
+      ...(security?.seLinuxOptions === undefined ? {} : { selinuxOptions: security.seLinuxOptions }),
+    },
+    resources: linuxResources(context, requests.has('cpu') ? milliCpuOf(requests) : null, milliCpuOf(limits), memoryOf(limits)),
+    overhead: overhead === undefined ? {} : linuxResources(context, milliValueOf(overhead['cpu']), milliValueOf(overhead['cpu']), valueOf(overhead['memory'])),
+  };
+}
+
+function dotted(name: string): string {
+  const firstSlash = name.indexOf('/');
+  const firstDot = name.indexOf('.');
+  if (firstSlash < 0 || (firstDot >= 0 && firstDot < firstSlash)) return name;
+  return name.replaceAll(/[./]/g, (separator) => (separator === '/' ? '.' : '/'));
+}
+
+function portMappings(pod: Pod): PortMapping[] {
+  return pod.spec.containers.flatMap((container) =>
+    (container.ports ?? []).map((port) => ({
+      protocol: (port.protocol ?? 'TCP') as Protocol,
+      containerPort: port.containerPort,
+      hostPort: port.hostPort ?? 0,
+      ...(port.hostIP === undefined ? {} : { hostIp: port.hostIP }),
+    })),
+  );
+}
+
+export interface ContainerInput {
+  readonly pod: Pod;
+  readonly container: Container;
+  readonly attempt: number;
+  /** What the image was resolved to. */
+  readonly imageRef: string;
+  readonly imageUser: ImageUser;
+  readonly env: readonly EnvPair[];
+  readonly mounts: readonly MountInput[];
+  /** Ephemeral containers: whose processes are to be seen. */
+  readonly targetId: string | null;
+}
+
+export function containerConfig(context: ConfigContext, input: ContainerInput): ContainerConfig {
+  const { pod, container, attempt, env } = input;
+  const { uid, namespace, name } = keyOf(pod);
+  const stopSignal = container.lifecycle?.stopSignal;
+  return {
+    metadata: { name: container.name, attempt },
+    image: { image: input.imageRef, userSpecifiedImage: container.image ?? '' },
+    command: expandAll(container.command, env),
+    args: expandAll(container.args, env),
+    workingDir: container.workingDir ?? '',
+    envs: env.map((pair) => ({ key: pair.name, value: Uint8Array.from(utf8Bytes(pair.value)) })),
+    mounts: [...input.mounts],
+    labels: { 'io.kubernetes.container.name': container.name, 'io.kubernetes.pod.name': name, 'io.kubernetes.pod.namespace': namespace, 'io.kubernetes.pod.uid': uid },
+    annotations: containerAnnotations(pod, container, attempt),
+    logPath: logPathOf(container.name, attempt),
+    stdin: container.stdin ?? false,
+    stdinOnce: container.stdinOnce ?? false,
+    tty: container.tty ?? false,
+    linux: { resources: containerResources(context, pod, container), securityContext: containerSecurity(context, pod, container, input.imageUser, input.targetId) },
+    ...(stopSignal === undefined ? {} : { stopSignal: signalOf(stopSignal) }),
+  };
+}
+
+/** What another kubelet needs to take the container over: restart count, hash, how to stop it, where its last words are. */
+export function containerAnnotations(pod: Pod, container: Container, attempt: number): Record<string, string> {
+  const prefix = 'io.kubernetes.container.';
+  const preStop = container.lifecycle?.preStop;
+  const ports = container.ports ?? [];
+  return {
+    [`${prefix}hash`]: containerHash(container),
+    [`${prefix}restartCount`]: String(attempt),
+    [`${prefix}terminationMessagePath`]: container.terminationMessagePath ?? '',
+    [`${prefix}terminationMessagePolicy`]: container.terminationMessagePolicy ?? '',
+    ...(pod.metadata.deletionGracePeriodSeconds === undefined ? {} : { 'io.kubernetes.pod.deletionGracePeriod': String(pod.metadata.deletionGracePeriodSeconds) }),
+    ...(pod.spec.terminationGracePeriodSeconds === undefined ? {} : { 'io.kubernetes.pod.terminationGracePeriod': String(pod.spec.terminationGracePeriodSeconds) }),
+    ...(preStop === undefined ? {} : { [`${prefix}preStopHandler`]: JSON.stringify(preStop) }),
+    ...(ports.length === 0 ? {} : { [`${prefix}ports`]: JSON.stringify(ports.map(orderedPort)) }),
+  };
+}
+
+/** In the order in which the API's own types are written out, so that the text is the same whoever writes it. */
+function orderedPort(port: NonNullable<Container['ports']>[number]): Record<string, unknown> {
+  const { name, hostPort, containerPort, protocol, hostIP } = port;
+  return { ...(name === undefined ? {} : { name }), ...(hostPort === undefined ? {} : { hostPort }), containerPort, ...(protocol === undefined ? {} : { protocol }), ...(hostIP === undefined ? {} : { hostIP }) };
+}
+
+export function containerResources(context: ConfigContext, pod: Pod, container: Container): LinuxContainerResourcesInput {
+  const own = container.resources;
+  const ofPod = hasPodLevelResources(pod) ? pod.spec.resources?.limits : undefined;
+  const cpuLimit = milliValueOf(own?.limits?.['cpu'] ?? ofPod?.['cpu']);
+  const memoryLimit = valueOf(own?.limits?.['memory'] ?? ofPod?.['memory']);
+  const cpuRequest = own?.requests?.['cpu'] === undefined ? null : milliValueOf(own.requests['cpu']);
+  const resources = linuxResources(context, cpuRequest, cpuLimit, memoryLimit);
+  const swapLess = context.swapControllerAvailable ? noSwap(context, memoryLimit) : {};
+  return {
+    ...resources,
+    ...swapLess,
+    oomScoreAdj: oomScoreAdj(pod, container, context.memoryCapacityBytes),
+    hugepageLimits: context.hugePageSizes.map((pageSize) => ({ pageSize, limit: String(hugePagesOf(own?.limits, pageSize)) })),
+    ...(context.cgroupVersion === 2 ? { unified: { ...resources.unified, 'memory.min': '0', 'memory.low': '0', ...('unified' in swapLess ? swapLess.unified : {}) } } : {}),
+  };
+}
+
+function noSwap(context: ConfigContext, memoryLimit: bigint): LinuxContainerResourcesInput {
+  if (context.cgroupVersion === 2) return { unified: { 'memory.swap.max': '0' } };
+  return memoryLimit > 0n ? { memorySwapLimitInBytes: String(memoryLimit) } : {};
+}
+
+const hugeUnits: readonly [string, bigint][] = [
+  ['GB', 1_073_741_824n],
+  ['MB', 1_048_576n],
+  ['KB', 1024n],
+];
+
+function hugePagesOf(limits: Readonly<Record<string, string>> | undefined, pageSize: string): bigint {
+  for (const [name, amount] of Object.entries(limits ?? {})) {
+    if (!name.startsWith('hugepages-')) continue;
+    const bytes = valueOf(name.slice('hugepages-'.length));
+    const unit = hugeUnits.find(([, size]) => bytes >= size && bytes % size === 0n);
+    if (unit !== undefined && `${bytes / unit[1]}${unit[0]}` === pageSize) return valueOf(amount);
+  }
+  return 0n;
+}
+
+/** CPU in thousandths, memory in bytes, 0 is "no limit"; without a request the limit stands in for it. */
+export function linuxResources(context: ConfigContext, cpuRequest: bigint | null, cpuLimit: bigint, memoryLimit: bigint): LinuxContainerResourcesInput {
+  const period = context.cpuCFSQuotaPeriodUs;
+  const resources: LinuxContainerResourcesInput = { cpuShares: String(sharesOf(cpuRequest ?? cpuLimit)) };
+  if (memoryLimit > 0n) resources.memoryLimitInBytes = String(memoryLimit);
+  if (context.cpuCFSQuota) {
+    resources.cpuQuota = String(quotaOf(cpuLimit, BigInt(period)));
+    resources.cpuPeriod = String(period);
+  }
+  if (context.cgroupVersion === 2 && context.singleProcessOOMKill === false) resources.unified = { 'memory.oom.group': '1' };
+  return resources;
+}
+
+/** cpu.shares between 2 and 262144. */
+export function sharesOf(milli: bigint): bigint {
+  const shares = (milli * 1024n) / 1000n;
+  return shares < 2n ? 2n : shares > 262_144n ? 262_144n : shares;
+}
+
+/** cpu.cfs_quota_us of at least 1 ms; 0 is "no limit". */
+export function quotaOf(milli: bigint, periodUs: bigint): bigint {
+  if (milli === 0n) return 0n;
+  const quota = (milli * periodUs) / 1000n;
+  return quota < 1000n ? 1000n : quota;
+}
+
+/** `SIGRTMIN+1` is SIGNAL_SIGRTMINPLUS1 in the runtime's language. */
+export function signalOf(name: string): Signal {
+  return `SIGNAL_${name.replace('+', 'PLUS').replace('-', 'MINUS')}` as Signal;
+}
+
+/** Back to the API's name; '' when the runtime names none. */
+export function signalName(signal: string | undefined): string {
+  if (signal === undefined || signal === '' || signal === 'SIGNAL_RUNTIME_DEFAULT') return '';
+  return signal.replace('SIGNAL_', '').replace('PLUS', '+').replace('MINUS', '-');
+}

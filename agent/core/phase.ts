@@ -1,0 +1,101 @@
+import { assert } from '../../base/assert.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import type { Verdict } from './status.ts';
+import { isTerminalPhase } from './status-phase.ts';
+import { timeMs } from './time.ts';
+
+/**
+ * The life of a pod on this node. It only ever moves to the right:
+ *
+ *   waiting ──► starting ──► running ──► terminating ──► terminated ──► gone
+ *      │            └───────────────────────▲                ▲
+ *      └─────────────────────────────────────────────────────┘
+ *
+ * waiting      nothing has been asked of the runtime; admission has not answered, or refuses for now
+ * starting     sandbox and containers are being made; some app container has not run yet
+ * running      every app container has run at least once; restarts happen here
+ * terminating  containers are being stopped; nothing may be started any more
+ * terminated   nothing runs; volumes and cgroups go, the last status is written, the object stays until it is deleted
+ * gone         nothing is left to do for this UID; the worker ends
+ */
+export type PodLife =
+  | { readonly phase: 'waiting' }
+  | { readonly phase: 'starting' }
+  | { readonly phase: 'running' }
+  | { readonly phase: 'terminating'; readonly end: PodEnd }
+  | { readonly phase: 'terminated'; readonly end: PodEnd; readonly cleaned: boolean }
+  | { readonly phase: 'gone' };
+
+/** Why and how a pod ends. */
+export interface PodEnd {
+  readonly cause: 'deleted' | 'removed' | 'completed' | 'deadline' | 'evicted' | 'rejected' | 'orphan';
+  /** Whole seconds for everything; null: each container's own rule. */
+  readonly graceSeconds: number | null;
+  /** When the end began, so that a second look does not give a second whole grace period. */
+  readonly sinceMs: number;
+  readonly verdict: Verdict | null;
+}
+
+const order = ['waiting', 'starting', 'running', 'terminating', 'terminated', 'gone'] as const;
+
+/** Moves on; moving back is a defect of ours. */
+export function advance(from: PodLife, to: PodLife): PodLife {
+  const step = order.indexOf(to.phase) - order.indexOf(from.phase);
+  const shortened = from.phase === 'terminating' && to.phase === 'terminating';
+  const cleaned = from.phase === 'terminated' && to.phase === 'terminated';
+  assert(step > 0 || shortened || cleaned || (step === 0 && from.phase === to.phase), `a pod's life went from ${from.phase} back to ${to.phase}`);
+  return to;
+}
+
+/** Whether containers may be started in this part of life. */
+export function mayStart(life: PodLife): boolean {
+  return life.phase === 'waiting' || life.phase === 'starting' || life.phase === 'running';
+}
+
+/** Whether anything of the pod may still run. */
+export function mayRun(life: PodLife): boolean {
+  return life.phase !== 'terminated' && life.phase !== 'gone';
+}
+
+export interface EndInput {
+  /** What the source wants; undefined when the source no longer has it. */
+  readonly pod: Pod | undefined;
+  /** The last known object, for a pod that its source has dropped. */
+  readonly known: Pod | undefined;
+  readonly eviction: { readonly graceMs: number; readonly verdict: Verdict } | null;
+  /** Start time as told to the API server. */
+  readonly startTime: string | undefined;
+  readonly nowMs: number;
+}
+
+const orphanGraceSeconds = 1;
+
+/** Why the pod is to end now, if it is, before anything of the runtime is looked at. */
+export function endOf(input: EndInput): PodEnd | null {
+  const { pod, known, nowMs } = input;
+  if (input.eviction !== null) return { cause: 'evicted', graceSeconds: Math.ceil(input.eviction.graceMs / 1000), sinceMs: nowMs, verdict: input.eviction.verdict };
+  if (pod === undefined) {
+    if (known === undefined) return { cause: 'orphan', graceSeconds: orphanGraceSeconds, sinceMs: nowMs, verdict: null };
+    return { cause: 'removed', graceSeconds: known.metadata.deletionGracePeriodSeconds ?? known.spec.terminationGracePeriodSeconds ?? 30, sinceMs: nowMs, verdict: null };
+  }
+  if (pod.metadata.deletionTimestamp !== undefined) return { cause: 'deleted', graceSeconds: pod.metadata.deletionGracePeriodSeconds ?? null, sinceMs: nowMs, verdict: null };
+  if (isTerminalPhase(pod.status?.phase)) return { cause: 'completed', graceSeconds: null, sinceMs: nowMs, verdict: null };
+  const deadlineMs = deadlineOf(pod, input.startTime);
+  if (deadlineMs !== null && nowMs >= deadlineMs) return { cause: 'deadline', graceSeconds: null, sinceMs: nowMs, verdict: deadlineVerdict };
+  return null;
+}
+
+export const deadlineVerdict: Verdict = { reason: 'DeadlineExceeded', message: 'Pod was active on the node longer than the specified deadline' };
+
+/** When activeDeadlineSeconds run out, wall clock; null when there is no such limit. */
+export function deadlineOf(pod: Pod, startTime: string | undefined): number | null {
+  const seconds = pod.spec.activeDeadlineSeconds;
+  const startMs = timeMs(startTime);
+  return seconds === undefined || startMs === 0 ? null : startMs + seconds * 1000;
+}
+
+/** A second delete with less grace shortens the first; it never lengthens it. */
+export function shorten(end: PodEnd, other: PodEnd): PodEnd {
+  if (other.graceSeconds === null || (end.graceSeconds !== null && other.graceSeconds >= end.graceSeconds)) return end;
+  return { ...end, graceSeconds: other.graceSeconds };
+}

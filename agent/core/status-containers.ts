@@ -1,0 +1,213 @@
+import type { Container, ContainerState, ContainerStateTerminated, ContainerStatus, ContainerUser, Pod, PodStatus, ResourceRequirements, VolumeMountStatus } from '../../proto/kube/types.ts';
+import { anyAppCreated, isSidecar, latestOf, shouldStart } from './containers.ts';
+import { compareQuantities, formatQuantity, milliQuantityOf, milliValueOf, parseQuantity, quantityOf } from './quantity.ts';
+import type { Quantity } from './quantity.ts';
+import { timeText } from './time.ts';
+import type { ContainerFacts, ContainerResourceFacts, PodFacts, ProbeResults } from './types.ts';
+
+/** Why containers could not be started, by name: the words of their waiting state. */
+export type Waiting = Readonly<Record<string, { readonly reason: string; readonly message: string } | undefined>>;
+
+export interface ContainerStatusInput {
+  readonly pod: Pod;
+  readonly old: PodStatus;
+  readonly facts: PodFacts;
+  readonly probes: ProbeResults;
+  readonly waiting: Waiting;
+  /** As in `containerd://…`. */
+  readonly runtimeName: string;
+  /** Whether the runtime can make mounts read-only with everything below them. */
+  readonly recursiveReadOnly: boolean;
+}
+
+const lostMessage = 'The container could not be located when the pod was deleted.  The container used to be Running';
+const unlocatedMessage = 'The container could not be located when the pod was terminated';
+const initLostMessage = 'Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally';
+
+export type StatusList = 'app' | 'init' | 'ephemeral';
+
+/** The statuses of one of the three lists: init in the order of the spec, the others by name. */
+export function containerStatuses(input: ContainerStatusInput, list: StatusList): ContainerStatus[] {
+  const { spec } = input.pod;
+  const containers: readonly Container[] = (list === 'app' ? spec.containers : list === 'init' ? spec.initContainers : spec.ephemeralContainers) ?? [];
+  const before = (list === 'app' ? input.old.containerStatuses : list === 'init' ? input.old.initContainerStatuses : input.old.ephemeralContainerStatuses) ?? [];
+  const statuses = containers.map((container) => oneStatus(input, list, container, before.find((status) => status.name === container.name)));
+  return list === 'init' ? statuses : statuses.toSorted((left, right) => (left.name < right.name ? -1 : left.name > right.name ? 1 : 0));
+}
+
+function oneStatus(input: ContainerStatusInput, list: StatusList, container: Container, old: ContainerStatus | undefined): ContainerStatus {
+  const runs = input.facts.containers.filter((each) => each.name === container.name);
+  const [newest, previous] = runs;
+  let status: ContainerStatus;
+  if (newest === undefined) status = lostOrWaiting(input, container, old);
+  else {
+    status = seen(input, container, newest, old);
+    if (previous !== undefined) status.lastState = seen(input, container, previous, old).state ?? {};
+  }
+  status = withWaitingReason(input, list, container, status);
+  return withProbes(input, list, container, status, old);
+}
+
+/** Nothing in the runtime: not yet started, or it was there once and is lost. */
+function lostOrWaiting(input: ContainerStatusInput, container: Container, old: ContainerStatus | undefined): ContainerStatus {
+  const hasInit = (input.pod.spec.initContainers ?? []).length > 0;
+  const base: ContainerStatus = {
+    name: container.name,
+    image: container.image ?? '',
+    imageID: '',
+    ready: false,
+    restartCount: old?.restartCount ?? 0,
+    state: { waiting: { reason: hasInit ? 'PodInitializing' : 'ContainerCreating' } },
+    lastState: old?.lastState ?? {},
+    ...mounts(input, container),
+  };
+  if (old?.state?.terminated !== undefined) return { ...old };
+  if (old?.state?.running === undefined || old.lastState?.terminated !== undefined) return base;
+  // It ran and vanished: a lost run counts as a failed one, or a run-once pod could run twice.
+  return {
+    ...base,
+    lastState: { terminated: { reason: 'ContainerStatusUnknown', message: lostMessage, exitCode: 137 } },
+    restartCount: input.pod.metadata.deletionTimestamp === undefined ? base.restartCount + 1 : base.restartCount,
+  };
+}
+
+function seen(input: ContainerStatusInput, container: Container, facts: ContainerFacts, old: ContainerStatus | undefined): ContainerStatus {
+  const containerID = `${input.runtimeName}://${facts.id}`;
+  const status: ContainerStatus = {
+    name: container.name,
+    image: facts.image,
+    imageID: facts.imageRef,
+    containerID,
+    ready: false,
+    restartCount: Math.max(facts.attempt, old?.restartCount ?? 0),
+    state: stateOf(facts, containerID),
+    lastState: {},
+    ...(old?.volumeMounts === undefined ? mounts(input, container) : { volumeMounts: old.volumeMounts }),
+    resources: resourcesOf(container, facts),
+    ...(container.resources?.requests === undefined ? {} : { allocatedResources: container.resources.requests }),
+    ...userOf(facts),
+    ...(facts.stopSignal === '' ? {} : { stopSignal: facts.stopSignal }),
+  };
+  if (old !== undefined && old.containerID !== containerID && old.state?.terminated !== undefined && old.restartCount < status.restartCount) status.lastState = { terminated: old.state.terminated };
+  else if (old?.lastState?.terminated !== undefined) status.lastState = old.lastState;
+  if (facts.state === 'unknown' && old?.state?.running !== undefined) {
+    status.state = { terminated: { reason: 'ContainerStatusUnknown', message: unlocatedMessage, exitCode: 137 } };
+    status.restartCount = old.restartCount + 1;
+  }
+  return status;
+}
+
+function stateOf(facts: ContainerFacts, containerID: string): ContainerState {
+  switch (facts.state) {
+    case 'running':
+      return { running: { startedAt: timeText(facts.startedAtMs) } };
+    case 'exited':
+      return { terminated: ended(facts, containerID) };
+    default:
+      return { waiting: {} };
+  }
+}
+
+function ended(facts: ContainerFacts, containerID: string): ContainerStateTerminated {
+  return {
+    exitCode: facts.exitCode,
+    ...(facts.reason === '' ? {} : { reason: facts.reason }),
+    ...(facts.message === '' ? {} : { message: facts.message }),
+    ...(facts.startedAtMs === 0 ? {} : { startedAt: timeText(facts.startedAtMs) }),
+    ...(facts.finishedAtMs === 0 ? {} : { finishedAt: timeText(facts.finishedAtMs) }),
+    containerID,
+  };
+}
+
+/** A container that is to start and could not says why; its end moves to lastState. */
+function withWaitingReason(input: ContainerStatusInput, list: StatusList, container: Container, status: ContainerStatus): ContainerStatus {
+  const { pod, facts } = input;
+  const latest = latestOf(facts, container.name);
+  if (list === 'init') {
+    if (latest?.state === 'exited' && latest.exitCode === 0 && !isSidecar(container)) return status;
+    if (latest === undefined && !isSidecar(container) && anyAppCreated(pod.spec, facts) && status.state?.waiting !== undefined) {
+      return { ...status, state: { terminated: { reason: 'Completed', message: initLostMessage, exitCode: 0 } } };
+    }
+  }
+  const why = input.waiting[container.name];
+  if (why === undefined || !shouldStart(container, pod, facts)) return status;
+  return {
+    ...status,
+    lastState: status.state?.terminated === undefined ? (status.lastState ?? {}) : status.state,
+    state: { waiting: { reason: why.reason, ...(why.message === '' ? {} : { message: why.message }) } },
+  };
+}
+
+function withProbes(input: ContainerStatusInput, list: StatusList, container: Container, status: ContainerStatus, old: ContainerStatus | undefined): ContainerStatus {
+  if (list === 'ephemeral') return status;
+  const running = status.state?.running !== undefined;
+  const id = status.containerID?.slice(status.containerID.indexOf('://') + 3);
+  const results = input.probes[container.name]?.containerId === id ? input.probes[container.name] : undefined;
+  // Until the probers know this container, what was told last of the same run stands.
+  const sameRun = old !== undefined && old.containerID === status.containerID;
+  const started = running && (container.startupProbe === undefined || (results?.startup === undefined ? sameRun && old.started === true : results.startup === 'success'));
+  if (list === 'init' && !isSidecar(container)) {
+    return { ...status, started, ready: status.state?.terminated?.exitCode === 0 };
+  }
+  const ready = started && (container.readinessProbe === undefined || (results?.readiness === undefined ? sameRun && old.ready : results.readiness === 'success'));
+  return { ...status, started, ready };
+}
+
+function mounts(input: ContainerStatusInput, container: Container): { volumeMounts?: VolumeMountStatus[] } {
+  const list = (container.volumeMounts ?? []).map((mount): VolumeMountStatus => {
+    const status: VolumeMountStatus = { name: mount.name, mountPath: mount.mountPath };
+    if (mount.readOnly !== true) return status;
+    const wanted = mount.recursiveReadOnly === 'Enabled' || (mount.recursiveReadOnly === 'IfPossible' && input.recursiveReadOnly);
+    return { ...status, readOnly: true, recursiveReadOnly: wanted ? 'Enabled' : 'Disabled' };
+  });
+  return list.length === 0 ? {} : { volumeMounts: list };
+}
+
+function userOf(facts: ContainerFacts): { user?: ContainerUser } {
+  if (facts.user === null) return {};
+  const { uid, gid, supplementalGroups } = facts.user;
+  return { user: { linux: { uid, gid, ...(supplementalGroups.length === 0 ? {} : { supplementalGroups: [...supplementalGroups] }) } } };
+}
+
+/** What the spec says, with what the runtime reports in place of it where it runs and says so: KEP-1287. */
+function resourcesOf(container: Container, facts: ContainerFacts): ResourceRequirements {
+  const spec = container.resources ?? {};
+  const actual = facts.state === 'running' ? facts.resources : null;
+  return {
+    ...spec,
+    ...(spec.limits === undefined ? {} : { limits: actualLimits(spec.limits, actual) }),
+    ...(spec.requests === undefined ? {} : { requests: actualRequests(spec.requests, actual) }),
+  };
+}
+
+/** Below this the kernel's own minimum hides the value; 10 thousandths of quota, 2 of shares. */
+const minLimitMilli = 10n;
+const minRequestMilli = 2n;
+
+function actualLimits(limits: Record<string, string>, actual: ContainerResourceFacts | null): Record<string, string> {
+  const result = { ...limits };
+  if (actual === null) return result;
+  const { cpuPeriod, cpuQuota, memoryLimitBytes } = actual;
+  if (cpuPeriod !== null && cpuPeriod > 0 && cpuQuota !== null && cpuQuota > 0) {
+    const milli = BigInt(Math.floor((cpuQuota * 1000) / cpuPeriod));
+    if (milli > minLimitMilli || milliValueOf(limits['cpu']) > minLimitMilli) put(result, 'cpu', milliQuantityOf(milli));
+  }
+  if (memoryLimitBytes !== null && memoryLimitBytes > 0) put(result, 'memory', quantityOf(memoryLimitBytes, 'BinarySI'));
+  return result;
+}
+
+function actualRequests(requests: Record<string, string>, actual: ContainerResourceFacts | null): Record<string, string> {
+  const result = { ...requests };
+  const shares = actual?.cpuShares ?? 0;
+  if (shares > 0) {
+    const milli = BigInt(Math.ceil((shares * 1000) / 1024));
+    if (milli > minRequestMilli || milliValueOf(requests['cpu']) > minRequestMilli) put(result, 'cpu', milliQuantityOf(milli));
+  }
+  return result;
+}
+
+/** Keeps the spec's own way of writing an equal amount. */
+function put(list: Record<string, string>, name: string, actual: Quantity): void {
+  const present = list[name];
+  if (present === undefined || compareQuantities(parseQuantity(present), actual) !== 0) list[name] = formatQuantity(actual);
+}

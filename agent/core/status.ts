@@ -1,0 +1,149 @@
+import type { ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
+import { anyAppHere } from './containers.ts';
+import { qosClassOf } from './qos.ts';
+import { conditionsOf, stamp } from './status-conditions.ts';
+import { containerStatuses } from './status-containers.ts';
+import type { ContainerStatusInput } from './status-containers.ts';
+import { isTerminalPhase, phaseOf } from './status-phase.ts';
+import { timeText } from './time.ts';
+
+/** An end that the node itself decides (deadline, eviction, rejection). */
+export interface Verdict {
+  readonly reason: string;
+  readonly message: string;
+  readonly condition?: { readonly type: string; readonly reason: string; readonly message: string };
+}
+
+export interface StatusInput extends ContainerStatusInput {
+  /** Nothing of the pod runs, and nothing will. */
+  readonly stopped: boolean;
+  readonly verdict: Verdict | null;
+  /** The node's addresses, primary first. */
+  readonly hostIPs: readonly string[];
+  readonly nowMs: number;
+}
+
+/** All the text of termination messages in one status together. */
+const maxMessageBytes = 12 * 1024;
+
+/**
+ * The whole status as the API server should hold it, but for conditions that others own. `old` is what was told last,
+ * or what the API server holds: times of conditions, the start time, what is known of lost containers come from there,
+ * and no terminal phase is ever left.
+ */
+export function statusOf(input: StatusInput): PodStatus {
+  const { pod, old, facts, nowMs } = input;
+  const apps = containerStatuses(input, 'app');
+  const init = containerStatuses(input, 'init');
+  const ephemeral = containerStatuses(input, 'ephemeral');
+  const phase = settledPhase(input, phaseOf(pod, [...apps, ...init], input.stopped, anyAppHere(pod.spec, facts)));
+  const words = wordsOf(input, phase);
+  const generation = pod.metadata.generation;
+  const status: PodStatus = {
+    ...(generation === undefined ? {} : { observedGeneration: Math.max(generation, old.observedGeneration ?? 0) }),
+    phase,
+    ...words,
+    conditions: conditionsOf({ pod, old, facts, init, apps, phase, nowMs }),
+    ...addresses(input),
+    startTime: old.startTime ?? timeText(nowMs),
+    qosClass: old.qosClass ?? pod.status?.qosClass ?? qosClassOf(pod),
+    ...(init.length === 0 ? {} : { initContainerStatuses: init }),
+    containerStatuses: apps,
+    ...(ephemeral.length === 0 ? {} : { ephemeralContainerStatuses: ephemeral }),
+  };
+  const condition = input.verdict?.condition ?? old.conditions?.find((each) => each.type === 'DisruptionTarget' && each.status === 'True');
+  if (condition !== undefined && input.stopped) {
+    status.conditions!.push(stamp(input, condition.type, { status: 'True', reason: condition.reason, message: condition.message }));
+  }
+  return bounded(status);
+}
+
+/**
+ * The last status of a pod of which nothing is left: containers that never told their end are unknown, and the phase
+ * is terminal whatever it was.
+ */
+export function lastStatus(pod: Pod, told: PodStatus): PodStatus {
+  const unknown = { terminated: { reason: 'ContainerStatusUnknown', message: 'The container could not be located when the pod was terminated', exitCode: 137 } };
+  const close = (status: ContainerStatus): ContainerStatus => (status.state?.terminated === undefined ? { ...status, ready: false, started: false, state: unknown } : status);
+  const inits = told.initContainerStatuses ?? [];
+  const lastBegun = inits.findLastIndex((status) => status.state?.waiting === undefined || status.lastState?.terminated !== undefined);
+  const initialized = (pod.spec.initContainers ?? []).length === 0 || inits.every((status, index) => index <= lastBegun && status.state?.waiting === undefined);
+  return {
+    ...told,
+    phase: isTerminalPhase(told.phase) ? told.phase : 'Failed',
+    ...(told.containerStatuses === undefined ? {} : { containerStatuses: initialized ? told.containerStatuses.map(close) : told.containerStatuses }),
+    ...(told.initContainerStatuses === undefined ? {} : { initContainerStatuses: inits.map((status, index) => (index <= lastBegun ? close(status) : status)) }),
+  };
+}
+
+/** The status of a pod that this node refuses to run. */
+export function rejectedStatus(pod: Pod, verdict: Verdict, nowMs: number): PodStatus {
+  const generation = pod.metadata.generation;
+  return {
+    ...(generation === undefined ? {} : { observedGeneration: generation }),
+    phase: 'Failed',
+    reason: verdict.reason,
+    message: `Pod was rejected: ${verdict.message}`,
+    startTime: pod.status?.startTime ?? timeText(nowMs),
+    qosClass: pod.status?.qosClass ?? qosClassOf(pod),
+  };
+}
+
+/** Succeeded and Failed are for ever; Pending never follows Running. */
+function settledPhase(input: StatusInput, computed: string): string {
+  const { pod, old } = input;
+  if (isTerminalPhase(pod.status?.phase)) return pod.status!.phase!;
+  if (isTerminalPhase(old.phase)) return old.phase!;
+  if (input.verdict !== null) return 'Failed';
+  return computed;
+}
+
+function wordsOf(input: StatusInput, phase: string): { reason?: string; message?: string } {
+  const { pod, old, verdict } = input;
+  if (verdict !== null) return { reason: verdict.reason, message: verdict.message };
+  if (phase !== old.phase) return {};
+  const reason = old.reason ?? pod.status?.reason;
+  const message = old.message ?? pod.status?.message;
+  return { ...(reason === undefined || reason === '' ? {} : { reason }), ...(message === undefined || message === '' ? {} : { message }) };
+}
+
+function addresses(input: StatusInput): Pick<PodStatus, 'hostIP' | 'hostIPs' | 'podIP' | 'podIPs'> {
+  const { pod, old, facts, hostIPs } = input;
+  const result: Pick<PodStatus, 'hostIP' | 'hostIPs' | 'podIP' | 'podIPs'> = {};
+  const [primary] = hostIPs;
+  if (primary !== undefined) {
+    result.hostIP = primary;
+    result.hostIPs = hostIPs.slice(0, 2).map((ip) => ({ ip }));
+  }
+  const sandbox = facts.sandboxes[0];
+  let ips = sandbox?.ready === true ? orderLike(hostIPs, sandbox.ips) : [];
+  if (pod.spec.hostNetwork === true) ips = (old.podIPs ?? []).length > 0 ? old.podIPs!.map((each) => each.ip ?? '') : [...hostIPs].slice(0, 2);
+  if (ips.length > 0) {
+    result.podIP = ips[0]!;
+    result.podIPs = ips.map((ip) => ({ ip }));
+  }
+  return result;
+}
+
+/** At most one address of each family; the family of the node's primary address goes first. */
+export function orderLike(hostIPs: readonly string[], ips: readonly string[]): string[] {
+  const isSix = (ip: string): boolean => ip.includes(':');
+  const four = ips.find((ip) => !isSix(ip));
+  const six = ips.find(isSix);
+  const sixFirst = hostIPs[0] !== undefined && isSix(hostIPs[0]);
+  return (sixFirst ? [six, four] : [four, six]).filter((ip) => ip !== undefined);
+}
+
+function bounded(status: PodStatus): PodStatus {
+  const lists = [status.initContainerStatuses, status.containerStatuses, status.ephemeralContainerStatuses];
+  const count = lists.reduce((sum, list) => sum + (list?.length ?? 0), 0);
+  const limit = Math.floor(maxMessageBytes / Math.max(1, count));
+  for (const list of lists) {
+    for (const each of list ?? []) {
+      for (const state of [each.state, each.lastState]) {
+        if (state?.terminated?.message !== undefined && state.terminated.message.length > limit) state.terminated = { ...state.terminated, message: state.terminated.message.slice(0, limit) };
+      }
+    }
+  }
+  return status;
+}

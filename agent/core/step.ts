@@ -1,0 +1,79 @@
+import type { ContainerKind, EventText } from './types.ts';
+
+/** Why a container is killed: decides whose grace period counts. */
+export type KillReason = 'pod' | 'liveness' | 'startup' | 'changed' | 'unknown' | 'post-start' | 'resize' | 'restart-all';
+
+/** One container to stop: preStop inside the grace, then the runtime's stop with what is left of it. */
+export interface Kill {
+  readonly containerId: string;
+  readonly name: string;
+  /** Seconds: grace periods are whole seconds everywhere in Kubernetes. */
+  readonly graceSeconds: number;
+  /** Names of containers that must have ended before this one is signalled, as long as the grace lasts. */
+  readonly after: readonly string[];
+  /** Whether its preStop hook is to run; never for a container that does not run. */
+  readonly preStop: boolean;
+  /** Text of the Killing event. */
+  readonly message: string;
+}
+
+/** One thing to do. Steps are done in order; the executor decides nothing but how long it has taken. */
+export type Step =
+  | { readonly kind: 'tell'; readonly event: EventText }
+  /** All at once; the order among them stands in `after`. */
+  | { readonly kind: 'kill'; readonly kills: readonly Kill[] }
+  | { readonly kind: 'stop-sandbox'; readonly sandboxId: string }
+  | { readonly kind: 'remove-container'; readonly containerId: string; readonly name: string; readonly keepLogs: boolean }
+  | { readonly kind: 'create-sandbox'; readonly attempt: number }
+  /** `sandboxId` null: the one the same plan creates. `attempt` null: the first, or one more than the logs on disk show. */
+  | {
+      readonly kind: 'start-container';
+      readonly name: string;
+      readonly containerKind: ContainerKind;
+      readonly sandboxId: string | null;
+      readonly sandboxAttempt: number;
+      readonly attempt: number | null;
+      /** Ephemeral containers: the container whose processes are to be seen. */
+      readonly targetId: string | null;
+      /** A failure of an init container ends the plan; of others it does not. */
+      readonly endsPlan: boolean;
+    };
+
+/** A container that may not start now, and the words for its waiting state. */
+export interface Held {
+  readonly name: string;
+  readonly reason: string;
+  readonly message: string;
+}
+
+export interface Plan {
+  readonly steps: readonly Step[];
+  /** Containers that wait for a back-off. */
+  readonly held: readonly Held[];
+  /** Containers whose back-off grows with this plan, with the end of the run that failed. */
+  readonly grows: readonly { readonly name: string; readonly endedAtMs: number }[];
+  /** Wall-clock moment at which to plan again although nothing happened. */
+  readonly wakeAtMs: number | null;
+}
+
+/** The plan as one line, for the log and for golden tests. */
+export function planText(plan: Plan): string {
+  const parts = plan.steps.map((step) => {
+    switch (step.kind) {
+      case 'tell':
+        return `tell ${step.event.reason}`;
+      case 'kill':
+        return `kill ${step.kills.map((kill) => `${kill.name}(${kill.graceSeconds}s)`).join(',')}`;
+      case 'stop-sandbox':
+        return 'stop-sandbox';
+      case 'remove-container':
+        return `remove ${step.name}`;
+      case 'create-sandbox':
+        return `create-sandbox #${step.attempt}`;
+      case 'start-container':
+        return `start ${step.name}${step.attempt === null ? '' : ` #${step.attempt}`}`;
+    }
+  });
+  parts.push(...plan.held.map((held) => `hold ${held.name} ${held.reason}`));
+  return parts.length === 0 ? 'nothing' : parts.join('; ');
+}
