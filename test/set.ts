@@ -1,0 +1,122 @@
+import { execFileSync } from 'node:child_process';
+import { setTimeout as delay } from 'node:timers/promises';
+import { execa } from 'execa';
+import { inspectMachine, kubectlIsRecent } from '../node/io/machine.ts';
+
+/** Why a set cannot be started here, or null. */
+export async function setProblem(): Promise<string | null> {
+  const machine = await inspectMachine({ path: process.env['PATH'] ?? '' });
+  if (!machine.isRoot) return 'needs root';
+  if (machine.cgroup === null) return 'needs cgroups with memory and cpu';
+  if (machine.programs.containerd === undefined && machine.programs['apt-get'] === undefined) return 'needs containerd or apt-get';
+  return null;
+}
+
+/** Why stock kubectl cannot be used here, or null. */
+export async function kubectlProblem(): Promise<string | null> {
+  const machine = await inspectMachine({ path: process.env['PATH'] ?? '' });
+  return kubectlIsRecent(machine.kubectlVersion) ? null : `needs kubectl 1.30 or later on PATH (${machine.kubectlVersion ?? 'none found'})`;
+}
+
+export interface Answer {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** A set as a user has it: through the commands alone. */
+export interface TestSet extends AsyncDisposable {
+  readonly name: string;
+  nodelet(args: readonly string[], options?: { input?: string; timeoutMs?: number; env?: Record<string, string> }): Promise<Answer>;
+  /** Stock kubectl with the set's kubeconfig. */
+  kubectl(args: readonly string[], options?: { input?: string; timeoutMs?: number }): Promise<Answer>;
+  /** kubectl that must succeed; its trimmed output. */
+  k(args: readonly string[], input?: string): Promise<string>;
+  status(): Promise<SetStatus>;
+}
+
+export interface SetStatus {
+  name: string;
+  running: boolean;
+  kubeconfig: string;
+  server: string;
+  nodes: { name: string; running: boolean; pid: number | null; ip: string; podCIDR: string; cgroup: string; directory: string }[];
+  processes: { place: string; name: string; pid: number | null; restarts: number; memoryBytes: number | null }[];
+}
+
+const root = new URL('..', import.meta.url).pathname;
+
+async function command(argv: readonly string[], options: { input?: string; timeoutMs?: number; env?: Record<string, string> } = {}): Promise<Answer> {
+  const result = await execa(argv[0] ?? '', argv.slice(1), { reject: false, timeout: options.timeoutMs ?? 60_000, ...(options.input === undefined ? { stdin: 'ignore' as const } : { input: options.input }), env: options.env ?? {}, stripFinalNewline: false });
+  return { code: result.exitCode ?? -1, out: `${result.stdout}`, err: `${result.stderr}` };
+}
+
+/** Brings up a set of its own and takes it down when disposed. */
+export async function testSet(name: string, args: readonly string[] = []): Promise<TestSet> {
+  const nodelet: TestSet['nodelet'] = (words, options) => command([`${root}nodelet`, words[0] ?? '', '--name', name, ...words.slice(1)], { timeoutMs: 180_000, ...options });
+  await nodelet(['down']);
+  const up = await nodelet(['up', ...args], { timeoutMs: 300_000 });
+  if (up.code !== 0) {
+    await nodelet(['down']);
+    throw new Error(`nodelet up --name ${name} ended with ${up.code}:\n${up.err}`);
+  }
+  const state = `${process.env['NODELET_STATE'] ?? '/var/lib/nodelet'}/${name}`;
+  const kubectl: TestSet['kubectl'] = (words, options) => command(['kubectl', `--kubeconfig=${state}/admin.kubeconfig`, ...words], options);
+  return {
+    name,
+    nodelet,
+    kubectl,
+    async k(words, input) {
+      const answer = await kubectl(words, input === undefined ? {} : { input });
+      if (answer.code !== 0) throw new Error(`kubectl ${words.join(' ')} ended with ${answer.code}: ${answer.err}`);
+      return answer.out.trim();
+    },
+    async status() {
+      const answer = await nodelet(['status', '--json']);
+      return JSON.parse(answer.out) as SetStatus;
+    },
+    async [Symbol.asyncDispose]() {
+      const down = await nodelet(['down']);
+      if (down.code !== 0) throw new Error(`nodelet down --name ${name} ended with ${down.code}: ${down.err}`);
+    },
+  };
+}
+
+/** Waits for a value: calls `look` until it returns something other than null, for at most `timeoutMs`. */
+export async function eventually<T>(what: string, timeoutMs: number, look: () => Promise<T | null>): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  let last: unknown = null;
+  for (;;) {
+    try {
+      const value = await look();
+      if (value !== null) return value;
+    } catch (error) {
+      last = error;
+    }
+    if (performance.now() > deadline) throw new Error(`${what}: not within ${timeoutMs} ms`, { cause: last });
+    await delay(100);
+  }
+}
+
+/** What of the machine a set could leave behind. */
+export function machineState(): Record<string, string[]> {
+  const lines = (program: string, args: readonly string[]): string[] => {
+    try {
+      return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).split('\n').filter((line) => line !== '').sort();
+    } catch {
+      return [];
+    }
+  };
+  return {
+    processes: lines('sh', ['-c', "ps -eo args --no-headers | grep -E 'containerd|nodelet|pause|sys (init|serve)|kube' | grep -vE 'grep|node --test|scripts/test|\\.test\\.ts'"]),
+    mounts: lines('sh', ['-c', "cut -d' ' -f2- /proc/self/mountinfo | sed -E 's/^[0-9]+ //' | awk '{print $3, $4}'"]),
+    namespaces: lines('sh', ['-c', 'lsns -n -o TYPE,COMMAND | grep -E "containerd|pause|sys|nodelet"']),
+    links: lines('ip', ['-o', 'link', 'show']).map((line) => line.split(':')[1]?.trim() ?? ''),
+    routes: lines('ip', ['route', 'show', 'table', 'all']),
+    rules: lines('nft', ['list', 'ruleset']),
+    iptables: lines('iptables-save', []).filter((line) => !line.startsWith('#') && !/^:/.test(line)),
+    cgroups: lines('sh', ['-c', 'find /sys/fs/cgroup -type d -name "*nodelet*" -o -type d -name "kubepods*"']),
+    files: lines('sh', ['-c', 'ls -d /var/lib/nodelet/* /var/lib/kubelet /var/lib/containerd /var/log/pods /run/containerd /etc/cni /run/netns/* /var/lib/cni /opt/cni 2>/dev/null']),
+    sysctls: lines('sysctl', ['-n', 'net.ipv4.ip_forward', 'net.ipv4.conf.all.forwarding', 'net.ipv4.conf.all.rp_filter']),
+  };
+}
