@@ -2,18 +2,12 @@ import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { RuntimeFacts } from '../core/node-status.ts';
+import type { RuntimeCall } from './runtime-calls.ts';
 
 /** The two CRI calls that tell how the runtime is. */
 export interface RuntimeStatusCalls {
-  version(request: { version?: string }, options: { timeoutMs: number; signal?: AbortSignal }): Promise<{ runtimeName: string; runtimeVersion: string }>;
-  status(
-    request: { verbose?: boolean },
-    options: { timeoutMs: number; signal?: AbortSignal },
-  ): Promise<{
-    status: { conditions: readonly { type: string; status: boolean; reason: string; message: string }[] } | null | undefined;
-    runtimeHandlers?: readonly { name: string; features?: { recursiveReadOnlyMounts?: boolean; userNamespaces?: boolean } | null }[];
-    features?: { supplementalGroupsPolicy?: boolean } | null;
-  }>;
+  version: RuntimeCall<'Version'>;
+  status: RuntimeCall<'Status'>;
 }
 
 export interface RuntimeWatchOptions {

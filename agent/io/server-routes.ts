@@ -1,0 +1,190 @@
+import type { ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { once } from 'node:events';
+import type { Clock } from '../../base/clock.ts';
+import { OpError } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
+import { logContainerId } from '../core/log-container.ts';
+import { microsOf } from '../core/log-lines.ts';
+import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
+import type { ContainerFacts } from '../core/types.ts';
+import type { Pods } from '../seams.ts';
+import { readLog } from './logs.ts';
+import type { RuntimeCall } from './runtime-calls.ts';
+import { answerHealth, HttpFailure, type ServerRequest } from './server.ts';
+import { splice } from './stream-splice.ts';
+
+export interface ServerRuntimeCalls {
+  containerStatus: RuntimeCall<'ContainerStatus'>;
+  exec: RuntimeCall<'Exec'>;
+  attach: RuntimeCall<'Attach'>;
+  portForward: RuntimeCall<'PortForward'>;
+}
+
+export interface ServerRoutesOptions {
+  clock: Clock;
+  log: Log;
+  pods: Pods;
+  runtime: ServerRuntimeCalls;
+  runtimeTimeoutMs: number;
+  podLogsDir: string;
+  /** `enableDebuggingHandlers`: logs, exec, attach, port-forward, runningpods. */
+  debugHandlers: boolean;
+  /** The whole configuration, as /configz shows it. */
+  configz: () => unknown;
+  /** Null: the sync loop lives. */
+  syncLoop: () => string | null;
+  /** Metrics by page, in Prometheus' text form. */
+  metrics: (page: '' | 'cadvisor' | 'resource' | 'probes', signal: AbortSignal) => Promise<string>;
+  /** /stats/summary. */
+  stats: (query: URLSearchParams, signal: AbortSignal) => Promise<unknown>;
+}
+
+const debugRoutes: readonly ServerRoute['kind'][] = ['logs', 'exec', 'attach', 'portForward', 'runningpods'];
+
+/** What the agent's HTTPS API answers, for requests that may be made. */
+export function createServerRoutes(options: ServerRoutesOptions) {
+  const { pods, runtime, log } = options;
+  const call = (signal: AbortSignal) => ({ timeoutMs: options.runtimeTimeoutMs, signal });
+
+  const requireDebug = (route: ServerRoute): void => {
+    if (!options.debugHandlers && debugRoutes.includes(route.kind)) throw new HttpFailure(405, 'Debug endpoints are disabled.');
+  };
+
+  const podOf = (route: { namespace: string; pod: string }, uid: string | null): Pod => {
+    const pod = pods.byName(route.namespace, route.pod);
+    if (pod === undefined || (uid !== null && pod.metadata.uid !== uid)) throw new HttpFailure(404, `pod "${route.pod}" does not exist`);
+    return pod;
+  };
+
+  /** The container of that name that runs now. */
+  const runningContainer = (pod: Pod, name: string): ContainerFacts => {
+    const found = pods.facts(pod.metadata.uid ?? '')?.containers.find((each) => each.name === name && each.state === 'running');
+    if (found === undefined) throw new HttpFailure(404, `container not found ("${name}")`);
+    return found;
+  };
+
+  const logs = async (route: ServerRoute & { kind: 'logs' }, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> => {
+    const query = readLogQuery((key) => request.query.get(key));
+    if (typeof query === 'string') throw new HttpFailure(422, query);
+    const pod = podOf(route, null);
+    if (specOf(pod, route.container) === undefined) throw new HttpFailure(404, `container "${route.container}" not found in pod "${route.pod}"`);
+    const chosen = logContainerId(route.pod, pod.status ?? {}, route.container, query.previous);
+    if (typeof chosen === 'string') throw new HttpFailure(400, chosen);
+    const sinceMicros = query.sinceAgoMs !== null ? (options.clock.nowMs() - query.sinceAgoMs) * 1000 : query.sinceTime === null ? null : microsOf(query.sinceTime);
+    if (Number.isNaN(sinceMicros)) throw new HttpFailure(400, `sinceTime ${JSON.stringify(query.sinceTime)} is not an RFC 3339 time`);
+    const { status } = await runtime.containerStatus({ containerId: chosen.id, verbose: false }, call(signal));
+    if (status === null || status.logPath === '') throw new HttpFailure(400, `unable to retrieve container logs for ${chosen.id}`);
+    const uid = pod.metadata.uid ?? '';
+    const isRunning = (): boolean => pods.facts(uid)?.containers.some((each) => each.id === chosen.id && (each.state === 'running' || each.state === 'created')) ?? false;
+    const open = (): void => {
+      if (response.headersSent) return;
+      response.writeHead(200, { 'content-type': 'text/plain' });
+      response.flushHeaders();
+    };
+    // Headers of a followed log go out at once: the client waits for them before it shows anything.
+    const early = query.follow ? setTimeout(open, 200) : undefined;
+    try {
+      await readLog(
+        { clock: options.clock, path: status.logPath, root: options.podLogsDir, follow: query.follow, tailLines: query.tailLines, limitBytes: query.limitBytes, sinceMicros, timestamps: query.timestamps, stream: query.stream, isRunning },
+        async (piece) => {
+          open();
+          if (!response.write(piece)) await once(response, 'drain', { signal });
+        },
+        signal,
+      );
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof OpError && error.code === 'not-found') throw new HttpFailure(400, `failed to try resolving symlinks in path "${status.logPath}": lstat ${status.logPath}: no such file or directory`);
+      throw error;
+    } finally {
+      clearTimeout(early);
+    }
+    open();
+    response.end();
+  };
+
+  const streamUrl = async (route: ServerRoute, { query }: ServerRequest, signal: AbortSignal): Promise<string> => {
+    if (route.kind === 'portForward') {
+      const pod = podOf(route, route.uid);
+      const sandbox = pods.facts(pod.metadata.uid ?? '')?.sandboxes.find(({ ready }) => ready);
+      if (sandbox === undefined) throw new HttpFailure(404, `pod not found ("${route.pod}_${route.namespace}")`);
+      const port = query.getAll('port').flatMap((each) => each.split(',')).map(Number);
+      if (port.some((each) => !Number.isInteger(each) || each < 1 || each > 65_535)) throw new HttpFailure(400, `invalid port in ${JSON.stringify(query.getAll('port'))}`);
+      return (await runtime.portForward({ podSandboxId: sandbox.id, port }, call(signal))).url;
+    }
+    if (route.kind !== 'exec' && route.kind !== 'attach') throw new HttpFailure(404, '404 page not found');
+    const [stdin, stdout, stderrAsked, ttyAsked] = ['input', 'output', 'error', 'tty'].map((key) => query.get(key) === '1' || query.get(key) === 'true');
+    if (!stdin && !stdout && !stderrAsked) throw new HttpFailure(400, 'you must specify at least 1 of stdin, stdout, stderr');
+    const pod = podOf(route, route.uid);
+    const container = runningContainer(pod, route.container);
+    // Whether a process has a terminal is settled when it starts: attach takes what the container was made with.
+    const tty = route.kind === 'attach' ? (specOf(pod, route.container)?.tty ?? false) : ttyAsked;
+    const streams = { containerId: container.id, stdin, stdout, stderr: stderrAsked && !tty, tty };
+    if (route.kind === 'attach') return (await runtime.attach(streams, call(signal))).url;
+    const cmd = query.getAll('command');
+    if (cmd.length === 0) throw new HttpFailure(400, 'you must specify a command');
+    return (await runtime.exec({ ...streams, cmd }, call(signal))).url;
+  };
+
+  return {
+    async handle(route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> {
+      requireDebug(route);
+      switch (route.kind) {
+        case 'healthz':
+          if (!['', 'ping', 'log', 'syncloop'].includes(route.check)) throw new HttpFailure(404, '404 page not found');
+          return answerHealth(response, route.check === '' || route.check === 'syncloop' ? options.syncLoop() : null);
+        case 'pods':
+          return answerJson(response, podList(pods.list()));
+        case 'runningpods':
+          return answerJson(response, podList(runningPods(pods)));
+        case 'configz':
+          return answerJson(response, { kubeletconfig: options.configz() });
+        case 'metrics': {
+          const text = await options.metrics(route.what, signal);
+          response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+          return void response.end(text);
+        }
+        case 'stats':
+          return answerJson(response, await options.stats(request.query, signal));
+        case 'logs':
+          return logs(route, request, response, signal);
+        default:
+          throw new HttpFailure(400, 'Upgrade request required');
+      }
+    },
+    async upgrade(route: ServerRoute, request: ServerRequest, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> {
+      requireDebug(route);
+      const url = await streamUrl(route, request, signal);
+      log.debug(4, 'Joining a stream', { kind: route.kind });
+      await splice(request.raw, client, head, new URL(url), signal);
+    },
+  };
+}
+
+function specOf(pod: Pod, name: string): Pick<Container, 'tty'> | undefined {
+  const { containers, initContainers = [], ephemeralContainers = [] } = pod.spec;
+  return [...containers, ...initContainers, ...ephemeralContainers].find((each) => each.name === name);
+}
+
+function podList(items: readonly Pod[]): unknown {
+  return { kind: 'PodList', apiVersion: 'v1', metadata: {}, items };
+}
+
+/** What the runtime has, as pods with names and images only, as upstream prints it. */
+function runningPods(pods: Pods): Pod[] {
+  return pods
+    .allFacts()
+    .map(({ uid, namespace, name, containers }) => ({
+      metadata: { name, namespace, uid, creationTimestamp: null },
+      spec: { containers: containers.filter(({ state }) => state === 'running').map((each) => ({ name: each.name, image: each.imageRef, resources: {} })) },
+      status: {},
+    }))
+    .filter(({ spec }) => spec.containers.length > 0);
+}
+
+function answerJson(response: ServerResponse, body: unknown): void {
+  response.writeHead(200, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(body));
+}

@@ -1,0 +1,192 @@
+import { createServer as createHttp, STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createHttps } from 'node:https';
+import type { AddressInfo, Server as NetServer } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { BugError } from '../../base/assert.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import { nodeAttributes, routeOf, type ServerRoute } from '../core/server-paths.ts';
+import type { ServerAuth } from './server-auth.ts';
+import { clientCertificateDefaults, maxConnections, serverDefaults } from './server-defaults.ts';
+
+export interface TlsMaterial {
+  cert: string;
+  key: string;
+  /** The client CA bundle; absent: client certificates are not asked for. */
+  ca?: string;
+}
+
+export interface ServerOptions {
+  log: Log;
+  address: string;
+  port: number;
+  tls: TlsMaterial & { minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3'; ciphers: string | undefined };
+  auth: ServerAuth;
+  /** Ordinary requests, already authorized. */
+  handle: (route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal) => Promise<void>;
+  /** exec, attach and port-forward, already authorized and asked to be upgraded. Owns `client` from then on. */
+  upgrade: (route: ServerRoute, request: ServerRequest, client: Duplex, head: Uint8Array, signal: AbortSignal) => Promise<void>;
+}
+
+/** A request with its URL taken apart. */
+export interface ServerRequest {
+  readonly raw: IncomingMessage;
+  readonly path: string;
+  readonly query: URLSearchParams;
+}
+
+export interface AgentServer extends AsyncDisposable {
+  readonly port: number;
+  /** New certificate, key or client CA for connections from now on. */
+  renew(material: TlsMaterial): void;
+}
+
+/** An answer that is not 200, with a text for the caller. */
+export class HttpFailure extends Error {
+  override readonly name = 'HttpFailure';
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Starts the agent's HTTPS API. Throws OpError `exists` when the port is taken. */
+export async function startServer(options: ServerOptions): Promise<AgentServer> {
+  const { log, tls } = options;
+  const stop = new AbortController();
+  const upgraded = new Set<Duplex>();
+  const base = { minVersion: tls.minVersion, ...(tls.ciphers === undefined ? {} : { ciphers: tls.ciphers, honorCipherOrder: true }) };
+  const secure = (material: TlsMaterial) => ({ ...base, cert: material.cert, key: material.key, ...(material.ca === undefined ? {} : { ca: material.ca, ...clientCertificateDefaults }) });
+  const server = createHttps({ ...serverDefaults, ...secure(tls) });
+  server.maxConnections = maxConnections;
+
+  server.on('request', (raw, response) => {
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    const signal = AbortSignal.any([gone.signal, stop.signal]);
+    void serve(options, raw, response, signal).catch((error: unknown) => endWithFailure(log, raw, response, error));
+  });
+  server.on('upgrade', (raw, client, head) => {
+    upgraded.add(client);
+    client.on('close', () => upgraded.delete(client));
+    client.on('error', () => client.destroy());
+    void serveUpgrade(options, raw, client, head, stop.signal).catch((error: unknown) => refuseUpgrade(log, raw, client, error));
+  });
+  server.on('tlsClientError', (error) => log.debug(2, 'TLS handshake failed', { err: messageOf(error) }));
+  server.on('clientError', (_error, socket) => socket.destroy());
+  await listen(server, options.port, options.address);
+  log.info('Starting to listen', { address: options.address, port: options.port });
+
+  return {
+    port: (server.address() as AddressInfo).port,
+    renew: (material) => server.setSecureContext(secure(material)),
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      for (const client of upgraded) client.destroy();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+/** The unauthenticated health endpoint on the loopback address. */
+export async function startHealthz(address: string, port: number, check: () => string | null): Promise<AsyncDisposable & { port: number }> {
+  const server = createHttp(serverDefaults, (request, response) => {
+    const path = (request.url ?? '').split('?')[0];
+    const trouble = path === '/healthz' ? check() : path === '/healthz/ping' ? null : undefined;
+    if (trouble === undefined) response.writeHead(404).end('404 page not found\n');
+    else answerHealth(response, trouble);
+  });
+  await listen(server, port, address);
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+export function answerHealth(response: ServerResponse, trouble: string | null): void {
+  response.writeHead(trouble === null ? 200 : 500, { 'content-type': 'text/plain; charset=utf-8', 'x-content-type-options': 'nosniff' });
+  response.end(trouble === null ? 'ok' : `internal server error: ${trouble}\n`);
+}
+
+async function listen(server: NetServer, port: number, host: string): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    const failed = (cause: NodeJS.ErrnoException): void => {
+      const code = cause.code === 'EADDRINUSE' ? 'exists' : cause.code === 'EACCES' ? 'denied' : 'failed';
+      reject(new OpError(code, `listen on ${host}:${port}`, cause.message, { cause, advice: 'Another kubelet may be running on this machine; stop it or choose another port.' }));
+    };
+    server.once('error', failed);
+    server.listen(port, host, () => {
+      server.removeListener('error', failed);
+      resolve();
+    });
+  });
+}
+
+/** Authenticates and authorizes; throws HttpFailure 401, 403 or 500. */
+async function admit(options: ServerOptions, raw: IncomingMessage): Promise<{ request: ServerRequest; route: ServerRoute }> {
+  const url = new URL(raw.url ?? '/', 'https://node');
+  const user = await options.auth.authenticate(raw);
+  if (user === null) throw new HttpFailure(401, 'Unauthorized');
+  const attributes = nodeAttributes(raw.method ?? '', url.pathname);
+  const subresources = `[${attributes.map(({ subresource }) => subresource).join(' ')}]`;
+  let allowed: boolean;
+  try {
+    allowed = await options.auth.authorize(user, attributes);
+  } catch (error) {
+    options.log.error('Authorization error', { user: user.name, err: messageOf(error) });
+    throw new HttpFailure(500, `Authorization error (user=${user.name}, verb=${attributes[0]?.verb}, resource=nodes, subresource(s)=${subresources})`);
+  }
+  if (!allowed) throw new HttpFailure(403, `Forbidden (user=${user.name}, verb=${attributes[0]?.verb}, resource=nodes, subresource(s)=${subresources})`);
+  const route = routeOf(url.pathname);
+  if (route === null) throw new HttpFailure(404, '404 page not found');
+  return { request: { raw, path: url.pathname, query: url.searchParams }, route };
+}
+
+async function serve(options: ServerOptions, raw: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
+  const { request, route } = await admit(options, raw);
+  const streams = route.kind === 'exec' || route.kind === 'attach' || route.kind === 'portForward';
+  const methods = streams ? ['GET', 'POST'] : ['GET', 'HEAD'];
+  if (!methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed');
+  if (streams) throw new HttpFailure(400, 'Upgrade request required');
+  await options.handle(route, request, response, signal);
+}
+
+async function serveUpgrade(options: ServerOptions, raw: IncomingMessage, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> {
+  const { request, route } = await admit(options, raw);
+  if (route.kind !== 'exec' && route.kind !== 'attach' && route.kind !== 'portForward') throw new HttpFailure(400, 'this path cannot be upgraded');
+  await options.upgrade(route, request, client, head, signal);
+}
+
+function failureOf(log: Log, raw: IncomingMessage, error: unknown): { status: number; text: string } {
+  if (error instanceof BugError) throw error;
+  if (error instanceof HttpFailure) return { status: error.status, text: error.message };
+  log.error('Request failed', { method: raw.method, path: (raw.url ?? '').split('?')[0], err: messageOf(error) });
+  return { status: error instanceof OpError && error.code === 'not-found' ? 404 : 500, text: messageOf(error) };
+}
+
+function endWithFailure(log: Log, raw: IncomingMessage, response: ServerResponse, error: unknown): void {
+  if (response.destroyed) return;
+  const { status, text } = failureOf(log, raw, error);
+  // Half an answer cannot become another one; the cut tells the client that it is not whole.
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8' });
+  response.end(text);
+}
+
+function refuseUpgrade(log: Log, raw: IncomingMessage, client: Duplex, error: unknown): void {
+  if (client.destroyed) return;
+  const { status, text } = failureOf(log, raw, error);
+  const body = Buffer.from(text);
+  client.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${text}`);
+}
