@@ -1,5 +1,6 @@
 import { startDeploymentController } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
+import { startEndpointsController, startEndpointSliceController } from './endpoints.ts';
 import { startReplicaSetController } from './replicaset.ts';
 import { Stores } from './store.ts';
 
@@ -8,7 +9,7 @@ export type { ControlConfig, ControlDeps } from './deps.ts';
 /** Starts every controller on one set of watches; they end with `deps.signal` or when disposed. */
 export function startControllers(deps: ControlDeps): AsyncDisposable {
   const stores = new Stores(deps.api, deps.clock, deps.log, deps.signal);
-  const controllers = [startDeploymentController(deps, stores), startReplicaSetController(deps, stores)];
+  const controllers = [startDeploymentController, startReplicaSetController, startEndpointSliceController, startEndpointsController].map((start) => start(deps, stores));
   return {
     async [Symbol.asyncDispose]() {
       await Promise.all(controllers.map((controller) => controller[Symbol.asyncDispose]()));
