@@ -1,0 +1,229 @@
+import { cidrRange, numberToBytes, parseCidr, type Family } from './ip.ts';
+import { MessageWriter, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST } from './netlink.ts';
+import { encodeRule, type AnonymousSet } from './encode-rule.ts';
+import { keyBytes, keyLength, keyTypeNumber, putValue, putVerdict, targetBytes, TYPE_NUMBER } from './netlink-values.ts';
+import { TABLE, type Element, type Op, type SetSpec } from './ops.ts';
+import { commentData, setData } from './userdata.ts';
+
+/** Operations as nfnetlink messages (linux/netfilter/nf_tables.h). */
+
+const NFNL_SUBSYS_NFTABLES = 10;
+const NFNL_MSG_BATCH_BEGIN = 0x10;
+const NFNL_MSG_BATCH_END = 0x11;
+
+export const NFT = { newTable: 0, delTable: 2, newChain: 3, getChain: 4, delChain: 5, newRule: 6, delRule: 8, newSet: 9, getSet: 10, delSet: 11, newElement: 12, getElement: 13, delElement: 14, newGeneration: 15, getGeneration: 16 } as const;
+
+export const NFPROTO: Record<Family, number> = { ip: 2, ip6: 10 };
+
+const HOOKS = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const;
+const SET = { anonymous: 0x1, constant: 0x2, interval: 0x4, map: 0x8, timeout: 0x10, dynamic: 0x20 } as const;
+const INTERVAL_END = 1;
+const VERDICT_TYPE = 0xffffff00;
+/** An attribute holds at most 64 KiB. */
+const ELEMENTS_PER_MESSAGE = 400;
+
+export function messageType(message: number): number {
+  return (NFNL_SUBSYS_NFTABLES << 8) | message;
+}
+
+/** One batch. `seq` 0 is the batch itself; operation n answers with seq n + 1. Only the last one is acknowledged. */
+export function encodeBatch(family: Family, ops: readonly Op[]): Uint8Array {
+  const writer = new MessageWriter(4096 + ops.length * 256);
+  writer.end(writer.begin(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, 0, NFNL_SUBSYS_NFTABLES));
+  const batch: Batch = { writer, family, setId: 0, last: 0 };
+  for (const [index, op] of ops.entries()) encodeOp(batch, op, index + 1);
+  writer.addFlags(batch.last, NLM_F_ACK);
+  writer.end(writer.begin(NFNL_MSG_BATCH_END, NLM_F_REQUEST, ops.length + 1, 0, NFNL_SUBSYS_NFTABLES));
+  return writer.finish();
+}
+
+interface Batch {
+  writer: MessageWriter;
+  family: Family;
+  /** The number of the last anonymous set. */
+  setId: number;
+  /** Where the last message begins. */
+  last: number;
+}
+
+function message(batch: Batch, type: number, flags: number, seq: number, body: (writer: MessageWriter) => void): void {
+  const { writer, family } = batch;
+  batch.last = writer.begin(messageType(type), NLM_F_REQUEST | flags, seq, NFPROTO[family]);
+  writer.text(1, TABLE);
+  body(writer);
+  writer.end(batch.last);
+}
+
+function encodeOp(batch: Batch, op: Op, seq: number): void {
+  switch (op.op) {
+    case 'add-table':
+      return message(batch, NFT.newTable, NLM_F_CREATE, seq, (writer) => {
+        writer.u32(2, 0);
+        writer.bytes(6, commentData(op.comment));
+      });
+    case 'delete-table':
+      return message(batch, NFT.delTable, 0, seq, () => {});
+    case 'add-chain':
+      return message(batch, NFT.newChain, NLM_F_CREATE, seq, (writer) => {
+        writer.text(3, op.chain);
+        if (op.base !== undefined) {
+          writer.text(7, op.base.type);
+          const hook = writer.nest(4);
+          writer.u32(1, HOOKS[op.base.hook]);
+          writer.u32(2, op.base.priority >>> 0);
+          writer.unnest(hook);
+        }
+        if (op.comment !== undefined) writer.bytes(12, commentData(op.comment));
+      });
+    case 'flush-chain':
+      return message(batch, NFT.delRule, 0, seq, (writer) => writer.text(2, op.chain));
+    case 'delete-chain':
+      return message(batch, NFT.delChain, 0, seq, (writer) => writer.text(3, op.chain));
+    case 'add-set':
+      return message(batch, NFT.newSet, NLM_F_CREATE, seq, (writer) => putNamedSet(batch, writer, op.set));
+    case 'flush-set':
+      return message(batch, NFT.delElement, 0, seq, (writer) => writer.text(2, op.set.name));
+    case 'delete-set':
+      return message(batch, NFT.delSet, 0, seq, (writer) => writer.text(2, op.set.name));
+    case 'add-element':
+    case 'delete-element':
+      return message(batch, op.op === 'add-element' ? NFT.newElement : NFT.delElement, op.op === 'add-element' ? NLM_F_CREATE : 0, seq, (writer) => {
+        writer.text(2, op.set.name);
+        const list = writer.nest(3);
+        putElement(batch, writer, op.set, op.element, op.op === 'delete-element');
+        writer.unnest(list);
+      });
+    case 'add-rule': {
+      const { family } = batch;
+      const expressions = encodeRule(op.rule, family, (set) => anonymousSet(batch, set, seq));
+      return message(batch, NFT.newRule, NLM_F_CREATE | NLM_F_APPEND, seq, (writer) => {
+        writer.text(2, op.chain);
+        const list = writer.nest(4);
+        for (const put of expressions) put(writer);
+        writer.unnest(list);
+        if (op.rule.comment !== undefined) writer.bytes(7, commentData(op.rule.comment));
+      });
+    }
+  }
+}
+
+function putNamedSet(batch: Batch, writer: MessageWriter, set: SetSpec): void {
+  const { family } = batch;
+  writer.text(2, set.name);
+  const timeout = set.timeoutSeconds === undefined ? 0 : SET.timeout | SET.dynamic;
+  writer.u32(3, timeout | (set.verdicts === true ? SET.map : 0));
+  writer.u32(4, keyTypeNumber(set.key, family));
+  writer.u32(5, keyLength(set.key, family));
+  if (set.verdicts === true) {
+    writer.u32(6, VERDICT_TYPE);
+    writer.u32(7, 0);
+  }
+  writer.u32(10, ++batch.setId);
+  if (set.timeoutSeconds !== undefined) writer.u64(11, BigInt(set.timeoutSeconds) * 1000n);
+  writer.bytes(13, setData({ concatenated: set.key.length > 1, map: set.verdicts === true, ...(set.comment === undefined ? {} : { comment: set.comment }) }));
+}
+
+function putElement(batch: Batch, writer: MessageWriter, set: SetSpec, element: Element, deleting: boolean): void {
+  const item = writer.nest(1);
+  putValue(writer, 1, keyBytes(element.key, set.key, batch.family));
+  if (!deleting) {
+    if (element.verdict !== undefined) putVerdict(writer, 2, element.verdict);
+    if (element.comment !== undefined) writer.bytes(6, commentData(element.comment));
+  }
+  writer.unnest(item);
+}
+
+/** A set that belongs to one rule: made in the same batch, before it. Returns its id there. */
+function anonymousSet(batch: Batch, set: AnonymousSet, seq: number): number {
+  const id = ++batch.setId;
+  const { family } = batch;
+  const items = set.kind === 'ranges' ? rangeElements(set.cidrs, family) : [];
+  const size = set.kind === 'ranges' ? items.length : set.kind === 'targets' ? set.targets.length : set.verdicts.length;
+  const name = set.kind === 'ranges' ? '__set%d' : '__map%d';
+  message(batch, NFT.newSet, NLM_F_CREATE, seq, (writer) => {
+    writer.text(2, name);
+    writer.u32(3, SET.anonymous | SET.constant | (set.kind === 'ranges' ? SET.interval : SET.map));
+    if (set.kind === 'ranges') {
+      writer.u32(4, keyTypeNumber(['address'], family));
+      writer.u32(5, keyLength(['address'], family));
+    } else {
+      writer.u32(4, TYPE_NUMBER.random);
+      writer.u32(5, 4);
+      writer.u32(6, set.kind === 'targets' ? keyTypeNumber(['address', 'port'], family) : VERDICT_TYPE);
+      writer.u32(7, set.kind === 'targets' ? keyLength(['address', 'port'], family) : 0);
+    }
+    writer.u32(10, id);
+    const description = writer.nest(9);
+    writer.u32(1, size);
+    writer.unnest(description);
+    writer.bytes(13, setData({ concatenated: false, map: set.kind !== 'ranges', random: set.kind !== 'ranges' }));
+  });
+  for (let from = 0; from < size; from += ELEMENTS_PER_MESSAGE) {
+    const to = Math.min(size, from + ELEMENTS_PER_MESSAGE);
+    message(batch, NFT.newElement, NLM_F_CREATE, seq, (writer) => {
+      writer.text(2, name);
+      writer.u32(4, id);
+      const list = writer.nest(3);
+      for (let index = from; index < to; index++) putAnonymousElement(writer, family, set, items, index);
+      writer.unnest(list);
+    });
+  }
+  return id;
+}
+
+function putAnonymousElement(writer: MessageWriter, family: Family, set: AnonymousSet, ranges: readonly RangeElement[], index: number): void {
+  const item = writer.nest(1);
+  if (set.kind === 'ranges') {
+    const { key, end } = ranges[index]!;
+    if (end) writer.u32(3, INTERVAL_END);
+    putValue(writer, 1, key);
+  } else {
+    // The random number is in the machine's byte order.
+    putValue(writer, 1, Uint8Array.of(index & 0xff, (index >> 8) & 0xff, (index >> 16) & 0xff, index >>> 24));
+    if (set.kind === 'targets') putValue(writer, 2, targetBytes(set.targets[index]!, family));
+    else putVerdict(writer, 2, set.verdicts[index]!);
+  }
+  writer.unnest(item);
+}
+
+interface RangeElement {
+  key: Uint8Array;
+  end: boolean;
+}
+
+/** Starts and ends of intervals, merged where they touch; a leading end marks what lies before the first. */
+function rangeElements(cidrs: readonly string[], family: Family): RangeElement[] {
+  const length = family === 'ip' ? 4 : 16;
+  const limit = 1n << BigInt(length * 8);
+  const ranges = cidrs.map((cidr) => cidrRange(parseCidr(cidr)!)).sort((a, b) => (a.first < b.first ? -1 : 1));
+  const merged: { first: bigint; last: bigint }[] = [];
+  for (const range of ranges) {
+    const previous = merged.at(-1);
+    if (previous !== undefined && range.first <= previous.last + 1n) previous.last = range.last > previous.last ? range.last : previous.last;
+    else merged.push({ ...range });
+  }
+  const elements: RangeElement[] = [];
+  if (merged[0] !== undefined && merged[0].first !== 0n) elements.push({ key: new Uint8Array(length), end: true });
+  for (const { first, last } of merged) {
+    elements.push({ key: numberToBytes(first, length), end: false });
+    if (last + 1n < limit) elements.push({ key: numberToBytes(last + 1n, length), end: true });
+  }
+  return elements;
+}
+
+/** Asks for all chains or sets of our table, or all elements of one set. */
+export function encodeDump(family: Family, what: 'chains' | 'sets' | { elementsOf: string }): Uint8Array {
+  const writer = new MessageWriter(256);
+  const type = what === 'chains' ? NFT.getChain : what === 'sets' ? NFT.getSet : NFT.getElement;
+  const token = writer.begin(messageType(type), NLM_F_REQUEST | NLM_F_DUMP, 1, NFPROTO[family]);
+  writer.text(1, TABLE);
+  if (typeof what === 'object') writer.text(2, what.elementsOf);
+  writer.end(token);
+  return writer.finish();
+}
+
+export function encodeGetGeneration(): Uint8Array {
+  const writer = new MessageWriter(64);
+  writer.end(writer.begin(messageType(NFT.getGeneration), NLM_F_REQUEST | NLM_F_ACK, 1, 0));
+  return writer.finish();
+}

@@ -1,0 +1,123 @@
+import { commentText, nftEndpointNames, nftNames, type NftNames } from './names.ts';
+import { cidrContains, parseCidr, withoutCovered } from './ip.ts';
+import { fromPods, REJECT_CHAIN, sets, type NftSettings } from './nft-table.ts';
+import type { Element, Rule, SetSpec, Statement, Verdict as NftVerdict } from './ops.ts';
+import type { PortRules, Target, Verdict } from './ruleset.ts';
+
+/** Everything of the table that one Service port owns. Keys of maps may be claimed by several ports at once. */
+export interface PortObjects {
+  /** Chains by name, in an order in which each only refers to those before it. */
+  chains: ReadonlyMap<string, readonly Rule[]>;
+  affinitySets: readonly SetSpec[];
+  elements: readonly { set: SetSpec; element: Element }[];
+}
+
+function goto(chain: string): Statement {
+  return { kind: 'verdict', verdict: { kind: 'goto', chain } };
+}
+
+function spread(rules: PortRules, targets: readonly Target[]): Rule[] {
+  if (rules.affinitySeconds === null) {
+    const protocol: Statement = { kind: 'protocol', protocol: rules.id.protocol };
+    const only = targets[0];
+    // An anonymous map costs the kernel a search by name among all sets; one endpoint does not need any.
+    if (targets.length === 1 && only !== undefined) return [{ statements: [protocol, { kind: 'dnat', target: only }] }];
+    return [{ statements: [protocol, { kind: 'dnat-random', targets }] }];
+  }
+  const names = targets.map((target) => nftEndpointNames(rules.id, target.address, target.port));
+  return [
+    ...names.map(({ chain, affinity }): Rule => ({ statements: [{ kind: 'in-set', fields: ['saddr'], set: affinity }, goto(chain)] })),
+    { statements: [{ kind: 'goto-random', chains: names.map(({ chain }) => chain) }] },
+  ];
+}
+
+function externalChain(rules: PortRules, names: NftNames, settings: NftSettings): Rule[] {
+  const mark: Statement = { kind: 'set-mark', bits: settings.markBits };
+  const chain: Rule[] = [];
+  if (!rules.externalLocal) {
+    chain.push({ statements: [mark], comment: 'masquerade' });
+  } else {
+    const pods = fromPods(settings.detector, settings.family, false);
+    const fromNode: Statement = { kind: 'address-local', field: 'saddr' };
+    if (pods !== null) chain.push({ statements: [pods, goto(names.cluster)], comment: 'short-circuit pod traffic' });
+    chain.push({ statements: [fromNode, mark], comment: 'masquerade local traffic' });
+    chain.push({ statements: [fromNode, goto(names.cluster)], comment: 'short-circuit local traffic' });
+  }
+  if (rules.external === 'cluster' || rules.external === 'local') chain.push({ statements: [goto(names[rules.external])] });
+  return chain;
+}
+
+function firewallRule(rules: PortRules, settings: NftSettings): Rule {
+  const fromNode = rules.sourceRanges.some((range) => settings.nodeIP !== '' && cidrContains(parseCidr(range)!, settings.nodeIP));
+  const own = rules.loadBalancerIPs.map((address) => `${address}/${settings.family === 'ip' ? 32 : 128}`);
+  const cidrs = withoutCovered(fromNode ? [...rules.sourceRanges, ...own] : rules.sourceRanges);
+  return { statements: [{ kind: 'address-in', field: 'saddr', not: true, cidrs }, { kind: 'verdict', verdict: { kind: 'drop' } }] };
+}
+
+function portChains(rules: PortRules, names: NftNames, settings: NftSettings): Map<string, Rule[]> {
+  const chains = new Map<string, Rule[]>();
+  if (rules.affinitySeconds !== null) {
+    for (const target of rules.reachable) {
+      const { chain, affinity } = nftEndpointNames(rules.id, target.address, target.port);
+      chains.set(chain, [
+        { statements: [{ kind: 'remember', field: 'saddr', set: affinity }] },
+        { statements: [{ kind: 'protocol', protocol: rules.id.protocol }, { kind: 'dnat', target }] },
+      ]);
+    }
+  }
+  if (rules.cluster.length > 0) chains.set(names.cluster, spread(rules, rules.cluster));
+  if (rules.local.length > 0) chains.set(names.local, spread(rules, rules.local));
+  if (rules.external !== null && rules.external !== 'reject') chains.set(names.external, externalChain(rules, names, settings));
+  if (rules.sourceRanges.length > 0 && rules.loadBalancerIPs.length > 0) chains.set(names.firewall, [firewallRule(rules, settings)]);
+  return chains;
+}
+
+function refusal(verdict: Verdict): NftVerdict | null {
+  if (verdict === 'reject') return { kind: 'goto', chain: REJECT_CHAIN };
+  return verdict === 'drop' ? { kind: 'drop' } : null;
+}
+
+function portElements(rules: PortRules, names: NftNames): { set: SetSpec; element: Element }[] {
+  const { protocol } = rules.id;
+  const comment = commentText(rules.label);
+  const elements: { set: SetSpec; element: Element }[] = [{ set: sets.clusterIPs, element: { key: [rules.clusterIP] } }];
+  const toService = (address: string): string[] => [address, protocol, String(rules.port)];
+  const refusedInside = refusal(rules.internal);
+  if (refusedInside === null) {
+    elements.push({ set: sets.serviceIPs, element: { key: toService(rules.clusterIP), verdict: { kind: 'goto', chain: rules.internal === 'local' ? names.local : names.cluster } } });
+  } else {
+    elements.push({ set: sets.noEndpointServices, element: { key: toService(rules.clusterIP), verdict: refusedInside, comment } });
+  }
+  for (const { address, port } of rules.onNode) elements.push({ set: sets.hairpin, element: { key: [address, address, protocol, String(port)] } });
+  if (rules.external === null) return elements;
+  const refusedOutside = refusal(rules.external);
+  const verdict: NftVerdict = { kind: 'goto', chain: names.external };
+  for (const address of new Set([...rules.externalIPs, ...rules.loadBalancerIPs])) {
+    if (rules.external !== 'reject') elements.push({ set: sets.serviceIPs, element: { key: toService(address), verdict } });
+    if (refusedOutside !== null) elements.push({ set: sets.noEndpointServices, element: { key: toService(address), verdict: refusedOutside, comment } });
+  }
+  if (rules.sourceRanges.length > 0) {
+    for (const address of rules.loadBalancerIPs) elements.push({ set: sets.firewallIPs, element: { key: toService(address), verdict: { kind: 'goto', chain: names.firewall } } });
+  }
+  if (rules.nodePort !== 0) {
+    const key = [protocol, String(rules.nodePort)];
+    if (rules.external !== 'reject') elements.push({ set: sets.serviceNodePorts, element: { key, verdict } });
+    if (refusedOutside !== null) elements.push({ set: sets.noEndpointNodePorts, element: { key, verdict: refusedOutside, comment } });
+  }
+  return elements;
+}
+
+export function portObjects(rules: PortRules, settings: NftSettings): PortObjects {
+  const names = nftNames(rules.id);
+  return {
+    chains: portChains(rules, names, settings),
+    affinitySets: affinitySets(rules),
+    elements: portElements(rules, names),
+  };
+}
+
+function affinitySets(rules: PortRules): SetSpec[] {
+  const seconds = rules.affinitySeconds;
+  if (seconds === null) return [];
+  return rules.reachable.map((target) => ({ name: nftEndpointNames(rules.id, target.address, target.port).affinity, key: ['address'], timeoutSeconds: seconds }));
+}

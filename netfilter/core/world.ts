@@ -1,0 +1,119 @@
+import { healthCheckNodePort, serviceKey, servicePorts, sliceServiceKey, endpointsByPort, type EndpointSliceObject, type ServiceObject } from './model.ts';
+import { serviceRules, type PortRules } from './ruleset.ts';
+import type { Family } from './ip.ts';
+import type { Topology } from './topology.ts';
+
+/** The Services and EndpointSlices as last heard from the API server. */
+export interface World {
+  services: Map<string, ServiceObject>;
+  /** By Service key, then by slice name. */
+  slices: Map<string, Map<string, EndpointSliceObject>>;
+}
+
+export function emptyWorld(): World {
+  return { services: new Map(), slices: new Map() };
+}
+
+/** Puts in or takes out one Service; returns its key. */
+export function applyService(world: World, service: ServiceObject, gone: boolean): string {
+  const key = serviceKey(service);
+  if (gone) world.services.delete(key);
+  else world.services.set(key, service);
+  return key;
+}
+
+/** Puts in or takes out one slice; returns the keys of the Services it concerns (two when its label changed). */
+export function applySlice(world: World, slice: EndpointSliceObject, gone: boolean): string[] {
+  const name = slice.metadata.name ?? '';
+  const key = gone ? null : sliceServiceKey(slice);
+  const touched: string[] = [];
+  // A slice names its Service by a label, which may change; look where it was before.
+  const namespace = `${slice.metadata.namespace ?? ''}/`;
+  const labelled = sliceServiceKey(slice);
+  const places = labelled !== null && world.slices.get(labelled)?.has(name) === true ? [labelled] : [...world.slices.keys()].filter((service) => service.startsWith(namespace));
+  for (const service of places) {
+    if (service === key) continue;
+    const slices = world.slices.get(service);
+    if (slices?.delete(name) !== true) continue;
+    if (slices.size === 0) world.slices.delete(service);
+    touched.push(service);
+  }
+  if (key !== null) {
+    const slices = world.slices.get(key) ?? new Map<string, EndpointSliceObject>();
+    slices.set(name, slice);
+    world.slices.set(key, slices);
+    touched.push(key);
+  }
+  return touched;
+}
+
+/** Takes a whole list of Services; returns the keys that may have changed. */
+export function replaceServices(world: World, services: readonly ServiceObject[]): string[] {
+  const touched = new Set(world.services.keys());
+  world.services = new Map();
+  for (const service of services) touched.add(applyService(world, service, false));
+  return [...touched];
+}
+
+export function replaceSlices(world: World, slices: readonly EndpointSliceObject[]): string[] {
+  const touched = new Set(world.slices.keys());
+  world.slices = new Map();
+  for (const slice of slices) {
+    const key = sliceServiceKey(slice);
+    if (key === null) continue;
+    const named = world.slices.get(key) ?? new Map<string, EndpointSliceObject>();
+    named.set(slice.metadata.name ?? '', slice);
+    world.slices.set(key, named);
+    touched.add(key);
+  }
+  return [...touched];
+}
+
+export function rulesFor(world: World, key: string, family: Family, topology: Topology): PortRules[] {
+  const service = world.services.get(key);
+  return service === undefined ? [] : serviceRules(service, world.slices.get(key)?.values() ?? [], family, topology);
+}
+
+/** A UDP port with the addresses that lead to it and the endpoints its flows may rest on. */
+export interface UdpPort {
+  addresses: readonly string[];
+  port: number;
+  nodePort: number;
+  endpoints: ReadonlySet<string>;
+}
+
+export function udpPorts(world: World, family: Family): UdpPort[] {
+  const ports: UdpPort[] = [];
+  for (const [key, service] of world.services) {
+    if (service.spec?.ports?.some((port) => port.protocol === 'UDP') !== true) continue;
+    const endpoints = endpointsByPort(world.slices.get(key)?.values() ?? [], family, '');
+    for (const port of servicePorts(service, family)) {
+      if (port.id.protocol !== 'udp') continue;
+      const serving = (endpoints.get(`udp/${port.id.port}`) ?? []).filter((endpoint) => endpoint.serving);
+      ports.push({
+        addresses: [port.clusterIP, ...port.externalIPs, ...port.loadBalancerIPs],
+        port: port.port,
+        nodePort: port.nodePort,
+        endpoints: new Set(serving.map(({ address, port: number }) => `${address} ${number}`)),
+      });
+    }
+  }
+  return ports;
+}
+
+/** Health-check node ports with their Service and its ready endpoints on this node, of any family. */
+export function healthChecks(world: World, nodeName: string): { key: string; port: number; localEndpoints: number }[] {
+  const checks: { key: string; port: number; localEndpoints: number }[] = [];
+  for (const [key, service] of world.services) {
+    const port = healthCheckNodePort(service);
+    if (port === 0) continue;
+    const addresses = new Set<string>();
+    for (const family of ['ip', 'ip6'] as const) {
+      for (const endpoints of endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()) {
+        for (const endpoint of endpoints) if (endpoint.local && endpoint.ready) addresses.add(endpoint.address);
+      }
+    }
+    checks.push({ key, port, localEndpoints: addresses.size });
+  }
+  return checks;
+}

@@ -1,0 +1,16 @@
+import type { OpError } from '../../base/errors.ts';
+import type { Observed } from '../core/diff.ts';
+import type { Family } from '../core/ip.ts';
+import type { Op } from '../core/ops.ts';
+
+/** The seam to one nftables table. Real: netlink and `nft`; fake: `fake.ts`. */
+export interface NftKernel {
+  /** Runs operations as one transaction: all or nothing. A refusal is a value; throws only when aborted. */
+  commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult>;
+  /** What is in the table; `absent` without a table, `unknown` when this way cannot read it back. */
+  observe(family: Family, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'>;
+  /** A number that changes with every change of any table of this namespace; null when this way cannot tell. */
+  generation(signal?: AbortSignal): Promise<number | null>;
+}
+
+export type CommitResult = { ok: true } | { ok: false; error: OpError; failedOps: readonly number[] };

@@ -1,0 +1,81 @@
+import { OpError } from '../../base/errors.ts';
+import type { Sys } from '../../base/sys/types.ts';
+import type { Observed } from '../core/diff.ts';
+import { decodeChains, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
+import { encodeBatch, encodeDump, encodeGetGeneration } from '../core/encode-netlink.ts';
+import type { Family } from '../core/ip.ts';
+import { answersOf, type Answer } from '../core/netlink.ts';
+import { SERVICE_SETS } from '../core/nft-table.ts';
+import type { Op } from '../core/ops.ts';
+import type { CommitResult, NftKernel } from './kernel.ts';
+
+const NETLINK_NETFILTER = 12;
+const TIMEOUT_MS = 60_000;
+/** More answers than can come: all that the kernel has to say are collected. */
+const ALL_ANSWERS = 1_000_000;
+const ENOENT = 2;
+const EINTR = 4;
+const DUMP_TRIES = 5;
+
+/** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
+export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
+  const send = (messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> =>
+    sys.netlink({ family: NETLINK_NETFILTER, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(options.netns === undefined ? {} : { netns: options.netns }) });
+
+  /** A dump that was overtaken by a change says so (EINTR) and is asked for again. */
+  const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
+    for (let tries = 1; ; tries++) {
+      const datagrams = await send(messages, 1);
+      const errno = answersOf(datagrams).find((answer) => answer.errno !== 0)?.errno ?? 0;
+      if (errno === 0) return datagrams;
+      if (errno === ENOENT) return 'absent';
+      if (errno !== EINTR || tries === DUMP_TRIES) throw new OpError('failed', 'read nftables', `errno ${errno}`);
+    }
+  };
+
+  return {
+    async commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult> {
+      if (ops.length === 0) return { ok: true };
+      if (signal?.aborted === true) return { ok: false, error: new OpError('aborted', 'write nftables rules', 'stopped by the caller'), failedOps: [] };
+      const batch = encodeBatch(family, ops);
+      try {
+        const first = answersOf(await send(batch, 1));
+        if (first.length === 1 && first[0]!.errno === 0) return { ok: true };
+        // The first refusal is not all there is to know: the same batch fails again and tells every culprit.
+        const all = first.some((answer) => answer.errno !== 0) ? answersOf(await send(batch, ALL_ANSWERS)) : first;
+        return refusal(ops, all);
+      } catch (error) {
+        if (!(error instanceof OpError)) throw error;
+        return { ok: false, error, failedOps: [] };
+      }
+    },
+
+    async observe(family: Family): Promise<Observed | 'absent'> {
+      const chains = await dump(encodeDump(family, 'chains'));
+      const sets = await dump(encodeDump(family, 'sets'));
+      if (chains === 'absent' || sets === 'absent') return 'absent';
+      const names = decodeChains(chains);
+      const { names: setNames, affinity } = decodeSets(sets);
+      if (names.length === 0 && setNames.size === 0) return 'absent';
+      const elements = new Map<string, ReadonlyMap<string, string>>();
+      for (const set of SERVICE_SETS) {
+        const found = setNames.has(set.name) ? await dump(encodeDump(family, { elementsOf: set.name })) : 'absent';
+        elements.set(set.name, found === 'absent' ? new Map() : decodeElements(found, set, family));
+      }
+      return { chains: names, affinitySets: affinity, elements };
+    },
+
+    async generation(): Promise<number | null> {
+      return decodeGeneration(await send(encodeGetGeneration(), 1));
+    },
+  };
+}
+
+function refusal(ops: readonly Op[], answers: readonly Answer[]): CommitResult {
+  const refused = answers.filter((answer) => answer.errno !== 0);
+  const first = refused[0];
+  const failedOps = [...new Set(refused.map((answer) => answer.seq - 1).filter((index) => index >= 0 && index < ops.length))];
+  const about = failedOps[0] === undefined ? 'the transaction' : ops[failedOps[0]]!.op;
+  const detail = first === undefined ? 'the kernel did not answer' : `${about} refused with errno ${first.errno}${first.detail === '' ? '' : ` (${first.detail})`}`;
+  return { ok: false, error: new OpError(first === undefined ? 'deadline' : 'failed', 'write nftables rules', detail), failedOps };
+}

@@ -1,0 +1,306 @@
+import type { Clock } from '../base/clock.ts';
+import { hasCode, OpError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import { portKey } from './core/names.ts';
+import type { NftSettings } from './core/nft-table.ts';
+import { portObjects, type PortObjects } from './core/nft-service.ts';
+import type { PortRules } from './core/ruleset.ts';
+import type { Topology } from './core/topology.ts';
+import { rulesFor, type World } from './core/world.ts';
+import type { IPFamily, ProxyHealth } from './health.ts';
+import type { Metrics } from './io/metrics.ts';
+import type { Table, WriteResult } from './table.ts';
+
+/**
+ * Keeps one family's table equal to the world: gathers changes, writes at most once per minSyncPeriod, retries,
+ * and looks from time to time whether somebody else changed the table. Each family runs by itself.
+ */
+
+/** Chains wait this long between being emptied and being deleted. */
+const STALE_MS = 1000;
+/** Upstream rewrites everything about hourly. */
+const FULL_SYNC_PERIOD_MS = 3_600_000;
+const FIRST_RETRY_MS = 1000;
+/** How many Services are worked out before the event loop gets its turn. */
+const CHUNK = 100;
+
+export interface FamilySyncOptions {
+  world: World;
+  table: Table;
+  clock: Clock;
+  log: Log;
+  metrics: Metrics;
+  health: ProxyHealth;
+  minSyncPeriodMs: number;
+  syncPeriodMs: number;
+  /** Runs after each successful write; conntrack and the health ports follow the rules, never precede them. */
+  afterSync: (result: SyncResult, signal?: AbortSignal) => Promise<void>;
+}
+
+export interface SyncResult {
+  full: boolean;
+  /** Whether any UDP port may have changed. */
+  udp: boolean;
+}
+
+/** Why the next sync is due, as monotonic times. Infinity: not. */
+interface Due {
+  requestMs: number;
+  retryMs: number;
+  staleMs: number;
+  checkMs: number;
+}
+
+export class FamilySync {
+  readonly #options: FamilySyncOptions;
+  #settings: NftSettings;
+  #topology: Topology;
+  #ready = false;
+  #dirty = new Set<string>();
+  #needFull = true;
+  #lastEndMs = -Infinity;
+  #lastFullMs = -Infinity;
+  #failures = 0;
+  #due: Due = { requestMs: Infinity, retryMs: Infinity, staleMs: Infinity, checkMs: Infinity };
+  #wake: () => void = () => {};
+  /** What was worked out per Service port: which Service it is of, and whether policy Local leaves it without endpoints. */
+  readonly #facts = new Facts();
+
+  constructor(options: FamilySyncOptions, settings: NftSettings, topology: Topology) {
+    this.#options = options;
+    this.#settings = settings;
+    this.#topology = topology;
+  }
+
+  get family(): IPFamily {
+    return this.#settings.family === 'ip' ? 'IPv4' : 'IPv6';
+  }
+
+  /** Services and slices have been heard in full: nothing is written before. */
+  setReady(): void {
+    this.#ready = true;
+    this.request();
+  }
+
+  /** Something about these Services may have changed. */
+  changed(keys: readonly string[], triggerMs: number | null = null): void {
+    if (keys.length === 0) return;
+    for (const key of keys) this.#dirty.add(key);
+    if (triggerMs !== null) this.#facts.triggers.push(triggerMs);
+    if (this.#ready) this.request();
+  }
+
+  /** The node itself changed: every rule may have to change. */
+  reconfigure(settings: NftSettings, topology: Topology): void {
+    this.#settings = settings;
+    this.#topology = topology;
+    this.#needFull = true;
+    if (this.#ready) this.request();
+  }
+
+  request(): void {
+    const { clock, metrics, health, minSyncPeriodMs } = this.#options;
+    health.queued(this.family);
+    metrics.set('kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds', clock.nowMs() / 1000, { ip_family: this.family });
+    if (this.#due.requestMs !== Infinity) return;
+    this.#due.requestMs = Math.max(clock.monoMs(), this.#lastEndMs + minSyncPeriodMs);
+    this.#wake();
+  }
+
+  /** Syncs whenever something is due, until aborted. */
+  async run(signal: AbortSignal): Promise<void> {
+    this.#options.health.updated(this.family);
+    const stop = (): void => this.#wake();
+    signal.addEventListener('abort', stop);
+    try {
+      while (!signal.aborted) {
+        const waitMs = Math.min(...Object.values(this.#due)) - this.#options.clock.monoMs();
+        if (waitMs > 0) await this.#waitFor(waitMs, signal);
+        else await this.#runDue(signal);
+      }
+    } catch (error) {
+      if (!hasCode(error, 'aborted')) throw error;
+    } finally {
+      signal.removeEventListener('abort', stop);
+    }
+  }
+
+  async #waitFor(ms: number, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      const timer = ms === Infinity ? undefined : this.#options.clock.after(ms, resolve);
+      this.#wake = () => {
+        timer?.[Symbol.dispose]();
+        resolve();
+      };
+    });
+    this.#wake = () => {};
+  }
+
+  async #runDue(signal: AbortSignal): Promise<void> {
+    const { clock, table, log } = this.#options;
+    const now = clock.monoMs();
+    const only = (name: keyof Due): boolean => (Object.keys(this.#due) as (keyof Due)[]).every((other) => (other === name ? this.#due[other] <= now : this.#due[other] > now));
+    if (only('checkMs')) {
+      this.#due.checkMs = now + this.#options.syncPeriodMs;
+      if (await table.isIntact(this.#settings, signal)) return;
+      log.warn('Somebody else changed the table, it is repaired');
+      this.#needFull = true;
+    }
+    if (only('staleMs')) {
+      await this.#deleteStale(signal);
+      return;
+    }
+    await this.sync(signal);
+  }
+
+  /** One round, whether due or not. */
+  async sync(signal?: AbortSignal): Promise<void> {
+    if (!this.#ready) {
+      this.#due.requestMs = Infinity;
+      return;
+    }
+    const { clock, log, metrics, health } = this.#options;
+    const startMs = clock.monoMs();
+    this.#due.requestMs = Infinity;
+    this.#due.retryMs = Infinity;
+    await this.#deleteStale(signal);
+    const dirty = this.#dirty;
+    this.#dirty = new Set();
+    const triggers = this.#facts.triggers.splice(0);
+    const full = this.#needFull || startMs - this.#lastFullMs > FULL_SYNC_PERIOD_MS;
+    const labels = { ip_family: this.family };
+    const outcome = full ? await this.#writeWhole(signal) : await this.#writeChanges(dirty, signal);
+    this.#lastEndMs = clock.monoMs();
+    const seconds = (this.#lastEndMs - startMs) / 1000;
+    metrics.observe('kubeproxy_sync_proxy_rules_duration_seconds', seconds, labels);
+    metrics.observe(`kubeproxy_sync_${full ? 'full' : 'partial'}_proxy_rules_duration_seconds`, seconds, labels);
+    this.#due.checkMs = this.#lastEndMs + this.#options.syncPeriodMs;
+    if (this.#options.table.staleCount > 0) this.#due.staleMs = this.#lastEndMs + STALE_MS;
+
+    if (!outcome.ok) {
+      for (const key of dirty) this.#dirty.add(key);
+      this.#facts.triggers.unshift(...triggers);
+      this.#failed(outcome.error);
+      return;
+    }
+    this.#failures = 0;
+    this.#needFull = false;
+    if (full) this.#lastFullMs = this.#lastEndMs;
+    if (outcome.refused.length > 0) this.#due.retryMs = this.#lastEndMs + this.#options.syncPeriodMs;
+    // The key of a port begins with that of its Service.
+    for (const port of outcome.refused) this.#dirty.add(port.slice(0, port.indexOf(':')));
+    for (const atMs of triggers) metrics.observe('kubeproxy_network_programming_duration_seconds', (clock.nowMs() - atMs) / 1000, labels);
+    for (const policy of ['internal', 'external'] as const) metrics.set('kubeproxy_sync_proxy_rules_no_local_endpoints_total', this.#facts.withoutLocal(policy), { traffic_policy: policy, ...labels });
+    health.updated(this.family);
+    if (this.#due.requestMs !== Infinity) health.queued(this.family);
+    metrics.set('kubeproxy_sync_proxy_rules_last_timestamp_seconds', clock.nowMs() / 1000, labels);
+    log.debug(2, 'SyncProxyRules complete', { ipFamily: this.family, full, ports: this.#options.table.portCount, seconds: Number(seconds.toFixed(4)) });
+    await this.#options.afterSync({ full, udp: full || this.#facts.takeUdp() }, signal);
+  }
+
+  #failed(error: OpError): void {
+    const { clock, log, metrics, syncPeriodMs } = this.#options;
+    this.#failures += 1;
+    this.#needFull = true;
+    const delayMs = Math.min(syncPeriodMs, FIRST_RETRY_MS * 2 ** (this.#failures - 1));
+    this.#due.retryMs = clock.monoMs() + delayMs;
+    metrics.add('kubeproxy_sync_proxy_rules_nftables_sync_failures_total', 1, { ip_family: this.family });
+    log.error('Sync failed', { ipFamily: this.family, retryMs: delayMs, error });
+  }
+
+  async #deleteStale(signal?: AbortSignal): Promise<void> {
+    const { clock, table, log, metrics } = this.#options;
+    const now = clock.monoMs();
+    this.#due.staleMs = Infinity;
+    if (table.staleCount === 0) return;
+    const result = await table.deleteStale(this.#settings.family, now - STALE_MS, signal);
+    if (!result.ok) {
+      log.error('Unable to delete stale chains; will retry later', { ipFamily: this.family, error: result.error });
+      metrics.add('kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total', 1, { ip_family: this.family });
+    } else if (result.deleted > 0) {
+      log.debug(2, 'Deleted stale chains', { ipFamily: this.family, chains: result.deleted });
+    }
+    if (table.staleCount > 0) this.#due.staleMs = clock.monoMs() + (result.ok ? STALE_MS : this.#options.syncPeriodMs);
+  }
+
+  async #writeWhole(signal?: AbortSignal): Promise<WriteResult> {
+    const { world, table, clock } = this.#options;
+    this.#facts.clear();
+    const ports = new Map<string, PortObjects>();
+    let count = 0;
+    for (const key of world.services.keys()) {
+      for (const [port, objects] of this.#compile(key)) ports.set(port, objects);
+      if (++count % CHUNK === 0) await clock.sleep(0, signal);
+    }
+    return await table.writeWhole(this.#settings, ports, clock.monoMs(), signal);
+  }
+
+  async #writeChanges(keys: ReadonlySet<string>, signal?: AbortSignal): Promise<WriteResult> {
+    const { table, clock } = this.#options;
+    const changes = new Map<string, PortObjects | null>();
+    let count = 0;
+    for (const key of keys) {
+      for (const port of this.#facts.portsOf(key)) changes.set(port, null);
+      for (const [port, objects] of this.#compile(key)) changes.set(port, objects);
+      if (++count % CHUNK === 0) await clock.sleep(0, signal);
+    }
+    const result = await table.writeChanges(this.#settings.family, changes, clock.monoMs(), signal);
+    if (result.ok) return result;
+    this.#options.log.warn('A partial write was refused, all is written again', { ipFamily: this.family, error: result.error });
+    this.#options.metrics.add('kubeproxy_sync_proxy_rules_nftables_sync_failures_total', 1, { ip_family: this.family });
+    return await this.#writeWhole(signal);
+  }
+
+  #compile(key: string): [string, PortObjects][] {
+    const rules = rulesFor(this.#options.world, key, this.#settings.family, this.#topology);
+    this.#facts.note(key, rules);
+    return rules.map((rule) => [portKey(rule.id), portObjects(rule, this.#settings)]);
+  }
+}
+
+
+
+/** Facts about Services that were worked out on the way to the rules. */
+class Facts {
+  readonly #ports = new Map<string, string[]>();
+  readonly #dropped = { internal: new Set<string>(), external: new Set<string>() };
+  #udp = false;
+  /** Wall-clock times of changes that await their sync. */
+  readonly triggers: number[] = [];
+
+  clear(): void {
+    this.#ports.clear();
+    this.#dropped.internal.clear();
+    this.#dropped.external.clear();
+  }
+
+  note(key: string, rules: readonly PortRules[]): void {
+    for (const port of this.portsOf(key)) {
+      this.#dropped.internal.delete(port);
+      this.#dropped.external.delete(port);
+      if (port.endsWith('/udp')) this.#udp = true;
+    }
+    if (rules.length === 0) this.#ports.delete(key);
+    else this.#ports.set(key, rules.map((rule) => portKey(rule.id)));
+    for (const rule of rules) {
+      if (rule.id.protocol === 'udp') this.#udp = true;
+      if (rule.internal === 'drop') this.#dropped.internal.add(portKey(rule.id));
+      if (rule.external === 'drop') this.#dropped.external.add(portKey(rule.id));
+    }
+  }
+
+  portsOf(key: string): readonly string[] {
+    return this.#ports.get(key) ?? [];
+  }
+
+  withoutLocal(policy: 'internal' | 'external'): number {
+    return this.#dropped[policy].size;
+  }
+
+  takeUdp(): boolean {
+    const udp = this.#udp;
+    this.#udp = false;
+    return udp;
+  }
+}
