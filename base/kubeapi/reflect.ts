@@ -57,6 +57,8 @@ class Reflection<T extends KubeObject> {
   #position: Position = { state: 'unlisted' };
   #streaming = true;
   #failures = 0;
+  /** Versions that were gone, since the last event: one is met at once, a row of them is not. */
+  #expiries = 0;
   #failedAtMs = -Infinity;
 
   constructor(deps: ReflectDeps, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>) {
@@ -89,9 +91,9 @@ class Reflection<T extends KubeObject> {
     const nowMs = clock.monoMs();
     if (nowMs - this.#failedAtMs > pausesForgottenMs) this.#failures = 0;
     this.#failedAtMs = nowMs;
-    this.#failures++;
+    const count = expired ? ++this.#expiries : ++this.#failures;
     const asked = error instanceof ApiError ? error.retryAfterMs : 0;
-    const pauseMs = Math.max(asked, backoffMs(this.#failures, pauses, rng));
+    const pauseMs = Math.max(asked, backoffMs(count, pauses, rng));
     log.debug(2, 'Watch interrupted', { resource: what, err: messageOf(error), pauseMs: Math.round(pauseMs) });
     try {
       await clock.sleep(pauseMs, signal);
@@ -202,6 +204,7 @@ class Reflection<T extends KubeObject> {
     const version = event.object.metadata.resourceVersion;
     if (version !== undefined) this.#position = { state: 'watching', version };
     this.#failures = 0;
+    this.#expiries = 0;
     const { type } = event;
     if (type === 'ADDED' || type === 'MODIFIED' || type === 'DELETED') {
       const object = this.#trim(event.object);
