@@ -78,6 +78,9 @@ function closing(stream: Duplex): Promise<void> {
 /** What is still in the other direction's buffer goes out first, but not for ever. */
 function endThenDestroy(stream: Duplex): void {
   if (stream.destroyed) return;
-  stream.end();
-  setTimeout(() => stream.destroy(), 2_000).unref();
+  const late = setTimeout(() => stream.destroy(), 2_000).unref();
+  stream.end(() => {
+    clearTimeout(late);
+    stream.destroy();
+  });
 }
