@@ -1,4 +1,4 @@
-import type { HostAlias, Pod } from '../../proto/kube/types.ts';
+import type { HostAlias } from '../../proto/kube/types.ts';
 
 /** What a pod's /etc/hosts says about the pod itself. */
 export interface HostsInput {
@@ -33,14 +33,4 @@ export function hostNetworkHosts(nodeFile: string, aliases: readonly HostAlias[]
 function aliasLines(aliases: readonly HostAlias[]): string {
   if (aliases.length === 0) return '';
   return `\n# Entries added by HostAliases.\n${aliases.map((alias) => `${alias.ip}\t${(alias.hostnames ?? []).join('\t')}\n`).join('')}`;
-}
-
-/** Host name and domain of a pod: spec.hostname or its name, cut to what a kernel takes; the domain comes from spec.subdomain. */
-export function podHostname(pod: Pod, clusterDomain: string): { hostname: string; domain: string } {
-  if (pod.spec.hostnameOverride !== undefined && pod.spec.hostnameOverride !== '') return { hostname: pod.spec.hostnameOverride, domain: '' };
-  const wished = pod.spec.hostname === undefined || pod.spec.hostname === '' ? (pod.metadata.name ?? '') : pod.spec.hostname;
-  const hostname = wished.length > 63 ? wished.slice(0, 63).replace(/[-.]+$/, '') : wished;
-  const { subdomain } = pod.spec;
-  if (subdomain === undefined || subdomain === '') return { hostname, domain: '' };
-  return { hostname, domain: `${subdomain}.${pod.metadata.namespace ?? ''}.svc.${clusterDomain}` };
 }

@@ -4,7 +4,8 @@ import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ConfigMap, Container, Pod, Secret } from '../../proto/kube/types.ts';
-import { hostNetworkHosts, managedHosts, podHostname } from '../core/hosts.ts';
+import { hostnameOf } from '../core/hostname.ts';
+import { hostNetworkHosts, managedHosts } from '../core/hosts.ts';
 import type { EventText, Failure } from '../core/types.ts';
 import { planMounts } from '../core/volumes-mounts.ts';
 import type { MountPlan } from '../core/volumes-mounts.ts';
@@ -108,7 +109,11 @@ export class PodVolumes implements Volumes {
         mounts.push({ name, hostPath, containerPath, readonly, recursiveReadOnly, propagation });
       }
       const isManaged = pod.spec.hostNetwork === true || podIPs.length > 0;
-      if (isManaged && !plan.mountsEtcHosts) mounts.push(await this.#hostsMount(pod, podIPs));
+      if (isManaged && !plan.mountsEtcHosts) {
+        const hosts = await this.#hostsMount(pod, podIPs);
+        if ('ok' in hosts) return hosts;
+        mounts.push(hosts);
+      }
       return { ok: true, mounts };
     });
   }
@@ -239,12 +244,14 @@ export class PodVolumes implements Volumes {
     return configError(`failed to prepare subPath for volumeMount ${JSON.stringify(mount.name)} of container ${JSON.stringify(container)}`);
   }
 
-  async #hostsMount(pod: Pod, podIPs: readonly string[]): Promise<ContainerMount> {
+  async #hostsMount(pod: Pod, podIPs: readonly string[]): Promise<ContainerMount | Failure> {
     const uid = pod.metadata.uid ?? '';
     const aliases = pod.spec.hostAliases ?? [];
+    const name = hostnameOf(pod, this.#options.clusterDomain);
+    if (!name.ok) return configError(name.message);
     const text = pod.spec.hostNetwork === true
       ? hostNetworkHosts(await readFile(this.#options.hostsFile ?? '/etc/hosts', 'utf8'), aliases)
-      : managedHosts({ podIPs, ...podHostname(pod, this.#options.clusterDomain), aliases });
+      : managedHosts({ podIPs, hostname: name.host, domain: name.domain, aliases });
     await this.#options.disk.writeHosts(uid, text);
     const hostPath = podPaths(this.#options.rootDir, uid).etcHosts;
     return { name: 'k8s-managed-etc-hosts', hostPath, containerPath: '/etc/hosts', readonly: false, selinuxRelabel: true, propagation: 'PROPAGATION_PRIVATE' };
