@@ -29,12 +29,31 @@ function shapeOf(property: Property | undefined): Definition | undefined {
   return property?.ref === undefined ? undefined : definitions[property.ref];
 }
 
+const setOrder = '$setElementOrder/';
+
+/**
+ * A merged list in the order a server gives it: what the patch names comes in the patch's order, the rest in its own,
+ * and one of the rest goes before a named one only where it already stood before it.
+ */
+function inOrder(merged: readonly unknown[], named: readonly unknown[], original: readonly unknown[], key: string | undefined): unknown[] {
+  const id = (item: unknown): unknown => (key !== undefined && isTree(item) ? item[key] : item);
+  const place = new Map(original.map((item, index) => [id(item), index]));
+  const ids = named.map(id);
+  const wanted = merged.filter((item) => ids.includes(id(item))).sort((a, b) => ids.indexOf(id(a)) - ids.indexOf(id(b)));
+  const rest = merged.filter((item) => !ids.includes(id(item)));
+  const out: unknown[] = [];
+  for (const item of wanted) {
+    const at = place.get(id(item));
+    while (at !== undefined && rest.length > 0 && (place.get(id(rest[0])) ?? Infinity) < at) out.push(rest.shift());
+    out.push(item);
+  }
+  return [...out, ...rest];
+}
+
 function mergeList(target: unknown[], patch: unknown[], property: Property): unknown[] {
   const key = property['x-kubernetes-patch-merge-key'];
-  if (key === undefined) {
-    return [...target, ...patch.filter((value) => !target.includes(value))];
-  }
-  let out = target.map((item) => item);
+  if (key === undefined) return inOrder([...new Set([...target, ...patch])], patch, target, undefined);
+  let out = [...target];
   for (const item of patch) {
     if (!isTree(item)) continue;
     if (item['$patch'] === 'replace') return patch.filter((other) => isTree(other) && other['$patch'] === undefined);
@@ -43,7 +62,7 @@ function mergeList(target: unknown[], patch: unknown[], property: Property): unk
     else if (at >= 0) out[at] = strategicMerge(out[at], item, shapeOf(property.items));
     else out.push(strategicMerge({}, item, shapeOf(property.items)));
   }
-  return out;
+  return inOrder(out, patch, target, key);
 }
 
 /** Strategic merge patch; without a shape it is a merge patch. */
@@ -56,7 +75,7 @@ export function strategicMerge(target: unknown, patch: unknown, shape: Definitio
   const kept = patch['$retainKeys'];
   if (Array.isArray(kept)) for (const key of Object.keys(out)) if (!kept.includes(key)) delete out[key];
   for (const [key, value] of Object.entries(patch)) {
-    if (key === '$retainKeys' || key.startsWith('$setElementOrder/')) continue;
+    if (key === '$retainKeys' || key.startsWith(setOrder)) continue;
     if (key.startsWith('$deleteFromPrimitiveList/')) {
       const list = key.slice('$deleteFromPrimitiveList/'.length);
       const gone = Array.isArray(value) ? value : [];
@@ -69,6 +88,12 @@ export function strategicMerge(target: unknown, patch: unknown, shape: Definitio
     else if (Array.isArray(value)) out[key] = merges && property !== undefined ? mergeList(Array.isArray(out[key]) ? out[key] : [], value, property) : structuredClone(value);
     else if (isTree(value)) out[key] = strategicMerge(out[key], value, shapeOf(property));
     else out[key] = value;
+  }
+  for (const [key, order] of Object.entries(patch)) {
+    if (!key.startsWith(setOrder) || !Array.isArray(order)) continue;
+    const field = key.slice(setOrder.length);
+    const mergeKey = shape?.properties?.[field]?.['x-kubernetes-patch-merge-key'];
+    if (Array.isArray(out[field])) out[field] = inOrder(out[field], order, Array.isArray(base[field]) ? base[field] : [], mergeKey);
   }
   return out;
 }

@@ -87,8 +87,10 @@ function suite(open: () => Promise<KubeApi>): void {
     const finalizers = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { finalizers: ['example.com/one'] } });
     assert.deepEqual(finalizers.metadata.finalizers, ['example.com/one']);
     const both = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { finalizers: ['example.com/two'] } });
-    assert.deepEqual(both.metadata.finalizers, ['example.com/one', 'example.com/two']);
-    const cleared = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { '$deleteFromPrimitiveList/finalizers': ['example.com/one', 'example.com/two'] } });
+    assert.deepEqual(both.metadata.finalizers, ['example.com/two', 'example.com/one'], 'what the patch names comes first');
+    const ordered = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { '$setElementOrder/finalizers': ['example.com/one', 'example.com/three'], finalizers: ['example.com/three'] } });
+    assert.deepEqual(ordered.metadata.finalizers, ['example.com/two', 'example.com/one', 'example.com/three']);
+    const cleared = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { '$deleteFromPrimitiveList/finalizers': ['example.com/one', 'example.com/two', 'example.com/three'] } });
     assert.deepEqual(cleared.metadata.finalizers ?? [], []);
   });
 
