@@ -1,3 +1,4 @@
+import { timeText } from './time.ts';
 import type { PayloadFile } from './volumes-payload.ts';
 
 /** File operations in the words of Sys.fileOps; contents stay as they came and are decoded by whoever carries them out. */
@@ -86,4 +87,9 @@ function directoriesOf(files: readonly PayloadFile[]): string[] {
     for (let depth = 1; depth < parts.length; depth += 1) dirs.add(parts.slice(0, depth).join('/'));
   }
   return [...dirs].sort();
+}
+
+/** Name of a data directory, as upstream makes them: `..2026_01_31_23_59_59.<chance>`, in UTC. */
+export function stampOf(nowMs: number, chance: number): string {
+  return `..${timeText(nowMs).replaceAll(/[-T:]/g, '_').replace('Z', '')}.${chance}`;
 }

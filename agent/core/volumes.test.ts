@@ -9,7 +9,7 @@ import { payloadNeeds, payloadOf, singleUser } from './volumes-payload.ts';
 import type { PayloadFile, PayloadInputs } from './volumes-payload.ts';
 import { checkHostPath, memorySizeLimit, planVolumes } from './volumes-plan.ts';
 import type { HostPathFound, HostPathType } from './volumes-plan.ts';
-import { planAtomicWrite } from './volumes-writer.ts';
+import { planAtomicWrite, stampOf } from './volumes-writer.ts';
 
 const podOf = (spec: Partial<Pod['spec']> = {}): Pod => ({ metadata: { name: 'p', namespace: 'n', uid: 'u1', labels: { b: '2', a: 'x"y' } }, spec: { containers: [{ name: 'm' }], ...spec } });
 
@@ -90,6 +90,10 @@ test('the atomic write swaps one link and keeps visible names', () => {
     { op: 'chown', path: 's', uid: 0, gid: 7 },
     { op: 'chmod', path: 's', mode: 0o2755 | 0o550 },
   ]);
+});
+
+test('data directories are named by time and chance', () => {
+  assert.equal(stampOf(Date.UTC(2026, 0, 31, 23, 59, 5), 42), '..2026_01_31_23_59_05.42');
 });
 
 test('downward fields and resources', () => {
