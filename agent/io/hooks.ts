@@ -1,0 +1,111 @@
+import { request as httpRequest } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { Clock } from '../../base/clock.ts';
+import { OpError, messageOf } from '../../base/errors.ts';
+import type { Container, LifecycleHandler, Pod } from '../../proto/kube/types.ts';
+import { keyOf, podText } from '../core/containers.ts';
+import type { Hooks } from '../seams.ts';
+import { rpcErrorText } from './cri.ts';
+import type { Cri } from './cri.ts';
+
+type HttpGet = NonNullable<LifecycleHandler['httpGet']>;
+
+const userAgent = 'kube-lifecycle/1.37';
+
+/** postStart and preStop: exec in the container, HTTP from the node, or a pause. */
+export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, reason: string, message: string) => void }): Hooks {
+  const { cri, clock } = deps;
+
+  const exec = async (containerId: string, command: readonly string[], timeoutMs: number, signal: AbortSignal): Promise<string | null> => {
+    const seconds = Math.ceil(timeoutMs / 1000);
+    try {
+      const answer = await cri.runtime.execSync({ containerId, cmd: [...command], timeout: seconds }, { signal, timeoutMs: timeoutMs === 0 ? 0 : timeoutMs + 5000 });
+      return answer.exitCode === 0 ? null : `error: command '${command.join(' ')}' exited with ${answer.exitCode}: ${Buffer.from(answer.stderr).toString()}, message: ${JSON.stringify(Buffer.concat([answer.stdout, answer.stderr]).toString())}`;
+    } catch (error) {
+      return `error: ${rpcErrorText(error)}, message: ""`;
+    }
+  };
+
+  const get = async (pod: Pod, container: Container, hook: HttpGet, podIP: string | undefined, signal: AbortSignal): Promise<string | null> => {
+    const host = hook.host === undefined || hook.host === '' ? podIP : hook.host;
+    const port = portOf(hook.port, container);
+    if (host === undefined) return 'failed to find networking container';
+    if (port === null) return `invalid port number: ${hook.port}`;
+    const secure = hook.scheme === 'HTTPS';
+    try {
+      await fetchOnce(secure, host, port, hook, signal);
+      return null;
+    } catch (error) {
+      // A plain server behind an HTTPS hook answers in clear text: upstream tries again without TLS.
+      if (!secure || (error as { code?: string }).code !== 'ERR_SSL_WRONG_VERSION_NUMBER') return messageOf(error);
+      try {
+        await fetchOnce(false, host, port, hook, signal);
+        deps.tell(pod, 'LifecycleHTTPFallback', `request to HTTPS lifecycle hook ${host}:${port} got HTTP response, retry with HTTP succeeded`);
+        return null;
+      } catch (again) {
+        return messageOf(again);
+      }
+    }
+  };
+
+  return {
+    async run(pod, container, containerId, podIPs, handler, timeoutMs, signal) {
+      const limit = timeoutMs === 0 ? signal : AbortSignal.any([signal, deadline(clock, timeoutMs, signal)]);
+      const where = `for Container "${container.name}" in Pod "${podText(keyOf(pod))}" failed - `;
+      if (handler.exec !== undefined) {
+        const command = handler.exec.command ?? [];
+        const problem = await exec(containerId, command, timeoutMs, limit);
+        return problem === null ? { ok: true } : { ok: false, message: `Exec lifecycle hook ([${command.join(' ')}]) ${where}${problem}` };
+      }
+      if (handler.httpGet !== undefined) {
+        const problem = await get(pod, container, handler.httpGet, podIPs[0], limit);
+        return problem === null ? { ok: true } : { ok: false, message: `HTTP lifecycle hook (${handler.httpGet.path ?? ''}) ${where}error: ${problem}` };
+      }
+      if (handler.sleep !== undefined) {
+        try {
+          await clock.sleep(handler.sleep.seconds * 1000, limit);
+          return { ok: true };
+        } catch (error) {
+          return { ok: false, message: `Sleep lifecycle hook (${handler.sleep.seconds}) ${where}error: ${messageOf(error)}` };
+        }
+      }
+      return { ok: false, message: 'Cannot run handler: invalid handler' };
+    },
+  };
+}
+
+function deadline(clock: Clock, ms: number, signal: AbortSignal): AbortSignal {
+  const controller = new AbortController();
+  const timer = clock.after(ms, () => controller.abort(new OpError('deadline', 'run a lifecycle hook', `not done within ${ms} ms`)));
+  signal.addEventListener('abort', () => timer[Symbol.dispose](), { once: true });
+  return controller.signal;
+}
+
+function portOf(port: number | string, container: Container): number | null {
+  const number = typeof port === 'number' ? port : (container.ports?.find((each) => each.name === port)?.containerPort ?? Number(port));
+  return Number.isInteger(number) && number > 0 && number < 65_536 ? number : null;
+}
+
+/** Any answer will do; its status does not matter. */
+function fetchOnce(secure: boolean, host: string, port: number, hook: HttpGet, signal: AbortSignal): Promise<void> {
+  const headers: Record<string, string | string[]> = {};
+  for (const { name, value } of hook.httpHeaders ?? []) {
+    const key = name.toLowerCase();
+    headers[key] = headers[key] === undefined ? value : [headers[key], value].flat();
+  }
+  headers['user-agent'] ??= userAgent;
+  headers['accept'] ??= '*/*';
+  if (headers['accept'] === '') delete headers['accept'];
+  const path = hook.path === undefined || hook.path === '' ? '/' : hook.path.startsWith('/') ? hook.path : `/${hook.path}`;
+  return new Promise((resolve, reject) => {
+    const answered = (response: IncomingMessage): void => {
+      response.destroy();
+      resolve();
+    };
+    const options = { host, port, path, headers, signal, agent: false, method: 'GET' } as const;
+    const sent = secure ? httpsRequest({ ...options, rejectUnauthorized: false }, answered) : httpRequest(options, answered);
+    sent.on('error', (error) => reject(signal.aborted ? signal.reason : error));
+    sent.end();
+  });
+}

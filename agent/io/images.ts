@@ -1,0 +1,221 @@
+import type { AuthConfig, ImageSpecInput, PodSandboxConfig } from '../../proto/cri/types.ts';
+import type { Clock } from '../../base/clock.ts';
+import { OpError, messageOf } from '../../base/errors.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
+import { grow, heldUntilMs } from '../core/backoff.ts';
+import type { Backoff, BackoffRules } from '../core/backoff.ts';
+import { keyOf } from '../core/containers.ts';
+import { parseImage, pullPolicyOf } from '../core/images.ts';
+import type { ImageName } from '../core/images.ts';
+import { durationText } from '../core/time.ts';
+import type { EventText } from '../core/types.ts';
+import { runtimeWords, rpcErrorText } from './cri.ts';
+import type { Cri } from './cri.ts';
+
+export interface ImageNeed {
+  readonly pod: Pod;
+  readonly container: Pick<Container, 'name' | 'image' | 'imagePullPolicy'>;
+  readonly sandboxConfig: PodSandboxConfig;
+  readonly runtimeHandler: string;
+  readonly tell: (event: EventText) => void;
+}
+
+export type ImageOutcome =
+  | { readonly ok: true; readonly imageRef: string }
+  /** `retryAtMs`: when the back-off ends; null when there is none. */
+  | { readonly ok: false; readonly reason: string; readonly message: string; readonly retryAtMs: number | null };
+
+export interface ImagePuller {
+  /** Makes sure that the image is there, as the pull policy says; waits for its turn and for the pull. */
+  ensure(need: ImageNeed, signal: AbortSignal): Promise<ImageOutcome>;
+  forget(uid: string): void;
+}
+
+/** Credentials for a registry, best first; none is an anonymous pull. */
+export interface PullCredentials {
+  forImage(pod: Pod, name: ImageName, signal: AbortSignal): Promise<{ auths: readonly AuthConfig[]; missing: readonly string[] }>;
+}
+
+export interface ImagePullerOptions {
+  readonly cri: Cri;
+  readonly clock: Clock;
+  readonly credentials: PullCredentials;
+  readonly rules: BackoffRules;
+  /** One pull at a time on the node. */
+  readonly serial: boolean;
+  /** Without `serial`: how many at once, 0 is no bound. */
+  readonly maxParallel: number;
+  readonly timeoutMs: number;
+}
+
+interface Failed {
+  readonly backoff: Backoff;
+  readonly failedAtMs: number;
+  readonly words: string;
+}
+
+interface Pulled {
+  readonly imageRef: string;
+  readonly pullMs: number;
+  readonly sizeBytes: string;
+}
+
+/**
+ * Images, one by one. A second pod that wants an image which is being pulled takes its turn after it and then asks the
+ * runtime again, which answers from what it has: upstream's two durations come from exactly this.
+ */
+export function createImagePuller(options: ImagePullerOptions): ImagePuller {
+  const { cri, clock, timeoutMs } = options;
+  const failures = new Map<string, Failed>();
+  const turns = createTurns(options.serial ? 1 : options.maxParallel);
+
+  /** For the event alone: no reason to fail. */
+  const sizeOf = async (image: ImageSpecInput, signal: AbortSignal): Promise<string> => {
+    try {
+      return (await cri.images.imageStatus({ image }, { timeoutMs, signal })).image?.size ?? '0';
+    } catch {
+      return '0';
+    }
+  };
+  const pull = async (need: ImageNeed, name: ImageName, signal: AbortSignal): Promise<Pulled> => {
+    const { auths } = await options.credentials.forImage(need.pod, name, signal);
+    using _turn = await turns.take(signal);
+    const beganMs = clock.monoMs();
+    const image = { image: name.pullName, annotations: { ...need.pod.metadata.annotations }, ...(need.runtimeHandler === '' ? {} : { runtimeHandler: need.runtimeHandler }) };
+    let trouble: unknown;
+    for (const auth of auths.length === 0 ? [null] : auths) {
+      try {
+        // A pull may take long and has no deadline of its own; it ends with the pod.
+        const { imageRef } = await cri.images.pullImage({ image, sandboxConfig: need.sandboxConfig, ...(auth === null ? {} : { auth }) }, { signal, timeoutMs: 0 });
+        const sizeBytes = await sizeOf(image, signal);
+        return { imageRef, pullMs: clock.monoMs() - beganMs, sizeBytes };
+      } catch (error) {
+        if (signal.aborted) throw error;
+        trouble = error;
+      }
+    }
+    throw trouble;
+  };
+
+  return {
+    async ensure(need, signal) {
+      const { pod, container, tell } = need;
+      const asked = container.image ?? '';
+      const say = (type: 'Normal' | 'Warning', reason: string, message: string): void => tell({ type, reason, message, container: container.name });
+      const name = parseImage(asked);
+      if (typeof name === 'string') {
+        const message = `Failed to apply default image tag "${asked}": ${name}`;
+        say('Warning', 'InspectFailed', message);
+        return refused('InvalidImageName', message);
+      }
+      const policy = pullPolicyOf(container as Container);
+      if (policy !== 'Always') {
+        const here = await present(cri, name, need.runtimeHandler, timeoutMs, signal);
+        if (!here.ok) {
+          const message = `Failed to inspect image "${name.pullName}": ${here.words}`;
+          say('Warning', 'InspectFailed', message);
+          return refused('ImageInspectError', message);
+        }
+        if (here.imageRef !== null) {
+          say('Normal', 'Pulled', `Container image "${asked}" already present on machine and can be accessed by the pod`);
+          return { ok: true, imageRef: here.imageRef };
+        }
+        if (policy === 'Never') {
+          const message = `Container image "${asked}" is not present with pull policy of Never`;
+          say('Warning', 'ErrImageNeverPull', message);
+          return refused('ErrImageNeverPull', message);
+        }
+      }
+      const key = `${keyOf(pod).uid}_${asked}`;
+      const failed = failures.get(key);
+      const heldMs = failed === undefined ? null : heldUntilMs(failed.backoff, options.rules, failed.failedAtMs, clock.nowMs());
+      if (failed !== undefined && heldMs !== null) {
+        const message = `Back-off pulling image "${asked}"`;
+        say('Normal', 'BackOff', message);
+        return { ok: false, reason: 'ImagePullBackOff', message: `${message}: ${failed.words}`, retryAtMs: heldMs };
+      }
+      say('Normal', 'Pulling', `Pulling image "${asked}"`);
+      const askedAtMs = clock.monoMs();
+      try {
+        const pulled = await pull(need, name, signal);
+        failures.delete(key);
+        const waitedMs = clock.monoMs() - askedAtMs;
+        say('Normal', 'Pulled', `Successfully pulled image "${asked}" in ${durationText(pulled.pullMs)} (${durationText(waitedMs)} including waiting). Image size: ${pulled.sizeBytes} bytes.`);
+        return { ok: true, imageRef: pulled.imageRef };
+      } catch (error) {
+        if (signal.aborted) throw new OpError('aborted', `pull ${asked}`, 'stopped by the caller', { cause: error });
+        const nowMs = clock.nowMs();
+        say('Warning', 'Failed', `Failed to pull image "${asked}": ${rpcErrorText(error)}`);
+        const { reason, message } = pullFailure(asked, error);
+        const backoff = grow(failed?.backoff, options.rules, nowMs, nowMs);
+        failures.set(key, { backoff, failedAtMs: nowMs, words: `${reason}: ${message}` });
+        return { ok: false, reason, message, retryAtMs: nowMs + backoff.delayMs };
+      }
+    },
+    forget(uid) {
+      for (const key of failures.keys()) if (key.startsWith(`${uid}_`)) failures.delete(key);
+    },
+  };
+}
+
+function refused(reason: string, message: string): ImageOutcome {
+  return { ok: false, reason, message, retryAtMs: null };
+}
+
+async function present(cri: Cri, name: ImageName, runtimeHandler: string, timeoutMs: number, signal: AbortSignal): Promise<{ ok: true; imageRef: string | null } | { ok: false; words: string }> {
+  try {
+    const { image } = await cri.images.imageStatus({ image: { image: name.pullName, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } }, { timeoutMs, signal });
+    return { ok: true, imageRef: image === null || image.id === '' ? null : image.id };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return { ok: false, words: rpcErrorText(error) };
+  }
+}
+
+/** The runtime marks two kinds of failure by the first word of its text: there is no code for them in CRI. */
+const marked: readonly [string, string][] = [
+  ['RegistryUnavailable', 'the registry is unavailable'],
+  ['SignatureValidationFailed', 'the signature validation failed'],
+];
+
+function pullFailure(image: string, error: unknown): { reason: string; message: string } {
+  const words = runtimeWords(error);
+  for (const [mark, because] of marked) {
+    if (words.startsWith(mark)) return { reason: mark, message: `image pull failed for ${image} because ${because}${words.slice(mark.length)}` };
+  }
+  return { reason: 'ErrImagePull', message: rpcErrorText(error) === '' ? messageOf(error) : rpcErrorText(error) };
+}
+
+/** `limit` holders at once, first come first served; 0 is no limit. */
+function createTurns(limit: number): { take(signal: AbortSignal): Promise<Disposable> } {
+  let held = 0;
+  const waiting: (() => void)[] = [];
+  const release = (): Disposable => ({
+    [Symbol.dispose]() {
+      held -= 1;
+      waiting.shift()?.();
+    },
+  });
+  return {
+    async take(signal) {
+      if (limit === 0 || held < limit) {
+        held += 1;
+        return release();
+      }
+      await new Promise<void>((resolve, reject) => {
+        const go = (): void => {
+          signal.removeEventListener('abort', stop);
+          held += 1;
+          resolve();
+        };
+        const stop = (): void => {
+          waiting.splice(waiting.indexOf(go), 1);
+          reject(new OpError('aborted', 'wait for the turn to pull an image', 'stopped by the caller'));
+        };
+        waiting.push(go);
+        signal.addEventListener('abort', stop, { once: true });
+      });
+      return release();
+    },
+  };
+}

@@ -1,0 +1,84 @@
+import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import { changedUids } from '../core/pleg.ts';
+import type { Listing } from '../core/pleg.ts';
+import { durationText } from '../core/time.ts';
+import type { PodFacts } from '../core/types.ts';
+import type { Pleg } from '../seams.ts';
+import type { Cri } from './cri.ts';
+import { listingOf } from './facts.ts';
+
+export interface PlegOptions {
+  readonly cri: Cri;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly timeoutMs: number;
+  /** UIDs of which something has changed since the last listing. */
+  readonly onChange: (uids: readonly string[]) => void;
+}
+
+export interface RunningPleg extends Pleg {
+  /** Lists every second until `signal` is aborted. */
+  run(signal: AbortSignal): Promise<void>;
+  /** What the last listing saw. */
+  facts(): ReadonlyMap<string, PodFacts>;
+  /** Whether a listing has ever succeeded. */
+  listed(): boolean;
+}
+
+const periodMs = 1000;
+const thresholdMs = 180_000;
+
+/** The pod lifecycle event generator: the whole runtime listed once a second, told apart from the listing before. */
+export function createPleg(options: PlegOptions): RunningPleg {
+  const { cri, clock, log, timeoutMs } = options;
+  let listing: Listing = new Map();
+  let facts = new Map<string, PodFacts>();
+  let lastMs: number | null = null;
+  const startedMs = clock.monoMs();
+  let wake: (() => void) | null = null;
+  let soon = false;
+
+  const relist = async (signal: AbortSignal): Promise<void> => {
+    try {
+      const [sandboxes, containers] = await Promise.all([cri.runtime.listPodSandbox({}, { timeoutMs, signal }), cri.runtime.listContainers({}, { timeoutMs, signal })]);
+      const seen = listingOf(sandboxes.items, containers.containers);
+      const changed = changedUids(listing, seen.listing);
+      const first = lastMs === null;
+      listing = seen.listing;
+      facts = seen.facts;
+      lastMs = clock.monoMs();
+      if (changed.length > 0 || first) options.onChange(changed);
+    } catch (error) {
+      if (!signal.aborted) log.error('GenericPLEG: Unable to retrieve pods', { err: messageOf(error) });
+    }
+  };
+
+  return {
+    async run(signal) {
+      while (!signal.aborted) {
+        soon = false;
+        await relist(signal);
+        if (soon || signal.aborted) continue;
+        const { promise, resolve } = Promise.withResolvers<void>();
+        wake = resolve;
+        using _timer = clock.after(periodMs, resolve);
+        signal.addEventListener('abort', () => resolve(), { once: true });
+        await promise;
+        wake = null;
+      }
+    },
+    relistSoon() {
+      soon = true;
+      wake?.();
+    },
+    unhealthy() {
+      const elapsedMs = clock.monoMs() - (lastMs ?? startedMs);
+      if (lastMs === null) return 'pleg has yet to be successful';
+      return elapsedMs > thresholdMs ? `pleg was last seen active ${durationText(elapsedMs)} ago; threshold is ${durationText(thresholdMs)}` : null;
+    },
+    facts: () => facts,
+    listed: () => lastMs !== null,
+  };
+}

@@ -1,0 +1,72 @@
+import type { KubeApi, KubeObject } from '../../base/kubeapi/types.ts';
+import type { Log } from '../../base/log.ts';
+import { messageOf } from '../../base/errors.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { keyOf } from '../core/containers.ts';
+import type { PodKey, PodView } from '../core/types.ts';
+import type { PodSourceReader } from '../seams.ts';
+
+const mirrorAnnotation = 'kubernetes.io/config.mirror';
+
+export interface ApiPods extends PodSourceReader {
+  /** Follows the pods that are bound to this node until `signal` is aborted. */
+  run(signal: AbortSignal): Promise<void>;
+  /** Mirror objects of static pods: the API server's side of pods that come from elsewhere. */
+  mirrors(): readonly Pod[];
+}
+
+/** The pods that the API server binds to this node. */
+export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }): ApiPods {
+  const pods = new Map<string, PodView>();
+  const mirrors = new Map<string, Pod>();
+  const callbacks: ((key: PodKey) => void)[] = [];
+  let synced = false;
+  const tell = (key: PodKey): void => {
+    for (const callback of callbacks) callback(key);
+  };
+  const put = (pod: Pod): void => {
+    const key = keyOf(pod);
+    if (pod.metadata.annotations?.[mirrorAnnotation] !== undefined) mirrors.set(key.uid, pod);
+    else pods.set(key.uid, { key, source: 'api', pod });
+  };
+  const drop = (key: PodKey): void => {
+    pods.delete(key.uid);
+    mirrors.delete(key.uid);
+  };
+  return {
+    source: 'api',
+    list: () => [...pods.values()],
+    get: (uid) => pods.get(uid),
+    mirrors: () => [...mirrors.values()],
+    synced: () => synced,
+    onUpdate: (callback) => void callbacks.push(callback),
+    run: (signal) =>
+      deps.api.reflect<Pod & KubeObject>(
+        { group: '', version: 'v1', resource: 'pods' },
+        { fieldSelector: `spec.nodeName=${deps.nodeName}` },
+        {
+          replaced(items) {
+            const before = [...pods.values()].map((view) => view.key);
+            pods.clear();
+            mirrors.clear();
+            for (const pod of items) put(pod);
+            synced = true;
+            const keys = new Map([...before, ...items.map(keyOf)].map((key) => [key.uid, key]));
+            for (const key of keys.values()) tell(key);
+          },
+          changed(type, pod) {
+            const key = keyOf(pod);
+            if (type === 'DELETED') drop(key);
+            else put(pod);
+            tell(key);
+          },
+          trouble: (error) => deps.log.warn('Watching pods', { err: messageOf(error) }),
+          trim(pod) {
+            delete pod.metadata.managedFields;
+            return pod;
+          },
+        },
+        signal,
+      ),
+  };
+}

@@ -1,0 +1,145 @@
+import type { MountInput } from '../../proto/cri/types.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
+import { containerConfig, logPathOf, podLogDir } from '../core/container-config.ts';
+import { findContainer, keyOf } from '../core/containers.ts';
+import { envNeeds, envOf } from '../core/env.ts';
+import type { EnvResult } from '../core/env.ts';
+import { graceSecondsOf } from '../core/plan-kill.ts';
+import { rootProblem } from '../core/security.ts';
+import type { ImageUser } from '../core/security.ts';
+import { orderLike } from '../core/status.ts';
+import type { Step } from '../core/step.ts';
+import { killContainers } from './kill.ts';
+import { failureWords } from './steps.ts';
+import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './steps.ts';
+
+type StartStep = Extract<Step, { kind: 'start-container' }>;
+
+/** Pull, create, start, postStart; null when the container runs. Expected failures come back as waiting reasons. */
+export async function startContainer(deps: StepDeps, run: RunContext, step: StartStep, sandbox: OpenSandbox, signal: AbortSignal): Promise<StartFailure | null> {
+  const { cri, timeoutMs } = deps;
+  const { pod, tell } = run;
+  const container = findContainer(pod.spec, step.name)?.container;
+  if (container === undefined) return { name: step.name, reason: 'CreateContainerConfigError', message: `container ${step.name} is not in the pod`, retryAtMs: null };
+  const fail = (reason: string, message: string, eventText = `Error: ${message}`): StartFailure => {
+    tell({ type: 'Warning', reason: 'Failed', message: eventText, container: container.name });
+    return { name: container.name, reason, message, retryAtMs: null };
+  };
+
+  const image = await deps.images.ensure({ pod, container, sandboxConfig: sandbox.config, runtimeHandler: sandbox.runtimeHandler, tell }, signal);
+  if (!image.ok) return { ...fail(image.reason, image.message, `Error: ${image.reason}`), retryAtMs: image.retryAtMs };
+
+  const logDir = `${podLogDir(deps.context, pod)}/${container.name}`;
+  const attempt = step.attempt ?? (await deps.files.nextAttempt(logDir));
+  if (step.targetId === '') return fail('CreateContainerConfigError', `unable to find target container ${targetName(pod, step.name)}`);
+  const made = await prepare(deps, run, container, sandbox, image.imageRef, signal);
+  if (!made.ok) return fail(made.reason, made.message);
+  signal.throwIfAborted();
+
+  let containerId: string;
+  try {
+    await deps.files.mkdir(logDir);
+    const config = containerConfig(deps.context, { pod, container, attempt, imageRef: image.imageRef, imageUser: made.user, env: made.env, mounts: made.mounts, targetId: step.targetId });
+    ({ containerId } = await cri.runtime.createContainer({ podSandboxId: sandbox.id, config, sandboxConfig: sandbox.config }, { timeoutMs }));
+  } catch (error) {
+    return fail('CreateContainerError', failureWords(error));
+  }
+  tell({ type: 'Normal', reason: 'Created', message: 'Container created', container: container.name });
+  try {
+    await cri.runtime.startContainer({ containerId }, { timeoutMs });
+  } catch (error) {
+    return fail('RunContainerError', failureWords(error));
+  }
+  tell({ type: 'Normal', reason: 'Started', message: 'Container started', container: container.name });
+  const { namespace, name } = keyOf(pod);
+  await deps.files.linkLog(deps.containersLogDir, `${name}_${namespace}_${container.name}-${containerId}.log`, `${podLogDir(deps.context, pod)}/${logPathOf(container.name, attempt)}`);
+  return postStart(deps, run, container, containerId, sandbox, signal);
+}
+
+/** The hook runs beside the container's own start; when it fails the container is stopped. */
+async function postStart(deps: StepDeps, run: RunContext, container: Container, containerId: string, sandbox: OpenSandbox, signal: AbortSignal): Promise<StartFailure | null> {
+  const hook = container.lifecycle?.postStart;
+  if (hook === undefined) return null;
+  const { pod, tell } = run;
+  const outcome = await deps.hooks.run(pod, container, containerId, sandbox.ips, hook, 0, signal);
+  if (outcome.ok) return null;
+  signal.throwIfAborted();
+  deps.log.warn('Failed to execute PostStartHook', { pod: `${pod.metadata.namespace}/${pod.metadata.name}`, containerName: container.name, message: outcome.message });
+  tell({ type: 'Warning', reason: 'FailedPostStartHook', message: 'PostStartHook failed', container: container.name });
+  const kill = { containerId, name: container.name, graceSeconds: graceSecondsOf(pod, container, 'post-start'), after: [], preStop: container.lifecycle?.preStop !== undefined, message: 'FailedPostStartHook' };
+  try {
+    await killContainers(deps, { pod, podIPs: sandbox.ips, tell, preStopBegun: run.preStopBegun }, [kill], signal);
+  } catch (error) {
+    deps.log.warn('Failed to kill container', { containerName: container.name, err: failureWords(error) });
+  }
+  return { name: container.name, reason: 'PostStartHookError', message: outcome.message, retryAtMs: null };
+}
+
+type Prepared = { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; user: ImageUser } | { ok: false; reason: string; message: string };
+
+/** Everything of the configuration that has to be looked up. */
+async function prepare(deps: StepDeps, run: RunContext, container: Container, sandbox: OpenSandbox, imageRef: string, signal: AbortSignal): Promise<Prepared> {
+  const { pod } = run;
+  const podIPs = podIPsOf(deps, pod, sandbox);
+  try {
+    const env = await gatherEnv(deps, pod, container, podIPs, signal);
+    if (!env.ok) return { ok: false, reason: 'CreateContainerConfigError', message: env.message };
+    const volumes = await deps.volumes.containerMounts(pod, container, podIPs, signal);
+    if (!volumes.ok) return { ok: false, reason: volumes.reason, message: volumes.message };
+    const user = await imageUser(deps, imageRef, signal);
+    const problem = rootProblem(pod, container, user);
+    if (problem !== null) return { ok: false, reason: 'CreateContainerConfigError', message: problem };
+    const mounts = volumes.mounts.map(mountInput);
+    const path = container.terminationMessagePath ?? '';
+    if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
+    return { ok: true, env: [...env.env, ...(volumes.env ?? [])], mounts, user };
+  } catch (error) {
+    signal.throwIfAborted();
+    return { ok: false, reason: 'CreateContainerConfigError', message: failureWords(error) };
+  }
+}
+
+/** A pod on the host's network has the node's addresses. */
+function podIPsOf(deps: StepDeps, pod: Pod, sandbox: OpenSandbox): string[] {
+  const hostIPs = deps.node.hostIPs();
+  return pod.spec.hostNetwork === true ? [...hostIPs] : orderLike(hostIPs, sandbox.ips);
+}
+
+async function gatherEnv(deps: StepDeps, pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<EnvResult> {
+  const { sources } = deps;
+  const namespace = pod.metadata.namespace ?? '';
+  const needs = envNeeds(container);
+  const byName = async <T>(names: readonly string[], read: (name: string) => Promise<T>): Promise<Record<string, T>> => Object.fromEntries(await Promise.all(names.map(async (name) => [name, await read(name)] as const)));
+  const [configMaps, secrets, own, master] = await Promise.all([
+    byName(needs.configMaps, (name) => sources.configMap(namespace, name, signal)),
+    byName(needs.secrets, (name) => sources.secret(namespace, name, signal)),
+    sources.services(namespace, signal),
+    namespace === 'default' ? [] : sources.services('default', signal),
+  ]);
+  return envOf({ pod, container, podIPs, hostIPs: deps.node.hostIPs(), configMaps, secrets, services: [...own, ...master], fileKeys: {}, allocatable: deps.node.node()?.status?.allocatable ?? {} });
+}
+
+async function imageUser(deps: StepDeps, imageRef: string, signal: AbortSignal): Promise<ImageUser> {
+  const { image } = await deps.cri.images.imageStatus({ image: { image: imageRef } }, { timeoutMs: deps.timeoutMs, signal });
+  if (image === null) return { uid: 0, username: '' };
+  if (image.uid !== null) return { uid: Number(image.uid.value), username: '' };
+  return image.username === '' ? { uid: 0, username: '' } : { uid: null, username: image.username };
+}
+
+function mountInput(mount: { hostPath: string; containerPath: string; readonly: boolean; recursiveReadOnly?: boolean; selinuxRelabel?: boolean; propagation: MountInput['propagation']; image?: { image: string }; imageSubPath?: string }): MountInput {
+  const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, image, imageSubPath } = mount;
+  return {
+    hostPath,
+    containerPath,
+    readonly: mount.readonly,
+    propagation,
+    ...(recursiveReadOnly === undefined ? {} : { recursiveReadOnly }),
+    ...(selinuxRelabel === undefined ? {} : { selinuxRelabel }),
+    ...(image === undefined ? {} : { image: { image: image.image } }),
+    ...(imageSubPath === undefined ? {} : { imageSubPath }),
+  };
+}
+
+function targetName(pod: Pod, name: string): string {
+  return pod.spec.ephemeralContainers?.find((each) => each.name === name)?.targetContainerName ?? '';
+}

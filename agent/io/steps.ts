@@ -1,0 +1,183 @@
+import type { PodSandboxConfig } from '../../proto/cri/types.ts';
+import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { sandboxConfig } from '../core/container-config.ts';
+import type { ConfigContext } from '../core/container-config.ts';
+import { keyOf, podText } from '../core/containers.ts';
+import { hostnameOf } from '../core/hostname.ts';
+import type { Step } from '../core/step.ts';
+import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
+import type { Cgroups, Dns, EnvSources, Hooks, NodeInfo, Volumes } from '../seams.ts';
+import { isNotFound, rpcErrorText, runtimeWords } from './cri.ts';
+import type { Cri } from './cri.ts';
+import { sandboxOf } from './facts.ts';
+import type { PodFiles } from './files.ts';
+import type { ImagePuller } from './images.ts';
+import { killContainers } from './kill.ts';
+import { startContainer } from './start.ts';
+
+/** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
+export interface RuntimeClasses {
+  handlerOf(name: string | undefined, signal: AbortSignal): Promise<string>;
+}
+
+export interface StepDeps {
+  readonly cri: Cri;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly context: ConfigContext;
+  readonly clusterDomain: string;
+  /** Where log collectors look for links to container logs. */
+  readonly containersLogDir: string;
+  readonly timeoutMs: number;
+  readonly volumes: Volumes;
+  readonly sources: EnvSources;
+  readonly dns: Dns;
+  readonly cgroups: Cgroups;
+  readonly hooks: Hooks;
+  readonly images: ImagePuller;
+  readonly files: PodFiles;
+  readonly node: NodeInfo;
+  readonly runtimeClasses: RuntimeClasses;
+}
+
+/** Why a container does not run, for its waiting state. */
+export interface StartFailure {
+  readonly name: string;
+  readonly reason: string;
+  readonly message: string;
+  /** Wall clock; null: the usual pause. */
+  readonly retryAtMs: number | null;
+}
+
+export interface StepsOutcome {
+  /** Steps that changed something in the runtime. */
+  readonly done: number;
+  readonly started: readonly string[];
+  readonly failures: readonly StartFailure[];
+  /** What ended the plan early; the rest is planned anew. */
+  readonly error: unknown;
+}
+
+export interface RunContext {
+  readonly pod: Pod;
+  readonly facts: PodFacts;
+  readonly tell: (event: EventText) => void;
+  readonly preStopBegun: Set<string>;
+  /** A new sandbox is up, with its addresses: told before images are asked for. */
+  readonly onSandbox: (sandbox: SandboxFacts) => void;
+}
+
+/** The sandbox that containers of this plan go into. */
+export interface OpenSandbox {
+  readonly id: string;
+  readonly config: PodSandboxConfig;
+  readonly ips: readonly string[];
+  readonly runtimeHandler: string;
+}
+
+/** Does the steps one after another. What fails is reported; nothing is decided here. */
+export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly Step[], signal: AbortSignal): Promise<StepsOutcome> {
+  const started: string[] = [];
+  const failures: StartFailure[] = [];
+  let done = 0;
+  let sandbox: OpenSandbox | null = null;
+  try {
+    for (const step of steps) {
+      signal.throwIfAborted();
+      if (step.kind === 'start-container') {
+        sandbox ??= await openSandbox(deps, run, step.sandboxAttempt, signal);
+        const failure = await startContainer(deps, run, step, sandbox, signal);
+        done += 1;
+        if (failure === null) started.push(step.name);
+        else {
+          failures.push(failure);
+          if (step.endsPlan) break;
+        }
+        continue;
+      }
+      if (step.kind === 'create-sandbox') sandbox = await createSandbox(deps, run, step.attempt, signal);
+      else await plainStep(deps, run, step, signal);
+      if (step.kind !== 'tell') done += 1;
+    }
+    return { done, started, failures, error: null };
+  } catch (error) {
+    return { done, started, failures, error };
+  }
+}
+
+async function plainStep(deps: StepDeps, run: RunContext, step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' }>, signal: AbortSignal): Promise<void> {
+  const { cri, timeoutMs } = deps;
+  switch (step.kind) {
+    case 'tell':
+      run.tell(step.event);
+      return;
+    case 'kill':
+      await killContainers(deps, { pod: run.pod, podIPs: run.facts.sandboxes[0]?.ips ?? [], tell: run.tell, preStopBegun: run.preStopBegun }, step.kills, signal);
+      return;
+    case 'stop-sandbox':
+      await ignoreMissing(cri.runtime.stopPodSandbox({ podSandboxId: step.sandboxId }, { timeoutMs, signal }));
+      return;
+    case 'remove-container':
+      await ignoreMissing(cri.runtime.removeContainer({ containerId: step.containerId }, { timeoutMs, signal }));
+      return;
+  }
+}
+
+async function ignoreMissing(call: Promise<unknown>): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!isNotFound(error)) throw error;
+  }
+}
+
+/** The configuration of a sandbox; the same for the one that is made and for what containers are made in it. */
+async function configOf(deps: StepDeps, run: RunContext, attempt: number, signal: AbortSignal): Promise<PodSandboxConfig> {
+  const { pod } = run;
+  const hostname = hostnameOf(pod, deps.clusterDomain);
+  if (!hostname.ok) throw new Error(hostname.message);
+  const dns = await deps.dns.forPod(pod, signal);
+  for (const event of dns.events) run.tell(event);
+  return sandboxConfig(deps.context, { pod, attempt, cgroupParent: deps.cgroups.parentOf(pod), hostname: hostname.kernel, dns });
+}
+
+async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, signal: AbortSignal): Promise<OpenSandbox> {
+  const { cri, timeoutMs } = deps;
+  let id: string;
+  let config: PodSandboxConfig;
+  let runtimeHandler = '';
+  try {
+    config = await configOf(deps, run, attempt, signal);
+    await deps.files.mkdir(config.logDirectory ?? '');
+    runtimeHandler = await deps.runtimeClasses.handlerOf(run.pod.spec.runtimeClassName, signal);
+    // Not cut off by the pod's end: a sandbox that was half made would be known to nobody.
+    ({ podSandboxId: id } = await cri.runtime.runPodSandbox({ config, runtimeHandler }, { timeoutMs: timeoutMs * 2 }));
+  } catch (error) {
+    if (!signal.aborted) run.tell({ type: 'Warning', reason: 'FailedCreatePodSandBox', message: `Failed to create pod sandbox: ${rpcErrorText(error)}` });
+    throw error;
+  }
+  try {
+    const { status } = await cri.runtime.podSandboxStatus({ podSandboxId: id }, { timeoutMs });
+    if (status === null) throw new Error('pod sandbox status is nil');
+    const facts = sandboxOf(status, runtimeHandler);
+    run.onSandbox(facts);
+    return { id, config, ips: facts.ips, runtimeHandler };
+  } catch (error) {
+    run.tell({ type: 'Warning', reason: 'FailedPodSandBoxStatus', message: `Unable to get pod sandbox status: ${rpcErrorText(error)}` });
+    throw error;
+  }
+}
+
+async function openSandbox(deps: StepDeps, run: RunContext, attempt: number, signal: AbortSignal): Promise<OpenSandbox> {
+  const sandbox = run.facts.sandboxes[0];
+  if (sandbox === undefined) throw new Error(`pod ${podText(keyOf(run.pod))} has no sandbox to start containers in`);
+  return { id: sandbox.id, config: await configOf(deps, run, attempt, signal), ips: sandbox.ips, runtimeHandler: sandbox.runtimeHandler };
+}
+
+/** One line of a failure for a waiting state. */
+export function failureWords(error: unknown): string {
+  return runtimeWords(error) === '' ? messageOf(error) : runtimeWords(error);
+}

@@ -1,0 +1,183 @@
+/**
+ * START HERE. Something about a pod may have changed: a source, the runtime's listing, a probe, a ConfigMap, a timer.
+ * All of it ends in the same way: the pod's UID goes into a queue, and its worker (worker.ts) reads what is wanted and
+ * what is, plans (core/plan.ts), does (io/steps.ts) and tells (core/status.ts). Events carry keys, never the truth, so
+ * a lost or doubled one costs time and nothing else. A pod waits for nobody but itself: every UID may be worked on at
+ * once, and no UID twice.
+ */
+import { BugError } from '../base/assert.ts';
+import type { Clock } from '../base/clock.ts';
+import { messageOf } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import { createKeyedQueue } from '../base/queue.ts';
+import type { Pod } from '../proto/kube/types.ts';
+import { mayRun } from './core/phase.ts';
+import type { PodFacts, PodKey, PodView } from './core/types.ts';
+import { createPleg } from './io/pleg.ts';
+import type { RunningPleg } from './io/pleg.ts';
+import type { PodSourceReader, Pods } from './seams.ts';
+import { PodWorker } from './worker.ts';
+import type { WorkerDeps } from './worker.ts';
+
+export interface LoopOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly sources: readonly PodSourceReader[];
+  readonly worker: WorkerDeps;
+  /** A defect of ours: the process must end and start again from what it re-reads. */
+  readonly onBug: (error: unknown) => void;
+}
+
+export interface Loop extends Pods {
+  readonly pleg: RunningPleg;
+  /** Works until `signal` is aborted; the sources are run by the caller. */
+  run(signal: AbortSignal): Promise<void>;
+  /** Resolves when no pod is being worked on; for tests. */
+  idle(): Promise<void>;
+}
+
+/** A change seen in the runtime while a pod is being worked on for so long is told without waiting for the end of the work. */
+const impatienceMs = 1500;
+
+export function createLoop(options: LoopOptions): Loop {
+  const { clock, log, sources } = options;
+  const workers = new Map<string, PodWorker>();
+  const busySinceMs = new Map<string, number>();
+
+  const viewOf = (uid: string): PodView | undefined => {
+    for (const source of sources) {
+      const view = source.get(uid);
+      if (view !== undefined) return view;
+    }
+    return undefined;
+  };
+  const synced = (): boolean => sources.every((source) => source.synced());
+
+  /** The worker of a UID, made when there is something to do for it. */
+  const workerOf = (uid: string, key: PodKey | undefined): PodWorker | undefined => {
+    const present = workers.get(uid);
+    if (present !== undefined) return present;
+    const view = viewOf(uid);
+    const facts = pleg.facts().get(uid);
+    if (view === undefined && (facts === undefined || !synced())) return undefined;
+    const worker = new PodWorker(options.worker, view?.key ?? key ?? { uid, namespace: facts?.namespace ?? '', name: facts?.name ?? '' });
+    workers.set(uid, worker);
+    return worker;
+  };
+
+  const queue = createKeyedQueue({
+    clock,
+    concurrency: Number.POSITIVE_INFINITY,
+    async work(uid, signal) {
+      const worker = workerOf(uid, undefined);
+      if (worker === undefined) return;
+      worker.wish(viewOf(uid));
+      busySinceMs.set(uid, clock.monoMs());
+      const result = await worker.sync(signal);
+      busySinceMs.delete(uid);
+      if (result.gone) workers.delete(uid);
+      // A pod of the same UID may have come back (a static pod put back): it gets a new worker.
+      if (result.gone && viewOf(uid) !== undefined) queue.add(uid);
+      else if (result.again === 'now') queue.add(uid);
+      else if (result.again !== null) queue.addAfter(uid, result.again);
+    },
+    onError(uid, error) {
+      busySinceMs.delete(uid);
+      if (error instanceof BugError) options.onBug(error);
+      else {
+        log.error('Pod worker failed', { podUID: uid, err: messageOf(error) });
+        queue.addAfter(uid, 1000);
+      }
+    },
+  });
+
+  const kick = (uid: string): void => {
+    const worker = workerOf(uid, undefined);
+    if (worker === undefined) return;
+    worker.wish(viewOf(uid));
+    queue.add(uid);
+  };
+
+  const pleg = createPleg({
+    cri: options.worker.steps.cri,
+    clock,
+    log: log.child('pleg'),
+    timeoutMs: options.worker.steps.timeoutMs,
+    onChange(uids) {
+      for (const uid of uids) {
+        const sinceMs = busySinceMs.get(uid);
+        const worker = workers.get(uid);
+        // What the worker has just read itself is no news.
+        if (worker !== undefined && sinceMs === undefined && worker.knows(pleg.facts().get(uid))) continue;
+        kick(uid);
+        if (sinceMs !== undefined && clock.monoMs() - sinceMs > impatienceMs) void worker?.observe();
+      }
+    },
+  });
+
+  /** Pods that only the runtime knows; found when the sources are complete. */
+  const adoptOrphans = (): void => {
+    if (!synced()) return;
+    for (const uid of pleg.facts().keys()) if (!workers.has(uid) && viewOf(uid) === undefined) kick(uid);
+  };
+
+  for (const source of sources) {
+    source.onUpdate((key) => {
+      kick(key.uid);
+      adoptOrphans();
+    });
+  }
+  options.worker.probes.onChange((uid) => {
+    workers.get(uid)?.retell();
+    if (workers.has(uid)) queue.add(uid);
+  });
+  options.worker.sources.onChange(kick);
+
+  const filled = (pod: Pod): Pod => {
+    const status = options.worker.statuses.current(pod.metadata.uid ?? '');
+    if (status === undefined) return pod;
+    const own = new Set((status.conditions ?? []).map((condition) => condition.type));
+    const others = (pod.status?.conditions ?? []).filter((condition) => !own.has(condition.type));
+    return { ...pod, status: { ...pod.status, ...status, conditions: [...others, ...(status.conditions ?? [])] } };
+  };
+  const podOf = (uid: string): Pod | undefined => viewOf(uid)?.pod ?? workers.get(uid)?.pod;
+  const list = (): Pod[] => sources.flatMap((source) => source.list()).map((view) => filled(view.pod));
+
+  return {
+    pleg,
+    async run(signal) {
+      try {
+        await pleg.run(signal);
+      } finally {
+        await queue[Symbol.asyncDispose]();
+      }
+    },
+    idle: () => queue.idle(),
+    list,
+    byName: (namespace, name) => {
+      const all = list().filter((pod) => pod.metadata.namespace === namespace && pod.metadata.name === name);
+      // Of two of one name the one that is not on its way out.
+      return all.find((pod) => pod.metadata.deletionTimestamp === undefined) ?? all[0];
+    },
+    byUid: (uid) => {
+      const pod = podOf(uid);
+      return pod === undefined ? undefined : filled(pod);
+    },
+    facts: (uid) => pleg.facts().get(uid),
+    allFacts: (): readonly PodFacts[] => [...pleg.facts().values()],
+    mayRun: (uid) => {
+      const worker = workers.get(uid);
+      return worker === undefined ? viewOf(uid) !== undefined || !synced() : mayRun(worker.life);
+    },
+    isKnown: (uid) => workers.has(uid) || viewOf(uid) !== undefined || !synced(),
+    synced,
+    kick,
+    async evict(uid, eviction) {
+      const worker = workers.get(uid);
+      if (worker === undefined) return;
+      const stopped = worker.evict({ graceMs: eviction.graceMs, verdict: { reason: eviction.reason, message: eviction.message, ...(eviction.condition === undefined ? {} : { condition: eviction.condition }) } });
+      queue.add(uid);
+      await stopped;
+    },
+  };
+}

@@ -1,0 +1,451 @@
+import type { Clock } from '../base/clock.ts';
+import { isRetriable, messageOf } from '../base/errors.ts';
+import { BugError } from '../base/assert.ts';
+import type { Log } from '../base/log.ts';
+import type { Pod, PodStatus } from '../proto/kube/types.ts';
+import { grow, rebuilt } from './core/backoff.ts';
+import type { Backoff, BackoffRules } from './core/backoff.ts';
+import { keyOf, podText, specContainers } from './core/containers.ts';
+import { advance, deadlineOf, endOf, mayStart, shorten } from './core/phase.ts';
+import type { PodEnd, PodLife } from './core/phase.ts';
+import { planRun, stopPod } from './core/plan.ts';
+import { planText } from './core/step.ts';
+import type { Plan, Step } from './core/step.ts';
+import { lastStatus, rejectedStatus, statusOf } from './core/status.ts';
+import type { Verdict } from './core/status.ts';
+import { isTerminalPhase } from './core/status-phase.ts';
+import type { ContainerFacts, EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
+import type { FactsReader } from './io/facts.ts';
+import type { PodFiles } from './io/files.ts';
+import { runSteps } from './io/steps.ts';
+import type { RunContext, StepDeps, StepsOutcome } from './io/steps.ts';
+import type { Cgroups, EnvSources, EventTarget, Events, NodeInfo, Probes, StatusWriter, Volumes } from './seams.ts';
+
+/** What every worker shares. */
+export interface WorkerDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly facts: FactsReader;
+  readonly steps: StepDeps;
+  readonly volumes: Volumes;
+  readonly sources: EnvSources;
+  readonly cgroups: Cgroups;
+  readonly probes: Probes;
+  readonly statuses: StatusWriter;
+  readonly events: Events;
+  readonly node: NodeInfo;
+  readonly files: PodFiles;
+  readonly rules: BackoffRules;
+  /** As in `containerd://…`. */
+  readonly runtimeName: () => string;
+  readonly recursiveReadOnly: () => boolean;
+  readonly syncFrequencyMs: number;
+  /** Whether the node takes this pod; asked once, before anything is done for it. */
+  readonly admit: (pod: Pod) => Verdict | null;
+  readonly podLogDir: (key: PodKey) => string;
+  readonly containersLogDir: string;
+}
+
+/** When to look again; null: only when something happens. */
+export interface SyncResult {
+  readonly again: 'now' | number | null;
+  readonly gone: boolean;
+}
+
+interface Eviction {
+  readonly graceMs: number;
+  readonly verdict: Verdict;
+}
+
+const firstRetryMs = 1000;
+const maxRetryMs = 10_000;
+
+/**
+ * One pod, one thing at a time: read, plan, do, tell. `sync` is never called twice at once; what arrives meanwhile
+ * makes the loop call it again. All that it keeps can be rebuilt from the runtime and the API server.
+ */
+export class PodWorker {
+  readonly key: PodKey;
+  readonly #deps: WorkerDeps;
+  readonly #log: Log;
+  #life: PodLife = { phase: 'waiting' };
+  /** The newest object; kept when the source has dropped it, for how to end it. */
+  #known: Pod | undefined;
+  #wanted = false;
+  #facts: PodFacts | undefined;
+  #eviction: Eviction | null = null;
+  #adopted = false;
+  readonly #backoffs: Record<string, Backoff | undefined> = {};
+  readonly #waiting: Record<string, { reason: string; message: string } | undefined> = {};
+  readonly #preStopBegun = new Set<string>();
+  #retryMs = firstRetryMs;
+  #refreshedAtMs = 0;
+  /** Cuts off what is being done, when it must not go on: an end, or a shorter one. */
+  #doing: AbortController | null = null;
+  readonly #stopped = Promise.withResolvers<void>();
+
+  constructor(deps: WorkerDeps, key: PodKey) {
+    this.#deps = deps;
+    this.key = key;
+    this.#log = deps.log;
+  }
+
+  get life(): PodLife {
+    return this.#life;
+  }
+
+  get pod(): Pod | undefined {
+    return this.#known;
+  }
+
+  /** The newest wish, before the sync that follows it; ends work that must not go on. */
+  wish(view: PodView | undefined): void {
+    this.#wanted = view !== undefined;
+    if (view !== undefined) this.#known = view.pod;
+    if (this.#doing === null) return;
+    const end = this.#endNow();
+    if (end === null) return;
+    if (mayStart(this.#life)) this.#doing.abort();
+    else if (this.#life.phase === 'terminating' && shorten(this.#life.end, end) !== this.#life.end) this.#doing.abort();
+  }
+
+  /** Ends the pod for a reason of the node's own; resolves when nothing of it runs. */
+  evict(eviction: Eviction): Promise<void> {
+    this.#eviction ??= eviction;
+    if (this.#doing !== null && mayStart(this.#life)) this.#doing.abort();
+    return this.#stopped.promise;
+  }
+
+  /** Tells what is known now without waiting for what is being done (readiness during a long stop or pull). */
+  retell(): void {
+    if (this.#doing === null || this.#facts === undefined || this.#known === undefined || !this.#wanted) return;
+    this.#tell(this.#known, this.#facts, false);
+  }
+
+  /** Looks and tells while a start takes long (a slow pull beside containers that run already). */
+  async observe(): Promise<void> {
+    const doing = this.#doing;
+    const pod = this.#known;
+    if (doing === null || pod === undefined || !this.#wanted || !mayStart(this.#life)) return;
+    try {
+      const facts = await this.#deps.facts.read(this.key.uid, doing.signal);
+      if (this.#doing !== doing) return;
+      this.#facts = facts;
+      this.#probe(pod, facts, false);
+      this.#tell(pod, facts, false);
+    } catch (error) {
+      if (error instanceof BugError) throw error;
+      // The work itself will meet the same trouble and say so.
+    }
+  }
+
+  /** Whether a listing of the runtime shows nothing that the last own look did not. */
+  knows(listed: PodFacts | undefined): boolean {
+    if (this.#facts === undefined) return false;
+    const states = (facts: PodFacts): string => [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
+    return states(this.#facts) === (listed === undefined ? '' : states(listed));
+  }
+
+  async sync(signal: AbortSignal): Promise<SyncResult> {
+    const doing = new AbortController();
+    this.#doing = doing;
+    const stop = AbortSignal.any([signal, doing.signal]);
+    try {
+      return await this.#sync(stop, signal);
+    } catch (error) {
+      if (error instanceof BugError) throw error;
+      if (signal.aborted) return { again: null, gone: false };
+      if (doing.signal.aborted) return { again: 'now', gone: false };
+      this.#log.warn('Error syncing pod, skipping', { pod: this.#name(), podUID: this.key.uid, err: messageOf(error), retriable: isRetriable(error) });
+      return { again: this.#pause(), gone: false };
+    } finally {
+      this.#doing = null;
+    }
+  }
+
+  async #sync(stop: AbortSignal, signal: AbortSignal): Promise<SyncResult> {
+    if (this.#life.phase === 'terminated') return this.#terminated(signal);
+    const facts = await this.#deps.facts.read(this.key.uid, stop);
+    this.#facts = facts;
+    this.#adopt(facts);
+    const end = this.#endNow();
+    if (end !== null && mayStart(this.#life)) this.#move({ phase: 'terminating', end });
+    else if (end !== null && this.#life.phase === 'terminating') this.#move({ phase: 'terminating', end: shorten(this.#life.end, end) });
+    if (this.#life.phase === 'terminating') return this.#terminate(facts, this.#life.end, stop, signal);
+    const pod = this.#known!;
+    if (this.#life.phase === 'waiting') {
+      const verdict = facts.containers.length > 0 || facts.sandboxes.length > 0 ? null : this.#deps.admit(pod);
+      if (verdict !== null) return this.#reject(pod, verdict);
+      this.#move({ phase: 'starting' });
+    }
+    return this.#run(pod, facts, stop);
+  }
+
+  /* ---------- a pod that is to run ---------- */
+
+  async #run(pod: Pod, facts: PodFacts, stop: AbortSignal): Promise<SyncResult> {
+    const { clock, probes, sources } = this.#deps;
+    sources.hold(pod);
+    this.#probe(pod, facts, false);
+    const told = this.#tell(pod, facts, false);
+    if (this.#life.phase === 'starting' && told.phase === 'Running') this.#move({ phase: 'running' });
+    if (isTerminalPhase(told.phase)) {
+      this.#move({ phase: 'terminating', end: { cause: 'completed', graceSeconds: null, sinceMs: clock.nowMs(), verdict: null } });
+      return { again: 'now', gone: false };
+    }
+    const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules });
+    this.#take(pod, plan);
+    if (plan.steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText(plan) });
+    if (plan.held.length > 0) this.#tell(pod, facts, false);
+    const ready = await this.#ready(pod, plan, stop);
+    if (ready !== null) return { again: ready, gone: false };
+    const outcome = await this.#do(pod, facts, plan.steps, stop);
+    return this.#after(pod, plan, outcome);
+  }
+
+  /** Cgroup and volumes, before anything is made that needs them. A number is when to try again. */
+  async #ready(pod: Pod, plan: Plan, stop: AbortSignal): Promise<number | null> {
+    const { clock, cgroups, volumes } = this.#deps;
+    const makes = plan.steps.some((step) => step.kind === 'create-sandbox' || step.kind === 'start-container');
+    if (!makes) {
+      if (clock.monoMs() - this.#refreshedAtMs >= this.#deps.syncFrequencyMs) {
+        this.#refreshedAtMs = clock.monoMs();
+        await volumes.refresh(pod, stop);
+      }
+      return null;
+    }
+    try {
+      await cgroups.ensurePod(pod, stop);
+    } catch (error) {
+      stop.throwIfAborted();
+      this.#event(pod, { type: 'Warning', reason: 'FailedCreatePodContainer', message: `unable to ensure pod container exists: ${messageOf(error)}` });
+      throw error;
+    }
+    const prepared = await volumes.prepare(pod, stop);
+    for (const event of prepared.events ?? []) this.#event(pod, event);
+    this.#refreshedAtMs = clock.monoMs();
+    if (prepared.ok) return null;
+    this.#log.warn('Unable to attach or mount volumes for pod; skipping pod', { pod: this.#name(), err: prepared.message });
+    return this.#pause();
+  }
+
+  async #do(pod: Pod, facts: PodFacts, steps: readonly Step[], stop: AbortSignal): Promise<StepsOutcome> {
+    const run: RunContext = {
+      pod,
+      facts,
+      preStopBegun: this.#preStopBegun,
+      tell: (event) => this.#event(pod, event),
+      onSandbox: (sandbox: SandboxFacts) => {
+        this.#facts = { ...facts, sandboxes: [sandbox, ...facts.sandboxes.map((each) => ({ ...each, ready: false }))] };
+        if (this.#wanted) this.#tell(pod, this.#facts, false);
+      },
+    };
+    for (const step of steps) {
+      if (step.kind === 'kill') for (const kill of step.kills) this.#deps.probes.forget(this.key.uid, kill.containerId);
+    }
+    return runSteps(this.#deps.steps, run, steps, stop);
+  }
+
+  #after(pod: Pod, plan: Plan, outcome: StepsOutcome): SyncResult {
+    for (const name of outcome.started) this.#waiting[name] = undefined;
+    let retryAtMs: number | null = plan.wakeAtMs;
+    const sooner = (ms: number): void => {
+      retryAtMs = retryAtMs === null ? ms : Math.min(retryAtMs, ms);
+    };
+    for (const failure of outcome.failures) {
+      this.#waiting[failure.name] = { reason: failure.reason, message: failure.message };
+      sooner(failure.retryAtMs ?? this.#deps.clock.nowMs() + this.#pause());
+    }
+    if (outcome.error !== null) throw outcome.error;
+    if (outcome.failures.length > 0) {
+      if (this.#facts !== undefined) this.#tell(pod, this.#facts, false);
+      // What did start is looked at now, the rest when its pause is over.
+      if (outcome.started.length === 0) return { again: this.#until(pod, retryAtMs), gone: false };
+    } else if (outcome.done > 0) this.#retryMs = firstRetryMs;
+    if (outcome.done > 0) return { again: 'now', gone: false };
+    return { again: this.#until(pod, retryAtMs), gone: false };
+  }
+
+  /** The pause until the next look that nothing asks for: a back-off's end, the pod's deadline, the usual rhythm. */
+  #until(pod: Pod, atMs: number | null): number {
+    const nowMs = this.#deps.clock.nowMs();
+    const deadlineMs = deadlineOf(pod, this.#deps.statuses.current(this.key.uid)?.startTime ?? pod.status?.startTime);
+    const limits = [this.#deps.syncFrequencyMs, ...(atMs === null ? [] : [atMs - nowMs]), ...(deadlineMs === null ? [] : [deadlineMs - nowMs])];
+    return Math.max(0, Math.min(...limits));
+  }
+
+  /** Keeps what a plan says about back-off, and tells of it. */
+  #take(pod: Pod, plan: Plan): void {
+    const nowMs = this.#deps.clock.nowMs();
+    for (const { name, endedAtMs } of plan.grows) this.#backoffs[name] = grow(this.#backoffs[name], this.#deps.rules, endedAtMs, nowMs);
+    for (const held of plan.held) {
+      const said = this.#waiting[held.name]?.message === held.message;
+      this.#waiting[held.name] = { reason: held.reason, message: held.message };
+      if (!said) this.#event(pod, { type: 'Warning', reason: 'BackOff', message: `Back-off restarting failed container ${held.name} in pod ${podText(this.key)}`, container: held.name });
+    }
+  }
+
+  /* ---------- the end ---------- */
+
+  async #terminate(facts: PodFacts, end: PodEnd, stop: AbortSignal, signal: AbortSignal): Promise<SyncResult> {
+    const pod = this.#known ?? orphanPod(this.key, facts);
+    this.#probe(pod, facts, true);
+    if (this.#wanted) this.#tell(pod, facts, false);
+    const steps = stopPod(pod, facts, this.#graceLeft(end));
+    if (steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText({ steps, held: [], grows: [], wakeAtMs: null }) });
+    const outcome = await this.#do(pod, facts, steps, stop);
+    if (outcome.error !== null) {
+      if (!stop.aborted) this.#event(pod, { type: 'Warning', reason: 'FailedKillPod', message: `error killing pod: ${messageOf(outcome.error)}` });
+      throw outcome.error;
+    }
+    const after = outcome.done === 0 ? facts : await this.#deps.facts.read(this.key.uid, signal);
+    this.#facts = after;
+    if (after.containers.some((container) => container.state === 'running') || after.sandboxes.some((sandbox) => sandbox.ready)) return { again: this.#pause(), gone: false };
+    this.#deps.probes.remove(this.key.uid);
+    this.#move({ phase: 'terminated', end, cleaned: false });
+    if (this.#wanted) this.#tell(pod, after, true);
+    this.#stopped.resolve();
+    return this.#terminated(signal);
+  }
+
+  /** What is left of the grace when this is not the first try. */
+  #graceLeft(end: PodEnd): number | undefined {
+    if (end.graceSeconds === null) return undefined;
+    const usedSeconds = Math.floor(Math.max(0, this.#deps.clock.nowMs() - end.sinceMs) / 1000);
+    return Math.max(0, end.graceSeconds - usedSeconds);
+  }
+
+  async #terminated(signal: AbortSignal): Promise<SyncResult> {
+    const life = this.#life;
+    if (life.phase !== 'terminated') return { again: null, gone: life.phase === 'gone' };
+    const { uid } = this.key;
+    const { volumes, cgroups, sources, statuses } = this.#deps;
+    if (!life.cleaned) {
+      await volumes.teardown(uid, signal);
+      await cgroups.removePod(uid, signal);
+      sources.release(uid);
+      this.#deps.steps.images.forget(uid);
+      this.#move({ ...life, cleaned: true });
+    }
+    const pod = this.#known;
+    if (this.#wanted && pod !== undefined) {
+      const told = statuses.current(uid) ?? pod.status ?? {};
+      await statuses.finish(pod, life.end.cause === 'rejected' ? told : lastStatus(pod, told), signal);
+      return { again: null, gone: false };
+    }
+    await this.#removeFromRuntime(signal);
+    statuses.forget(uid);
+    this.#deps.facts.forget(uid);
+    this.#move({ phase: 'gone' });
+    return { again: null, gone: true };
+  }
+
+  /** The object is gone, so nobody can ask for its logs any more. */
+  async #removeFromRuntime(signal: AbortSignal): Promise<void> {
+    const { cri, timeoutMs } = this.#deps.steps;
+    const facts = await this.#deps.facts.read(this.key.uid, signal);
+    for (const container of facts.containers) {
+      await cri.runtime.removeContainer({ containerId: container.id }, { timeoutMs, signal });
+      await this.#deps.files.unlinkLog(this.#deps.containersLogDir, container.id);
+    }
+    for (const sandbox of facts.sandboxes) await cri.runtime.removePodSandbox({ podSandboxId: sandbox.id }, { timeoutMs, signal });
+    await this.#deps.files.removeTree(this.#deps.podLogDir({ ...this.key, namespace: this.key.namespace || facts.namespace, name: this.key.name || facts.name }));
+  }
+
+  #reject(pod: Pod, verdict: Verdict): SyncResult {
+    const nowMs = this.#deps.clock.nowMs();
+    this.#event(pod, { type: 'Warning', reason: verdict.reason, message: verdict.message });
+    this.#deps.statuses.set(pod, rejectedStatus(pod, verdict, nowMs));
+    this.#move({ phase: 'terminated', end: { cause: 'rejected', graceSeconds: 0, sinceMs: nowMs, verdict }, cleaned: false });
+    this.#stopped.resolve();
+    return { again: 'now', gone: false };
+  }
+
+  /* ---------- what all of it shares ---------- */
+
+  #endNow(): PodEnd | null {
+    const startTime = this.#deps.statuses.current(this.key.uid)?.startTime ?? this.#known?.status?.startTime;
+    return endOf({ pod: this.#wanted ? this.#known : undefined, known: this.#known, eviction: this.#eviction, startTime, nowMs: this.#deps.clock.nowMs() });
+  }
+
+  #tell(pod: Pod, facts: PodFacts, stopped: boolean): PodStatus {
+    const { statuses, probes, node, clock } = this.#deps;
+    const old = statuses.current(this.key.uid) ?? pod.status ?? {};
+    const end = this.#life.phase === 'terminating' || this.#life.phase === 'terminated' ? this.#life.end : null;
+    const status = statusOf({
+      pod,
+      old,
+      facts,
+      probes: probes.results(this.key.uid),
+      waiting: this.#waiting,
+      runtimeName: this.#deps.runtimeName(),
+      recursiveReadOnly: this.#deps.recursiveReadOnly(),
+      stopped,
+      verdict: stopped ? (end?.verdict ?? null) : null,
+      hostIPs: node.hostIPs(),
+      nowMs: clock.nowMs(),
+    });
+    // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
+    if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
+    statuses.set(pod, status);
+    return status;
+  }
+
+  #probe(pod: Pod, facts: PodFacts, terminating: boolean): void {
+    const running = facts.containers.filter((container): container is ContainerFacts => container.state === 'running');
+    this.#deps.probes.sync(pod, running, { podIPs: facts.sandboxes[0]?.ips ?? [], terminating });
+  }
+
+  /** The first look at a pod that was there before this process: its restarts so far set the back-off. */
+  #adopt(facts: PodFacts): void {
+    if (this.#adopted || this.#known === undefined) return;
+    this.#adopted = true;
+    for (const { container } of specContainers(this.#known.spec)) {
+      const newest = facts.containers.find((each) => each.name === container.name);
+      if (newest !== undefined) this.#backoffs[container.name] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);
+    }
+  }
+
+  #event(pod: Pod, event: EventText): void {
+    const target: EventTarget = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      ...keyOf(pod),
+      ...(pod.metadata.resourceVersion === undefined ? {} : { resourceVersion: pod.metadata.resourceVersion }),
+      ...(event.container === undefined ? {} : { fieldPath: fieldPath(pod, event.container) }),
+    };
+    this.#deps.events.event(target, event.type, event.reason, event.message);
+  }
+
+  #move(life: PodLife): void {
+    if (life.phase !== this.#life.phase) this.#log.debug(3, 'Pod life', { pod: this.#name(), from: this.#life.phase, to: life.phase });
+    this.#life = advance(this.#life, life);
+  }
+
+  /** Growing pauses between tries that failed. */
+  #pause(): number {
+    const ms = this.#retryMs;
+    this.#retryMs = Math.min(this.#retryMs * 2, maxRetryMs);
+    return ms;
+  }
+
+  #name(): string {
+    return `${this.key.namespace}/${this.key.name}`;
+  }
+}
+
+/** `spec.containers{web}`, as Events point at a container. */
+function fieldPath(pod: Pod, name: string): string {
+  const place = specContainers(pod.spec).find((each) => each.container.name === name);
+  const list = place?.kind === 'app' ? 'containers' : place?.kind === 'ephemeral' ? 'ephemeralContainers' : 'initContainers';
+  return `spec.${list}{${name}}`;
+}
+
+/** A pod of which only the runtime knows: enough of an object to stop its containers. */
+function orphanPod(key: PodKey, facts: PodFacts): Pod {
+  const names = [...new Set(facts.containers.map((container) => container.name))];
+  return {
+    metadata: { uid: key.uid, namespace: facts.namespace || key.namespace, name: facts.name || key.name },
+    spec: { containers: names.map((name) => ({ name })), terminationGracePeriodSeconds: 1 },
+  };
+}
