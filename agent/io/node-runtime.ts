@@ -2,13 +2,10 @@ import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { RuntimeFacts } from '../core/node-status.ts';
-import type { RuntimeCall } from './runtime-calls.ts';
+import type { Cri } from './cri.ts';
 
 /** The two CRI calls that tell how the runtime is. */
-export interface RuntimeStatusCalls {
-  version: RuntimeCall<'Version'>;
-  status: RuntimeCall<'Status'>;
-}
+export type RuntimeStatusCalls = Pick<Cri['runtime'], 'version' | 'status'>;
 
 export interface RuntimeWatchOptions {
   clock: Clock;

@@ -10,17 +10,12 @@ import { microsOf } from '../core/log-lines.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
+import type { Cri } from './cri.ts';
 import { readLog } from './logs.ts';
-import type { RuntimeCall } from './runtime-calls.ts';
 import { answerHealth, HttpFailure, type ServerRequest } from './server.ts';
 import { splice } from './stream-splice.ts';
 
-export interface ServerRuntimeCalls {
-  containerStatus: RuntimeCall<'ContainerStatus'>;
-  exec: RuntimeCall<'Exec'>;
-  attach: RuntimeCall<'Attach'>;
-  portForward: RuntimeCall<'PortForward'>;
-}
+export type ServerRuntimeCalls = Pick<Cri['runtime'], 'containerStatus' | 'exec' | 'attach' | 'portForward'>;
 
 export interface ServerRoutesOptions {
   clock: Clock;

@@ -1,0 +1,80 @@
+import type { PodCondition, PodStatus } from '../../proto/kube/types.ts';
+import { ownConditions } from './status-conditions.ts';
+import { isTerminalPhase } from './status-phase.ts';
+
+/** Fields of a PodStatus that the agent writes; what is absent from a wish is taken away from the API's copy. */
+const ownFields = ['observedGeneration', 'phase', 'message', 'reason', 'hostIP', 'hostIPs', 'podIP', 'podIPs', 'startTime', 'qosClass', 'initContainerStatuses', 'containerStatuses', 'ephemeralContainerStatuses', 'resources', 'allocatedResources', 'extendedResourceClaimStatus', 'resourceClaimStatuses'] as const;
+
+/** Absent from a wish they stay: another writer (a scheduler, an earlier agent) may have set them. */
+const sticky: ReadonlySet<string> = new Set(['observedGeneration', 'startTime', 'qosClass', 'resources', 'allocatedResources', 'resourceClaimStatuses', 'extendedResourceClaimStatus']);
+
+/** Lists whose merge key may change its value: sent as a whole with the directive that says so. */
+const replacedLists: ReadonlySet<string> = new Set(['hostIPs', 'podIPs']);
+
+/**
+ * The strategic-merge patch that makes the API's copy of a status into the wish, or null when it already is.
+ * Conditions of others are never named, and neither is a field that is as it should be.
+ */
+export function podStatusPatch(uid: string, held: PodStatus, wish: PodStatus): { metadata: { uid: string }; status: Record<string, unknown> } | null {
+  const next = forward(held, wish);
+  const status: Record<string, unknown> = {};
+  for (const field of ownFields) {
+    const [before, after] = [held[field], next[field]];
+    if (same(before, after)) continue;
+    if (after === undefined) {
+      if (!sticky.has(field)) status[field] = null;
+    } else if (replacedLists.has(field)) status[field] = [...(after as object[]), { $patch: 'replace' }];
+    else status[field] = after;
+  }
+  const conditions = conditionsPatch(held.conditions ?? [], next.conditions ?? []);
+  if (conditions.length > 0) status['conditions'] = conditions;
+  return Object.keys(status).length === 0 ? null : { metadata: { uid }, status };
+}
+
+/** A terminal phase is never left, nor exchanged for the other one: what the API server holds was told to controllers. */
+function forward(held: PodStatus, wish: PodStatus): PodStatus {
+  if (!isTerminalPhase(held.phase) || held.phase === wish.phase) return wish;
+  return { ...wish, phase: held.phase, ...(held.reason === undefined ? {} : { reason: held.reason }), ...(held.message === undefined ? {} : { message: held.message }) };
+}
+
+function conditionsPatch(held: readonly PodCondition[], wished: readonly PodCondition[]): unknown[] {
+  const patch: unknown[] = [];
+  for (const condition of wished) {
+    const before = held.find(({ type }) => type === condition.type);
+    // The scheduler's word on PodScheduled stands; an agent says it only where nobody did.
+    if (condition.type === 'PodScheduled' && before?.status === condition.status) continue;
+    if (!ownConditions.has(condition.type) && condition.type !== 'DisruptionTarget') continue;
+    if (before === undefined || !same(before, condition)) patch.push(fullCondition(before, condition));
+  }
+  for (const { type } of held) {
+    if (ownConditions.has(type) && type !== 'PodScheduled' && !wished.some((condition) => condition.type === type)) patch.push({ type, $patch: 'delete' });
+  }
+  return patch;
+}
+
+/** Entries merge by type, so what the new one lacks must be taken away by name. */
+function fullCondition(before: PodCondition | undefined, condition: PodCondition): unknown {
+  const gone = ['reason', 'message'].filter((field) => before?.[field as 'reason' | 'message'] !== undefined && condition[field as 'reason' | 'message'] === undefined);
+  return { ...condition, ...Object.fromEntries(gone.map((field) => [field, null])) };
+}
+
+/** Equal for the API: order of fields, nulls and empty lists do not count. */
+function same(left: unknown, right: unknown): boolean {
+  return JSON.stringify(normal(left)) === JSON.stringify(normal(right));
+}
+
+function normal(value: unknown): unknown {
+  if (Array.isArray(value)) return value.length === 0 ? undefined : value.map(normal);
+  if (value === null) return undefined;
+  if (typeof value !== 'object') return value;
+  const entries = Object.entries(value)
+    .map(([key, each]): [string, unknown] => [key, normal(each)])
+    .filter(([key, each]) => each !== undefined && each !== '' && !(emptyMeansAbsent.has(key) && isEmpty(each)));
+  return Object.fromEntries(entries.toSorted(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+const emptyMeansAbsent: ReadonlySet<string> = new Set(['lastState', 'state', 'resources', 'allocatedResources']);
+
+function isEmpty(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+}
