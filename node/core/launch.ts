@@ -6,6 +6,8 @@ export interface Place {
   readonly dir: string;
   /** Made before it starts. */
   readonly folders: readonly string[];
+  /** Empty files made before it starts: targets of binds. */
+  readonly files: readonly string[];
   /** `cgroup.procs` of each goes to its first process before the namespaces are made. */
   readonly cgroupDirs: readonly string[];
   /** Inside its mount namespace, in this order, recursively. */
@@ -14,11 +16,14 @@ export interface Place {
   readonly services: readonly ServiceSpec[];
 }
 
+/** A program that dies starts again after this, and ever later while it keeps dying. */
+const RESTART_MS = 100;
+
 /** The file that `sys init` reads: one stanza a service. */
 export function initSpec(place: Place): string {
   const lines = [`state ${place.dir}/init.state`, `control ${place.dir}/init.ctl`];
   for (const service of place.services) {
-    lines.push('', `service ${service.name}`, ...service.argv.map((argument) => `arg ${argument}`), ...Object.entries(service.env).map(([name, value]) => `env ${name}=${value}`), `log ${service.logFile}`);
+    lines.push('', `service ${service.name}`, ...service.argv.map((argument) => `argv ${argument}`), ...Object.entries(service.env).map(([name, value]) => `env ${name}=${value}`), `log ${service.logFile}`, `delay ${RESTART_MS}`);
   }
   return `${lines.join('\n')}\n`;
 }

@@ -1,9 +1,8 @@
-import { mkdir, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { execa } from 'execa';
 import { OpError } from '../../base/errors.ts';
 import { initSpec, nsrunArguments, type Place } from '../core/launch.ts';
 import { processOf, type HostProcess } from './processes.ts';
-import { readFile } from 'node:fs/promises';
 
 /**
  * Starts a hub or a node: namespaces of its own with `sys` as their first process, which starts the services. The
@@ -11,6 +10,7 @@ import { readFile } from 'node:fs/promises';
  */
 export async function launch(sys: string, place: Place): Promise<HostProcess> {
   for (const dir of [`${place.dir}/log`, ...place.folders]) await mkdir(dir, { recursive: true });
+  for (const file of place.files) await writeFile(file, '', { flag: 'a' });
   await writeFile(`${place.dir}/init.spec`, initSpec(place), { mode: 0o600 });
   const result = await execa(sys, nsrunArguments(place), { reject: false, all: true, timeout: 20_000 });
   if (result.exitCode !== 0) throw new OpError('failed', `starting ${place.hostname}`, `${result.all ?? ''}`.trim() || `sys ended with ${result.exitCode}`, { advice: 'see: nodelet doctor' });

@@ -120,6 +120,7 @@ function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly strin
     hostname: plan.name === 'default' ? 'nodelet-hub' : `${plan.name}-hub`,
     dir: plan.hub.dir,
     folders: [`${plan.hub.dir}/data`],
+    files: [netns],
     cgroupDirs,
     // A file that stands for the host's network namespace: what needs the host's network enters it from inside.
     binds: [{ from: `/proc/${process.pid}/ns/net`, to: netns }],
@@ -135,6 +136,7 @@ function nodePlace(plan: SetPlan, node: NodePlan, paths: ProgramPaths, cgroupDir
     hostname: node.name,
     dir: node.dir,
     folders: [`${lib}/kubelet`, `${lib}/containerd`, `${lib}/cni`, `${node.dir}/varlog/pods`, ...visible.filter((path) => path.startsWith('/var/lib/')).map((path) => `${lib}${path.slice('/var/lib'.length)}`)],
+    files: [],
     cgroupDirs,
     binds: [
       ...visible.filter((path) => path.startsWith('/var/lib/')).map((path) => ({ from: path, to: `${lib}${path.slice('/var/lib'.length)}` })),
