@@ -1,6 +1,8 @@
 import { startDeploymentController } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
 import { startEndpointsController, startEndpointSliceController } from './endpoints.ts';
+import { startRootCaPublisher, startServiceAccountController } from './namespace-defaults.ts';
+import { startNodeIpam, startNodeLifecycle, startPodGc, startTaintEviction } from './nodes.ts';
 import { startReplicaSetController } from './replicaset.ts';
 import { Stores } from './store.ts';
 
@@ -9,7 +11,19 @@ export type { ControlConfig, ControlDeps } from './deps.ts';
 /** Starts every controller on one set of watches; they end with `deps.signal` or when disposed. */
 export function startControllers(deps: ControlDeps): AsyncDisposable {
   const stores = new Stores(deps.api, deps.clock, deps.log, deps.signal);
-  const controllers = [startDeploymentController, startReplicaSetController, startEndpointSliceController, startEndpointsController].map((start) => start(deps, stores));
+  const starts = [
+    startServiceAccountController,
+    startRootCaPublisher,
+    startDeploymentController,
+    startReplicaSetController,
+    startEndpointSliceController,
+    startEndpointsController,
+    startNodeLifecycle,
+    startTaintEviction,
+    startPodGc,
+    ...(deps.config.allocateNodeCIDRs === true ? [startNodeIpam] : []),
+  ];
+  const controllers = starts.map((start) => start(deps, stores));
   return {
     async [Symbol.asyncDispose]() {
       await Promise.all(controllers.map((controller) => controller[Symbol.asyncDispose]()));
