@@ -1,6 +1,6 @@
 import type { AuthConfig, ImageSpecInput, PodSandboxConfig } from '../../proto/cri/types.ts';
 import type { Clock } from '../../base/clock.ts';
-import { OpError, messageOf } from '../../base/errors.ts';
+import { OpError } from '../../base/errors.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { grow, heldUntilMs } from '../core/backoff.ts';
 import type { Backoff, BackoffRules } from '../core/backoff.ts';
@@ -86,7 +86,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
     for (const auth of auths.length === 0 ? [null] : auths) {
       try {
         // A pull may take long and has no deadline of its own; it ends with the pod.
-        const { imageRef } = await cri.images.pullImage({ image, sandboxConfig: need.sandboxConfig, ...(auth === null ? {} : { auth }) }, { signal, timeoutMs: 0 });
+        const { imageRef } = await cri.images.pullImage({ image, sandboxConfig: need.sandboxConfig, ...(auth === null ? {} : { auth }) }, { signal, timeoutMs: Number.POSITIVE_INFINITY });
         const sizeBytes = await sizeOf(image, signal);
         return { imageRef, pullMs: clock.monoMs() - beganMs, sizeBytes };
       } catch (error) {
@@ -183,7 +183,7 @@ function pullFailure(image: string, error: unknown): { reason: string; message: 
   for (const [mark, because] of marked) {
     if (words.startsWith(mark)) return { reason: mark, message: `image pull failed for ${image} because ${because}${words.slice(mark.length)}` };
   }
-  return { reason: 'ErrImagePull', message: rpcErrorText(error) === '' ? messageOf(error) : rpcErrorText(error) };
+  return { reason: 'ErrImagePull', message: rpcErrorText(error) };
 }
 
 /** `limit` holders at once, first come first served; 0 is no limit. */

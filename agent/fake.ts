@@ -1,0 +1,194 @@
+import type { ConfigMap, Node, Pod, Secret, Service } from '../proto/kube/types.ts';
+import type { ContainerFacts, Failure, ProbeOutcome, ProbeResults } from './core/types.ts';
+import type { PodFiles } from './io/files.ts';
+import type { Cgroups, Dns, EnvSources, EventTarget, Events, NodeInfo, Probes, Volumes } from './seams.ts';
+
+/** Volumes that are always there, until a test says what is wrong with them. */
+export class FakeVolumes implements Volumes {
+  readonly dirs = new Set<string>();
+  readonly log: string[] = [];
+  failure: Failure | null = null;
+  mountFailure: Failure | null = null;
+
+  async prepare(pod: Pod): Promise<{ ok: true } | Failure> {
+    if (this.failure !== null) return this.failure;
+    this.dirs.add(pod.metadata.uid ?? '');
+    return { ok: true };
+  }
+  async containerMounts(): Promise<{ ok: true; mounts: [] } | Failure> {
+    return this.mountFailure ?? { ok: true, mounts: [] };
+  }
+  async refresh(): Promise<void> {}
+  async teardown(uid: string): Promise<void> {
+    if (this.dirs.delete(uid)) this.log.push(`teardown ${uid}`);
+  }
+  async uidsOnDisk(): Promise<readonly string[]> {
+    return [...this.dirs];
+  }
+}
+
+export class FakeCgroups implements Cgroups {
+  readonly driver = 'cgroupfs';
+  readonly version = 2;
+  readonly pods = new Set<string>();
+
+  async ensureRoots(): Promise<void> {}
+  async ensurePod(pod: Pod): Promise<string> {
+    this.pods.add(pod.metadata.uid ?? '');
+    return this.parentOf(pod);
+  }
+  parentOf(pod: Pod): string {
+    return `/kubepods/pod${pod.metadata.uid}`;
+  }
+  async removePod(uid: string): Promise<void> {
+    this.pods.delete(uid);
+  }
+  async podUids(): Promise<readonly string[]> {
+    return [...this.pods];
+  }
+}
+
+/** Probes whose results a test sets by hand; the first result of each kind is what the real ones start with. */
+export class FakeProbes implements Probes {
+  readonly #results = new Map<string, Record<string, ProbeResults[string]>>();
+  readonly #callbacks: ((uid: string) => void)[] = [];
+  readonly terminating = new Set<string>();
+
+  sync(pod: Pod, containers: readonly ContainerFacts[], context: { terminating: boolean }): void {
+    const uid = pod.metadata.uid ?? '';
+    if (context.terminating) this.terminating.add(uid);
+    const before = this.#results.get(uid) ?? {};
+    const after: Record<string, ProbeResults[string]> = {};
+    const specs = [...(pod.spec.initContainers ?? []), ...pod.spec.containers];
+    for (const facts of containers) {
+      const spec = specs.find((each) => each.name === facts.name);
+      const known = before[facts.name];
+      if (known?.containerId === facts.id) after[facts.name] = known;
+      else if (spec !== undefined) {
+        after[facts.name] = {
+          containerId: facts.id,
+          ...(spec.startupProbe === undefined ? {} : { startup: 'unknown' as const }),
+          ...(spec.readinessProbe === undefined ? {} : { readiness: 'unknown' as const }),
+          ...(spec.livenessProbe === undefined ? {} : { liveness: 'unknown' as const }),
+        };
+      }
+    }
+    this.#results.set(uid, after);
+  }
+  remove(uid: string): void {
+    this.#results.delete(uid);
+  }
+  results(uid: string): ProbeResults {
+    return this.#results.get(uid) ?? {};
+  }
+  forget(uid: string, containerId: string): void {
+    const results = this.#results.get(uid) ?? {};
+    for (const [name, each] of Object.entries(results)) if (each.containerId === containerId) delete results[name];
+  }
+  onChange(callback: (uid: string) => void): void {
+    this.#callbacks.push(callback);
+  }
+  /** What a probe has found now. */
+  set(uid: string, container: string, kind: 'startup' | 'readiness' | 'liveness', outcome: ProbeOutcome): void {
+    const results = this.#results.get(uid)?.[container];
+    if (results === undefined) return;
+    this.#results.get(uid)![container] = { ...results, [kind]: outcome };
+    for (const callback of this.#callbacks) callback(uid);
+  }
+}
+
+export class FakeEvents implements Events {
+  /** `Normal Pulled web: text` each. */
+  readonly lines: string[] = [];
+  onEvent: ((line: string) => void) | null = null;
+
+  event(target: EventTarget, type: 'Normal' | 'Warning', reason: string, message: string): void {
+    const container = target.fieldPath === undefined ? '' : ` ${target.fieldPath.slice(target.fieldPath.indexOf('{') + 1, -1)}`;
+    const line = `${type} ${reason} ${target.name}${container}: ${message}`;
+    this.lines.push(line);
+    this.onEvent?.(line);
+  }
+}
+
+export class FakeSources implements EnvSources {
+  readonly configMaps = new Map<string, ConfigMap>();
+  readonly secrets = new Map<string, Secret>();
+  serviceList: Service[] = [];
+  readonly held = new Set<string>();
+  readonly #callbacks: ((uid: string) => void)[] = [];
+
+  async configMap(namespace: string, name: string): Promise<ConfigMap | null> {
+    return this.configMaps.get(`${namespace}/${name}`) ?? null;
+  }
+  async secret(namespace: string, name: string): Promise<Secret | null> {
+    return this.secrets.get(`${namespace}/${name}`) ?? null;
+  }
+  async services(namespace: string): Promise<readonly Service[]> {
+    return this.serviceList.filter((service) => service.metadata.namespace === namespace);
+  }
+  hold(pod: Pod): void {
+    this.held.add(pod.metadata.uid ?? '');
+  }
+  release(uid: string): void {
+    this.held.delete(uid);
+  }
+  onChange(callback: (uid: string) => void): void {
+    this.#callbacks.push(callback);
+  }
+  /** Something that a held pod names has changed. */
+  changed(): void {
+    for (const uid of this.held) for (const callback of this.#callbacks) callback(uid);
+  }
+}
+
+export class FakeDns implements Dns {
+  async forPod(): Promise<{ servers: string[]; searches: string[]; options: string[]; events: [] }> {
+    return { servers: ['10.96.0.10'], searches: ['default.svc.cluster.local'], options: ['ndots:5'], events: [] };
+  }
+}
+
+export class FakeNode implements NodeInfo {
+  readonly name = 'node-1';
+  current: Node = {
+    metadata: { name: 'node-1', uid: 'node-uid', labels: { 'kubernetes.io/hostname': 'node-1', 'kubernetes.io/os': 'linux' } },
+    spec: {},
+    status: { allocatable: { cpu: '4', memory: '8Gi', pods: '110', 'ephemeral-storage': '100Gi' } },
+  };
+  readonly #callbacks: (() => void)[] = [];
+
+  node(): Node {
+    return this.current;
+  }
+  hostIPs(): readonly string[] {
+    return ['192.0.2.1'];
+  }
+  async ready(): Promise<Node> {
+    return this.current;
+  }
+  onChange(callback: () => void): void {
+    this.#callbacks.push(callback);
+  }
+}
+
+/** Log directories and termination files in memory. */
+export class FakePodFiles implements PodFiles {
+  readonly dirs = new Set<string>();
+  readonly attempts = new Map<string, number>();
+  #count = 0;
+
+  async mkdir(path: string): Promise<void> {
+    this.dirs.add(path);
+  }
+  async terminationLog(rootDir: string, uid: string, container: string): Promise<string> {
+    this.#count += 1;
+    return `${rootDir}/pods/${uid}/containers/${container}/${this.#count.toString(16).padStart(8, '0')}`;
+  }
+  async nextAttempt(logDir: string): Promise<number> {
+    return this.attempts.get(logDir) ?? 0;
+  }
+  async linkLog(): Promise<void> {}
+  async unlinkLog(): Promise<void> {}
+  async removeTree(path: string): Promise<void> {
+    for (const dir of [...this.dirs]) if (dir === path || dir.startsWith(`${path}/`)) this.dirs.delete(dir);
+  }
+}
