@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -138,9 +139,17 @@ function contract(world: World): void {
     });
 
     test('it enters a network and a mount namespace', async () => {
-      const there = (await run('readlink /proc/self/ns/net /proc/self/ns/mnt', { netns: '/proc/1/ns/net', mntns: '/proc/1/ns/mnt' })).stdout;
-      const expected = (await run('readlink /proc/1/ns/net /proc/1/ns/mnt')).stdout;
-      assert.equal(text(there), text(expected));
+      const other = spawn('unshare', ['--net', '--mount', 'sh', '-c', 'echo ready; exec sleep 60'], { stdio: ['ignore', 'pipe', 'inherit'] });
+      try {
+        await once(other.stdout, 'data');
+        const links = (pid: number | 'self'): string => `readlink /proc/${pid}/ns/net /proc/${pid}/ns/mnt`;
+        const there = await run(links('self'), { netns: `/proc/${other.pid}/ns/net`, mntns: `/proc/${other.pid}/ns/mnt` });
+        assert.equal(text(there.stdout), text((await run(links(other.pid ?? 0))).stdout));
+        assert.notEqual(text(there.stdout), text((await run(links('self'))).stdout));
+      } finally {
+        other.kill('SIGKILL');
+        await once(other, 'exit');
+      }
     });
 
     test('many run at once', async () => {
