@@ -24,6 +24,8 @@ const MAX_ROUNDS = 20;
 
 export interface TableOptions {
   kernel: NftKernel;
+  /** Another way to write, for a kernel that does not take the first one's messages. */
+  fallback: NftKernel | null;
   log: Log;
 }
 
@@ -95,6 +97,11 @@ export class Table {
       const plan = planReplace(settings, wanted);
       const result = await kernel.commit(settings.family, plan.ops, signal);
       if (result.ok) return this.#accept(wanted, plan, refused, nowMs, signal);
+      const other = round === 0 ? await this.#options.fallback?.commit(settings.family, plan.ops, signal) : undefined;
+      if (other?.ok === true) {
+        log.warn('The kernel refused the rules as netlink messages and took them as text', { error: result.error });
+        return this.#accept(wanted, plan, refused, nowMs, signal);
+      }
       const culprits = new Set(result.failedOps.map((index) => plan.owners[index]));
       if (round === MAX_ROUNDS || culprits.size === 0 || culprits.has(undefined)) return result;
       for (const port of culprits) {

@@ -107,13 +107,12 @@ export function healthChecks(world: World, nodeName: string): { key: string; por
   for (const [key, service] of world.services) {
     const port = healthCheckNodePort(service);
     if (port === 0) continue;
-    const addresses = new Set<string>();
-    for (const family of ['ip', 'ip6'] as const) {
-      for (const endpoints of endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()) {
-        for (const endpoint of endpoints) if (endpoint.local && endpoint.ready) addresses.add(endpoint.address);
-      }
-    }
-    checks.push({ key, port, localEndpoints: addresses.size });
+    // A dual-stack pod has an endpoint in each family and still is one.
+    const counts = (['ip', 'ip6'] as const).map((family) => {
+      const endpoints = [...endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()].flat();
+      return new Set(endpoints.filter((endpoint) => endpoint.local && endpoint.ready).map((endpoint) => endpoint.address)).size;
+    });
+    checks.push({ key, port, localEndpoints: Math.max(...counts) });
   }
   return checks;
 }

@@ -1,0 +1,78 @@
+import { canonicalIp, cidrContains, familyOf, isLoopback, parseCidr, type Family } from './ip.ts';
+import type { LocalDetector, NftSettings, NodePortAddresses } from './nft-table.ts';
+import type { ProxyConfig } from './config.ts';
+import type { Topology } from './topology.ts';
+
+/** What the Node object and the machine's addresses mean for the rules. */
+
+/** The fields of a v1 Node that the proxy reads. */
+export interface NodeObject {
+  metadata: { name?: string; labels?: Record<string, string>; deletionTimestamp?: string };
+  spec?: { podCIDRs?: string[]; podCIDR?: string; taints?: { key?: string }[] };
+  status?: { addresses?: { type?: string; address?: string }[] };
+}
+
+export const ZONE_LABEL = 'topology.kubernetes.io/zone';
+/** The taint of an autoscaler on a node that it is about to remove. */
+export const TO_BE_DELETED_TAINT = 'ToBeDeletedByClusterAutoscaler';
+
+export function topologyOf(node: NodeObject | null, nodeName: string): Topology {
+  return { nodeName, zone: node?.metadata.labels?.[ZONE_LABEL] ?? '' };
+}
+
+/** The node's first address of a family, internal before external ones; empty when it has none. */
+export function nodeAddress(node: NodeObject | null, bindAddress: string, family: Family): string {
+  const bound = canonicalIp(bindAddress);
+  if (bound !== null && bound !== '0.0.0.0' && bound !== '::' && familyOf(bound) === family) return bound;
+  const addresses = node?.status?.addresses ?? [];
+  for (const type of ['InternalIP', 'ExternalIP']) {
+    const found = addresses.find((address) => address.type === type && familyOf(address.address ?? '') === family);
+    if (found !== undefined) return canonicalIp(found.address!)!;
+  }
+  return '';
+}
+
+function detectorOf(config: ProxyConfig, node: NodeObject | null, family: Family): LocalDetector {
+  const podCIDRs = node?.spec?.podCIDRs ?? (node?.spec?.podCIDR === undefined ? [] : [node.spec.podCIDR]);
+  switch (config.detectLocalMode) {
+    case 'BridgeInterface':
+      return { kind: 'bridge', name: config.bridgeInterface };
+    case 'InterfaceNamePrefix':
+      return { kind: 'prefix', name: config.interfaceNamePrefix };
+    default: {
+      const cidrs = config.detectLocalMode === 'NodeCIDR' ? podCIDRs : config.clusterCIDRs;
+      const cidr = cidrs.find((candidate) => parseCidr(candidate)?.family === family);
+      return cidr === undefined ? { kind: 'none' } : { kind: 'cidr', cidr };
+    }
+  }
+}
+
+/** Which addresses of the machine take node ports. Without a setting only the node's primary one does (KEP-3866). */
+function nodePortsOf(config: ProxyConfig, node: NodeObject | null, machine: readonly string[], family: Family): NodePortAddresses {
+  const entries = config.nodePortAddresses.length === 0 ? ['primary'] : config.nodePortAddresses;
+  const ranges = entries.flatMap((entry) => {
+    const primary = nodeAddress(node, config.bindAddress, family);
+    if (entry === 'primary') return primary === '' || isLoopback(primary) ? [] : [`${primary}/${family === 'ip' ? 32 : 128}`];
+    if (entry === 'localhost') return ['127.0.0.0/8', '::1/128'];
+    return entry === 'all' ? ['0.0.0.0/0', '::/0'] : [entry];
+  });
+  const cidrs = ranges.map((range) => parseCidr(range)!).filter((range) => range.family === family);
+  // Before the node is known, the list only seems to be empty.
+  if (cidrs.length === 0 && node === null && entries.includes('primary')) return { kind: 'some', addresses: [] };
+  if (cidrs.length === 0 || cidrs.some((cidr) => cidr.prefix === 0)) return { kind: 'all' };
+  const matching = machine.filter((address) => familyOf(address) === family && cidrs.some((cidr) => cidrContains(cidr, address)));
+  return { kind: 'some', addresses: [...new Set(matching)].sort() };
+}
+
+export function settingsFor(family: Family, facts: { config: ProxyConfig; node: NodeObject | null; machineAddresses: readonly string[]; serviceCIDRs: readonly string[] }): NftSettings {
+  const { config, node } = facts;
+  return {
+    family,
+    markBits: (1 << config.masqueradeBit) >>> 0,
+    masqueradeAll: config.masqueradeAll,
+    detector: detectorOf(config, node, family),
+    nodePorts: nodePortsOf(config, node, facts.machineAddresses, family),
+    nodeIP: nodeAddress(node, config.bindAddress, family),
+    serviceCIDRs: facts.serviceCIDRs.filter((cidr) => parseCidr(cidr)?.family === family),
+  };
+}

@@ -1,0 +1,169 @@
+import { readFile } from 'node:fs/promises';
+import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { messageOf, OpError } from '../../base/errors.ts';
+import { proxyConfig, type ProxyConfig } from '../core/config.ts';
+
+/** kube-proxy's command line. With --config the file decides, and the flags it covers are ignored, as upstream does. */
+
+type Options = NonNullable<ParseArgsConfig['options']>;
+
+/** Flag → where it goes in KubeProxyConfiguration, and how its text is read. */
+const COVERED: Record<string, { path: string; read: 'text' | 'bool' | 'int' | 'list' }> = {
+  'bind-address': { path: 'bindAddress', read: 'text' },
+  'bind-address-hard-fail': { path: 'bindAddressHardFail', read: 'bool' },
+  'healthz-bind-address': { path: 'healthzBindAddress', read: 'text' },
+  'metrics-bind-address': { path: 'metricsBindAddress', read: 'text' },
+  'proxy-mode': { path: 'mode', read: 'text' },
+  'cluster-cidr': { path: 'clusterCIDR', read: 'text' },
+  'detect-local-mode': { path: 'detectLocalMode', read: 'text' },
+  'pod-bridge-interface': { path: 'detectLocal.bridgeInterface', read: 'text' },
+  'pod-interface-name-prefix': { path: 'detectLocal.interfaceNamePrefix', read: 'text' },
+  'nodeport-addresses': { path: 'nodePortAddresses', read: 'list' },
+  'masquerade-all': { path: 'nftables.masqueradeAll', read: 'bool' },
+  'iptables-sync-period': { path: 'nftables.syncPeriod', read: 'text' },
+  'iptables-min-sync-period': { path: 'nftables.minSyncPeriod', read: 'text' },
+  'oom-score-adj': { path: 'oomScoreAdj', read: 'int' },
+  'conntrack-max-per-core': { path: 'conntrack.maxPerCore', read: 'int' },
+  'conntrack-min': { path: 'conntrack.min', read: 'int' },
+  'conntrack-tcp-timeout-established': { path: 'conntrack.tcpEstablishedTimeout', read: 'text' },
+  'conntrack-tcp-timeout-close-wait': { path: 'conntrack.tcpCloseWaitTimeout', read: 'text' },
+  'conntrack-tcp-be-liberal': { path: 'conntrack.tcpBeLiberal', read: 'bool' },
+  'conntrack-udp-timeout': { path: 'conntrack.udpTimeout', read: 'text' },
+  'conntrack-udp-timeout-stream': { path: 'conntrack.udpStreamTimeout', read: 'text' },
+};
+
+/** Upstream's flags that mean nothing here: taken, so that its manifests work unchanged. */
+const WITHOUT_EFFECT = [
+  'kube-api-content-type',
+  'kube-api-burst',
+  'kube-api-qps',
+  'config-sync-period',
+  'feature-gates',
+  'iptables-masquerade-bit',
+  'iptables-localhost-nodeports',
+  'ipvs-sync-period',
+  'ipvs-min-sync-period',
+  'ipvs-scheduler',
+  'ipvs-exclude-cidrs',
+  'ipvs-strict-arp',
+  'ipvs-tcp-timeout',
+  'ipvs-tcpfin-timeout',
+  'ipvs-udp-timeout',
+  'logging-format',
+  'log-flush-frequency',
+  'log-json-info-buffer-size',
+  'log-json-split-stream',
+  'log-text-info-buffer-size',
+  'log-text-split-stream',
+  'profiling',
+  'show-hidden-metrics-for-version',
+  'vmodule',
+  'write-config-to',
+];
+
+export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy), nftables mode
+
+  --kubeconfig FILE            how to reach the API server
+  --config FILE                KubeProxyConfiguration v1alpha1; what it covers is not taken from flags
+  --proxy-mode nftables        the only mode so far
+  --hostname-override NAME     this node's name (default: the host name)
+  --cluster-cidr CIDR[,CIDR]   the range of pod addresses; traffic from elsewhere to a ClusterIP is masqueraded
+  --nodeport-addresses LIST    CIDRs, or primary (default), localhost, all
+  --masquerade-all             masquerade all traffic to ClusterIPs
+  --healthz-bind-address A     default 0.0.0.0:10256
+  --metrics-bind-address A     default 127.0.0.1:10249
+  --cleanup                    remove the tables of kube-proxy and exit
+  --v N                        verbosity of the log
+  --version                    print the version and exit
+The other flags of kube-proxy are accepted too.
+
+Examples:
+  nodelet netfilter --kubeconfig /etc/kubernetes/proxy.conf --proxy-mode nftables --cluster-cidr 10.244.0.0/16
+  nodelet netfilter --config /var/lib/kube-proxy/config.conf
+  nodelet netfilter --cleanup
+`;
+
+export type Command = { kind: 'help' } | { kind: 'version' } | { kind: 'cleanup'; verbosity: number } | { kind: 'run'; config: ProxyConfig; master: string; verbosity: number; ignored: readonly string[] };
+
+function refuse(detail: string, cause?: unknown): OpError {
+  return new OpError('invalid', 'read the command line', detail, { cause, advice: 'nodelet netfilter --help lists the flags.' });
+}
+
+/** Go's flags know "--x", "--x=true" and "-v=2"; node's parser does not know a boolean with a value. */
+function normalize(args: readonly string[], booleans: ReadonlySet<string>): string[] {
+  return args.flatMap((arg) => {
+    const match = /^--?([A-Za-z0-9-]+)(?:=(.*))?$/s.exec(arg);
+    if (match === null) return [arg];
+    const [, name = '', value] = match;
+    if (!booleans.has(name)) return [value === undefined ? `--${name}` : `--${name}=${value}`];
+    if (value === undefined || value === 'true') return [`--${name}`];
+    if (value === 'false') return [];
+    throw refuse(`--${name} is true or false, not "${value}"`);
+  });
+}
+
+function put(into: Record<string, unknown>, path: string, value: unknown): void {
+  const [first = '', ...rest] = path.split('.');
+  if (rest.length === 0) into[first] = value;
+  else put((into[first] ??= {}) as Record<string, unknown>, rest.join('.'), value);
+}
+
+function readValue(text: string | boolean, read: 'text' | 'bool' | 'int' | 'list', name: string): unknown {
+  if (read === 'bool') return text === true;
+  if (read === 'list') return String(text).split(',').map((item) => item.trim());
+  if (read === 'text') return text;
+  if (!/^-?\d+$/.test(String(text))) throw refuse(`--${name} needs a whole number`);
+  return Number(text);
+}
+
+async function readConfigFile(file: string): Promise<Record<string, unknown>> {
+  let content: string;
+  try {
+    content = await readFile(file, 'utf8');
+  } catch (cause) {
+    throw new OpError('not-found', 'read the proxy configuration', `${file}: ${messageOf(cause)}`, { cause });
+  }
+  try {
+    const { load } = await import('js-yaml');
+    const parsed = load(content);
+    if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) throw new Error('it is no mapping');
+    return parsed as Record<string, unknown>;
+  } catch (cause) {
+    throw new OpError('invalid', 'read the proxy configuration', `${file}: ${messageOf(cause)}`, { cause });
+  }
+}
+
+export async function readCommand(args: readonly string[]): Promise<Command> {
+  const booleans = new Set(['help', 'version', 'cleanup', 'init-only', 'profiling', 'ipvs-strict-arp', 'iptables-localhost-nodeports', 'log-json-split-stream', 'log-text-split-stream']);
+  for (const [name, { read }] of Object.entries(COVERED)) if (read === 'bool') booleans.add(name);
+  const options: Options = {};
+  for (const name of [...Object.keys(COVERED), ...WITHOUT_EFFECT, ...booleans, 'kubeconfig', 'config', 'hostname-override', 'master', 'v', 'healthz-port', 'metrics-port']) {
+    options[name] = booleans.has(name) ? { type: 'boolean' } : { type: 'string' };
+  }
+  options['help'] = { type: 'boolean', short: 'h' };
+  let values: Record<string, string | boolean | undefined>;
+  try {
+    values = parseArgs({ args: normalize(args, booleans), options, strict: true, allowPositionals: false }).values as typeof values;
+  } catch (cause) {
+    throw cause instanceof OpError ? cause : refuse(messageOf(cause), cause);
+  }
+  const verbosity = Number(values['v'] ?? 0);
+  if (values['help'] === true) return { kind: 'help' };
+  if (values['version'] === true) return { kind: 'version' };
+  if (values['cleanup'] === true) return { kind: 'cleanup', verbosity };
+  const file = values['config'];
+  const object = typeof file === 'string' ? await readConfigFile(file) : {};
+  const ignored: string[] = [];
+  for (const [name, { path, read }] of Object.entries(COVERED)) {
+    const value = values[name];
+    if (value === undefined) continue;
+    if (typeof file === 'string') ignored.push(`--${name}`);
+    else put(object, path, readValue(value, read, name));
+  }
+  const config = proxyConfig(object);
+  const override = values['hostname-override'];
+  if (typeof override === 'string' && override !== '') config.hostnameOverride = override;
+  const kubeconfig = values['kubeconfig'];
+  if (config.kubeconfig === '' && typeof kubeconfig === 'string') config.kubeconfig = kubeconfig;
+  return { kind: 'run', config, master: typeof values['master'] === 'string' ? values['master'] : '', verbosity, ignored };
+}

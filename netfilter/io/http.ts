@@ -1,0 +1,25 @@
+import { createServer, type RequestListener, type Server } from 'node:http';
+import { OpError } from '../../base/errors.ts';
+
+/** An HTTP server on one address; disposed by closing it with all its connections. */
+export async function serve(host: string, port: number, listener: RequestListener, options: { ipv6Only?: boolean } = {}): Promise<AsyncDisposable & { port: number }> {
+  const server: Server = createServer(listener);
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => reject(new OpError(cause.code === 'EADDRINUSE' ? 'exists' : 'failed', `listen on ${host}:${port}`, cause.code ?? cause.message, { cause })));
+    server.listen({ host, port, ...options }, resolve);
+  });
+  const address = server.address();
+  return {
+    port: typeof address === 'object' && address !== null ? address.port : port,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise<void>((resolve) => server.close(() => resolve()));
+    },
+  };
+}
+
+/** "host:port" or "[host]:port". */
+export function splitHostPort(text: string): { host: string; port: number } {
+  const at = text.lastIndexOf(':');
+  return { host: text.slice(0, at).replace(/^\[(.*)\]$/, '$1'), port: Number(text.slice(at + 1)) };
+}

@@ -1,0 +1,118 @@
+import * as refs from '../../base/kubeapi/refs.ts';
+import { isApiError } from '../../base/kubeapi/errors.ts';
+import type { KubeApi, KubeObject } from '../../base/kubeapi/types.ts';
+import type { Log } from '../../base/log.ts';
+import type { EndpointSlice, Node, Service, ServiceCIDR } from '../../proto/kube/types.ts';
+import { HEADLESS_LABEL, SERVICE_NAME_LABEL, SERVICE_PROXY_NAME_LABEL, type EndpointSliceObject, type ServiceObject } from '../core/model.ts';
+import type { NodeObject } from '../core/node.ts';
+
+/** Copies of what the rules depend on, trimmed to the fields that are read. */
+
+export interface WatchEvents {
+  services(change: 'all' | 'one' | 'gone', services: readonly ServiceObject[]): void;
+  slices(change: 'all' | 'one' | 'gone', slices: readonly EndpointSliceObject[]): void;
+  node(node: NodeObject | null): void;
+  serviceCIDRs(cidrs: readonly string[]): void;
+}
+
+export const TRIGGER_ANNOTATION = 'endpoints.kubernetes.io/last-change-trigger-time';
+
+function only(from: Record<string, string> | undefined, keys: readonly string[]): Record<string, string> {
+  const kept: Record<string, string> = {};
+  for (const key of keys) if (from?.[key] !== undefined) kept[key] = from[key];
+  return kept;
+}
+
+function trimService(service: Service): Service {
+  const { name, namespace, labels } = service.metadata;
+  return { metadata: { name, namespace, labels: only(labels, [SERVICE_PROXY_NAME_LABEL]) }, spec: service.spec, status: service.status } as Service;
+}
+
+function trimSlice(slice: EndpointSlice): EndpointSlice {
+  const { name, namespace, labels, annotations } = slice.metadata;
+  const endpoints = (slice.endpoints ?? []).map(({ addresses, nodeName, conditions, hints }) => ({ addresses, nodeName, conditions, hints }));
+  return {
+    metadata: { name, namespace, labels: only(labels, [SERVICE_NAME_LABEL, HEADLESS_LABEL]), annotations: only(annotations, [TRIGGER_ANNOTATION]) },
+    addressType: slice.addressType,
+    ports: slice.ports,
+    endpoints,
+  } as EndpointSlice;
+}
+
+function trimNode(node: Node): Node {
+  const { name, labels, deletionTimestamp } = node.metadata;
+  return { metadata: { name, labels, deletionTimestamp }, spec: { podCIDRs: node.spec.podCIDRs, podCIDR: node.spec.podCIDR, taints: node.spec.taints }, status: { addresses: node.status?.addresses } } as Node;
+}
+
+/** Watches until `signal` is aborted. */
+export async function watchAll(api: KubeApi, nodeName: string, log: Log, events: WatchEvents, signal: AbortSignal): Promise<void> {
+  const trouble = (what: string) => (error: unknown) => log.debug(1, 'Watch interrupted', { what, error });
+  const serviceCidrs = new Map<string, readonly string[]>();
+  const tellCidrs = (): void => events.serviceCIDRs([...new Set([...serviceCidrs.values()].flat())].sort());
+  const noteCidr = (object: ServiceCIDR): void => void serviceCidrs.set(object.metadata.name ?? '', object.spec?.cidrs ?? []);
+  await Promise.all([
+    api.reflect<Service>(
+      refs.services(),
+      { labelSelector: `!${SERVICE_PROXY_NAME_LABEL}` },
+      {
+        replaced: (items) => events.services('all', items as readonly ServiceObject[]),
+        changed: (type, object) => events.services(type === 'DELETED' ? 'gone' : 'one', [object as ServiceObject]),
+        trouble: trouble('services'),
+        trim: trimService,
+      },
+      signal,
+    ),
+    api.reflect<EndpointSlice>(
+      refs.endpointSlices(),
+      { labelSelector: `!${HEADLESS_LABEL}` },
+      {
+        replaced: (items) => events.slices('all', items as readonly EndpointSliceObject[]),
+        changed: (type, object) => events.slices(type === 'DELETED' ? 'gone' : 'one', [object as EndpointSliceObject]),
+        trouble: trouble('endpointslices'),
+        trim: trimSlice,
+      },
+      signal,
+    ),
+    api.reflect<Node>(
+      refs.nodes(),
+      { fieldSelector: `metadata.name=${nodeName}` },
+      {
+        replaced: (items) => events.node((items[0] as NodeObject | undefined) ?? null),
+        changed: (type, object) => events.node(type === 'DELETED' ? null : (object as NodeObject)),
+        trouble: trouble('nodes'),
+        trim: trimNode,
+      },
+      signal,
+    ),
+    (await serves(api, signal))
+      ? api.reflect<ServiceCIDR>(
+          refs.serviceCidrs(),
+          {},
+          {
+            replaced: (items) => {
+              serviceCidrs.clear();
+              for (const item of items) noteCidr(item);
+              tellCidrs();
+            },
+            changed: (type, object) => {
+              if (type === 'DELETED') serviceCidrs.delete(object.metadata.name ?? '');
+              else noteCidr(object);
+              tellCidrs();
+            },
+            trouble: trouble('servicecidrs'),
+          },
+          signal,
+        )
+      : undefined,
+  ]);
+}
+
+/** Whether the server has ServiceCIDRs and lets us read them; older ones do not. */
+async function serves(api: KubeApi, signal: AbortSignal): Promise<boolean> {
+  try {
+    await api.list<KubeObject>(refs.serviceCidrs(), { limit: 1 }, {}, signal);
+    return true;
+  } catch (error) {
+    return !(isApiError(error, 404) || isApiError(error, 403));
+  }
+}

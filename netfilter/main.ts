@@ -1,0 +1,90 @@
+import { availableParallelism, hostname } from 'node:os';
+import { realClock } from '../base/clock.ts';
+import { messageOf, OpError } from '../base/errors.ts';
+import type { Host } from '../base/host.ts';
+import { createKubeApi } from '../base/kubeapi/client.ts';
+import { readKubeConfig } from '../base/kubeapi/config.ts';
+import { createLog, type Log } from '../base/log.ts';
+import { realRng } from '../base/rng.ts';
+import { createFallbackSys } from '../base/sys/fallback.ts';
+import { createSysClient } from '../base/sys/client.ts';
+import type { Sys } from '../base/sys/types.ts';
+import { kubernetesVersion, version } from '../base/version.ts';
+import { cleanUp } from './cleanup.ts';
+import type { ProxyConfig } from './core/config.ts';
+import { ProxyHealth } from './health.ts';
+import { announceStart } from './io/birth.ts';
+import { HELP, readCommand } from './io/flags.ts';
+import { splitHostPort } from './io/http.ts';
+import { checkKernelVersion, findMeans, machineAddresses, setOomScore } from './io/machine.ts';
+import { proxyMetrics, type Metrics } from './io/metrics.ts';
+import { HealthPorts, serveHealthz, serveMetrics } from './io/servers.ts';
+import { setConntrackSysctls } from './io/sysctls.ts';
+import { Proxy } from './proxy.ts';
+
+function openSys(host: Host, log: Log): Sys {
+  const path = host.env['NODELET_SYS'];
+  return path === undefined || path === '' ? createFallbackSys({ log }) : createSysClient({ path, log });
+}
+
+/** Starts one of the HTTP servers; a taken address only ends the program when that was asked for. */
+async function listen(what: string, address: string, config: ProxyConfig, log: Log, open: (at: { host: string; port: number }) => Promise<AsyncDisposable>): Promise<AsyncDisposable> {
+  const nothing: AsyncDisposable = { [Symbol.asyncDispose]: async () => {} };
+  const at = splitHostPort(address);
+  if (address === '' || at.port === 0) return nothing;
+  try {
+    return await open(at);
+  } catch (error) {
+    if (config.bindAddressHardFail) throw error;
+    log.error(`Failed to start the ${what} server`, { address, error });
+    return nothing;
+  }
+}
+
+async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sys, log: Log): Promise<number> {
+  if (config.kubeconfig === '') throw new OpError('invalid', 'start the proxy', 'no kubeconfig is given', { advice: 'Name one with --kubeconfig, or as clientConnection.kubeconfig in the configuration.' });
+  checkKernelVersion();
+  const clock = realClock;
+  const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
+  const kubeConfig = await readKubeConfig(config.kubeconfig);
+  const means = await findMeans(sys, log);
+  await setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
+  await setOomScore(host.pid, config.oomScoreAdj, log);
+  const metrics: Metrics = proxyMetrics();
+  const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
+  await using api = createKubeApi({ config: master === '' ? kubeConfig : { ...kubeConfig, server: master }, log, clock, rng: realRng, userAgent: `nodelet-netfilter/${version}` });
+  await using _healthz = await listen('healthz', config.healthzBindAddress, config, log, (at) => serveHealthz(at, health, metrics));
+  await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, metrics, config.mode));
+  await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy });
+  const proxy = new Proxy({ ...means, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
+  log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
+  if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0) log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
+  void announceStart(api, { nodeName, clock, rng: realRng, log }, host.signal);
+  await proxy.run(api, host.signal);
+  log.info('Stopped; the rules stay in place');
+  return 0;
+}
+
+/** `nodelet netfilter`: kube-proxy for this network namespace. */
+export async function main(host: Host): Promise<number> {
+  try {
+    const command = await readCommand(host.args);
+    if (command.kind === 'help') {
+      host.stdout(HELP);
+      return 0;
+    }
+    if (command.kind === 'version') {
+      host.stdout(`Kubernetes ${kubernetesVersion} (nodelet ${version})\n`);
+      return 0;
+    }
+    const log = createLog({ name: 'netfilter', verbosity: command.verbosity, nowMs: () => realClock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
+    await using sys = openSys(host, log);
+    if (command.kind === 'cleanup') return await cleanUp(sys, log);
+    if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
+    return await runProxy(host, command.config, command.master, sys, log);
+  } catch (error) {
+    if (!(error instanceof OpError)) throw error;
+    host.stderr(`nodelet netfilter: ${messageOf(error)}${error.advice === '' ? '' : `\n  ${error.advice}`}\n`);
+    return 1;
+  }
+}

@@ -1,0 +1,201 @@
+import type { Clock } from '../base/clock.ts';
+import { hasCode } from '../base/errors.ts';
+import type { KubeApi } from '../base/kubeapi/types.ts';
+import type { Log } from '../base/log.ts';
+import type { ProxyConfig } from './core/config.ts';
+import type { Family } from './core/ip.ts';
+import type { EndpointSliceObject, ServiceObject } from './core/model.ts';
+import type { NftSettings } from './core/nft-table.ts';
+import { settingsFor, TO_BE_DELETED_TAINT, topologyOf, type NodeObject } from './core/node.ts';
+import { applyService, applySlice, emptyWorld, healthChecks, replaceServices, replaceSlices, udpPorts } from './core/world.ts';
+import type { ProxyHealth } from './health.ts';
+import type { Conntrack } from './io/conntrack.ts';
+import type { NftKernel } from './io/kernel.ts';
+import type { Metrics } from './io/metrics.ts';
+import type { HealthPorts } from './io/servers.ts';
+import { TRIGGER_ANNOTATION, watchAll } from './io/watch.ts';
+import { FamilySync, type SyncResult } from './sync.ts';
+import { Table } from './table.ts';
+
+/** The Node may be slow to appear or hidden from us; rules for Services do not wait longer for it. */
+const NODE_WAIT_MS = 5000;
+
+export interface ProxyOptions {
+  config: ProxyConfig;
+  nodeName: string;
+  families: readonly Family[];
+  kernel: NftKernel;
+  fallbackKernel: NftKernel | null;
+  conntrack: Conntrack;
+  healthPorts: HealthPorts;
+  health: ProxyHealth;
+  metrics: Metrics;
+  clock: Clock;
+  log: Log;
+  /** Addresses of all interfaces, now. */
+  machineAddresses: () => readonly string[];
+}
+
+/** Carries what the API server says to the families' tables. */
+export class Proxy {
+  readonly #options: ProxyOptions;
+  readonly #world = emptyWorld();
+  readonly #families: readonly FamilySync[];
+  readonly #startMs: number;
+  #settings: NftSettings[];
+  #node: NodeObject | null = null;
+  #serviceCIDRs: readonly string[] = [];
+  #heard = { services: false, slices: false, node: false };
+  /** Health ports are opened and closed one update after the other. */
+  #healthUpdates: Promise<void> = Promise.resolve();
+
+  constructor(options: ProxyOptions) {
+    this.#options = options;
+    this.#startMs = options.clock.nowMs();
+    this.#settings = this.#currentSettings();
+    this.#families = this.#settings.map((settings) => {
+      const { kernel, fallbackKernel, clock, log, metrics, health, config } = options;
+      const syncOptions = {
+        world: this.#world,
+        table: new Table({ kernel, fallback: fallbackKernel, log }),
+        clock,
+        log,
+        metrics,
+        health,
+        minSyncPeriodMs: config.minSyncPeriodMs,
+        syncPeriodMs: config.syncPeriodMs,
+        afterSync: (result: SyncResult) => this.#afterSync(settings.family, result),
+      };
+      return new FamilySync(syncOptions, settings, topologyOf(null, options.nodeName));
+    });
+  }
+
+  #currentSettings(): NftSettings[] {
+    const { config, families, machineAddresses } = this.#options;
+    const facts = { config, node: this.#node, machineAddresses: machineAddresses(), serviceCIDRs: this.#serviceCIDRs };
+    return families.map((family) => settingsFor(family, facts));
+  }
+
+  /** Runs until `signal` is aborted; leaves all rules in place. */
+  async run(api: KubeApi, signal: AbortSignal): Promise<void> {
+    const { nodeName, log, clock } = this.#options;
+    const nodeWait = clock.after(NODE_WAIT_MS, () => this.#hear('node'));
+    try {
+      const watching = watchAll(
+        api,
+        nodeName,
+        log,
+        {
+          services: (change, services) => this.#servicesChanged(change, services),
+          slices: (change, slices) => this.#slicesChanged(change, slices),
+          node: (node) => this.#nodeChanged(node),
+          serviceCIDRs: (cidrs) => {
+            this.#serviceCIDRs = cidrs;
+            this.#reconfigure(false);
+          },
+        },
+        signal,
+      );
+      await Promise.all([watching, this.#watchAddresses(signal), ...this.#families.map((family) => family.run(signal))]);
+    } catch (error) {
+      if (!hasCode(error, 'aborted')) throw error;
+    } finally {
+      nodeWait[Symbol.dispose]();
+      await this.#healthUpdates;
+    }
+  }
+
+  #hear(what: 'services' | 'slices' | 'node'): void {
+    const heard = this.#heard;
+    const before = heard.services && heard.slices && heard.node;
+    heard[what] = true;
+    if (!before && heard.services && heard.slices && heard.node) for (const family of this.#families) family.setReady();
+  }
+
+  #servicesChanged(change: 'all' | 'one' | 'gone', services: readonly ServiceObject[]): void {
+    const keys = change === 'all' ? replaceServices(this.#world, services) : services.map((service) => applyService(this.#world, service, change === 'gone'));
+    this.#count('service', services.length);
+    for (const family of this.#families) family.changed(keys);
+    if (change === 'all') this.#hear('services');
+  }
+
+  #slicesChanged(change: 'all' | 'one' | 'gone', slices: readonly EndpointSliceObject[]): void {
+    this.#count('endpoint', slices.length);
+    if (change === 'all') {
+      const keys = replaceSlices(this.#world, slices);
+      for (const family of this.#families) family.changed(keys);
+      this.#hear('slices');
+      return;
+    }
+    for (const slice of slices) {
+      const keys = applySlice(this.#world, slice, change === 'gone');
+      const triggerMs = Date.parse(slice.metadata.annotations?.[TRIGGER_ANNOTATION] ?? '');
+      // What changed before we started was programmed late for reasons of its own.
+      const known = change === 'one' && triggerMs >= this.#startMs;
+      for (const family of this.#families) {
+        const concerns = slice.addressType === family.family;
+        if (concerns) family.changed(keys, known ? triggerMs : null);
+      }
+    }
+  }
+
+  #count(kind: 'service' | 'endpoint', count: number): void {
+    this.#options.metrics.add(`kubeproxy_sync_proxy_rules_${kind}_changes_total`, count);
+  }
+
+  #nodeChanged(node: NodeObject | null): void {
+    const zoneBefore = topologyOf(this.#node, this.#options.nodeName).zone;
+    this.#node = node;
+    this.#options.health.nodeChanged({
+      exists: node !== null,
+      deleting: node?.metadata.deletionTimestamp !== undefined,
+      toBeDeleted: node?.spec?.taints?.some((taint) => taint.key === TO_BE_DELETED_TAINT) === true,
+    });
+    this.#reconfigure(zoneBefore !== topologyOf(node, this.#options.nodeName).zone);
+    this.#hear('node');
+  }
+
+  /** Works the settings out anew; a family whose settings changed is written anew. */
+  #reconfigure(topologyChanged: boolean): void {
+    const next = this.#currentSettings();
+    for (const [index, settings] of next.entries()) {
+      if (!topologyChanged && JSON.stringify(settings) === JSON.stringify(this.#settings[index])) continue;
+      this.#options.log.info('Settings of the rules changed', { ipFamily: settings.family, nodeIP: settings.nodeIP, nodePorts: settings.nodePorts, detector: settings.detector });
+      this.#settings[index] = settings;
+      this.#families[index]!.reconfigure(settings, topologyOf(this.#node, this.#options.nodeName));
+    }
+  }
+
+  /** Addresses come and go without any event that reaches us. */
+  async #watchAddresses(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#options.clock.sleep(this.#options.config.syncPeriodMs, signal);
+      this.#reconfigure(false);
+    }
+  }
+
+  async #afterSync(family: Family, result: SyncResult): Promise<void> {
+    this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update(healthChecks(this.#world, this.#options.nodeName), this.#healthHosts()));
+    await this.#healthUpdates;
+    if (result.udp) await this.#cleanConntrack(family);
+  }
+
+  #healthHosts(): string[] {
+    return this.#settings.flatMap(({ family, nodePorts }) => (nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : [...nodePorts.addresses]));
+  }
+
+  async #cleanConntrack(family: Family): Promise<void> {
+    const { conntrack, metrics, clock, log, machineAddresses } = this.#options;
+    const ipFamily = family === 'ip' ? 'IPv4' : 'IPv6';
+    const nodePorts = this.#settings.find((settings) => settings.family === family)!.nodePorts;
+    const startMs = clock.monoMs();
+    try {
+      const deleted = await conntrack.deleteStale(family, udpPorts(this.#world, family), new Set(nodePorts.kind === 'all' ? machineAddresses() : nodePorts.addresses));
+      if (deleted > 0) log.info('Deleted stale UDP flows', { ipFamily, flows: deleted });
+      metrics.add('kubeproxy_conntrack_reconciler_deleted_entries_total', deleted, { ip_family: ipFamily });
+    } catch (error) {
+      log.error('Failed to clear all conntrack entries', { ipFamily, error });
+    }
+    metrics.observe('kubeproxy_conntrack_reconciler_sync_duration_seconds', (clock.monoMs() - startMs) / 1000, { ip_family: ipFamily });
+  }
+}
