@@ -1,0 +1,257 @@
+import type { Clock } from '../../base/clock.ts';
+import { hasCode, messageOf } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import type { Sys } from '../../base/sys/types.ts';
+import { freeDiskSpaceFailed, planImageGc, recordImages } from '../core/gc-images.ts';
+import type { ImageFacts, ImageGcPolicy, ImageRecord } from '../core/gc-images.ts';
+import { goneLogDirs, planContainerGc } from '../core/gc.ts';
+import type { Cgroups, Events, EventTarget, Pods, Volumes } from '../seams.ts';
+import { isNotFound } from './cri.ts';
+import type { Cri } from './cri.ts';
+import type { PodFiles } from './files.ts';
+import type { LogRotation } from './logs-rotate.ts';
+
+type GcRuntime = Pick<Cri['runtime'], 'containerStatus' | 'stopContainer' | 'removeContainer' | 'stopPodSandbox' | 'removePodSandbox' | 'status'>;
+
+export interface GcOptions {
+  readonly cri: { readonly runtime: GcRuntime; readonly images: Pick<Cri['images'], 'listImages' | 'removeImage' | 'imageFsInfo'> };
+  readonly sys: Pick<Sys, 'statfs' | 'removeTree' | 'fileOps'>;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly pods: Pick<Pods, 'allFacts' | 'isKnown' | 'mayRun' | 'synced'>;
+  readonly volumes: Pick<Volumes, 'uidsOnDisk' | 'teardown'>;
+  readonly cgroups: Pick<Cgroups, 'podUids' | 'removePod'>;
+  readonly events: Events;
+  /** The Node that events are about. */
+  readonly node: () => EventTarget;
+  readonly logs: Pick<LogRotation, 'remove'>;
+  readonly files: Pick<PodFiles, 'unlinkLog'>;
+  readonly podLogsDir: string;
+  /** /var/log/containers. */
+  readonly containerLogsDir: string;
+  readonly images: ImageGcPolicy;
+  readonly containers?: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
+}
+
+const containerPeriodMs = 60_000;
+const imagePeriodMs = 5 * 60_000;
+const orphanPeriodMs = 10_000;
+const timeoutMs = 120_000;
+
+/** What is left of pods and images and taken away: dead containers, sandboxes, log directories, images, and what pods nobody knows left on disk. */
+export class Gc {
+  readonly #options: GcOptions;
+  #images = new Map<string, ImageRecord>();
+  readonly #beganMs: number;
+  #imageFailedBefore = false;
+  #containersFailedBefore = false;
+
+  constructor(options: GcOptions) {
+    this.#options = options;
+    this.#beganMs = options.clock.nowMs();
+  }
+
+  /** Runs until `signal` is aborted. */
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([
+      this.#every(orphanPeriodMs, () => this.orphansPass(signal), signal),
+      this.#every(containerPeriodMs, () => this.containersPass(signal), signal),
+      this.#every(imagePeriodMs, () => this.imagesPass(signal), signal),
+    ]);
+  }
+
+  async #every(periodMs: number, pass: () => Promise<void>, signal: AbortSignal): Promise<void> {
+    try {
+      for (;;) {
+        await this.#options.clock.sleep(periodMs, signal);
+        await pass();
+      }
+    } catch (error) {
+      if (!hasCode(error, 'aborted')) throw error;
+    }
+  }
+
+  /** Dead containers and sandboxes, and log directories of gone pods. Failures of one do not stop the others. */
+  async containersPass(signal: AbortSignal): Promise<void> {
+    const { pods, clock, log } = this.#options;
+    const { maxPerPodContainer, maxContainers, minAgeMs } = this.#options.containers ?? { maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0 };
+    const plan = planContainerGc({ pods: pods.allFacts(), maxPerPodContainer, maxContainers, minAgeMs, nowMs: clock.nowMs(), isGone: (uid) => this.#isGone(uid) });
+    const failures: string[] = [];
+    const attempt = async (work: Promise<void>): Promise<void> => {
+      try {
+        await work;
+      } catch (error) {
+        if (hasCode(error, 'aborted')) throw error;
+        failures.push(messageOf(error));
+      }
+    };
+    for (const container of plan.containers) await attempt(this.#removeContainer(container.id, container.stopFirst, signal));
+    for (const sandbox of plan.sandboxes) await attempt(this.#removeSandbox(sandbox.id, signal));
+    if (pods.synced()) await attempt(this.#removeLogDirs(signal));
+    if (failures.length === 0) {
+      this.#containersFailedBefore = false;
+      return;
+    }
+    log.warn('Container garbage collection failed', { err: failures.join('; ') });
+    if (this.#containersFailedBefore) this.#tell('ContainerGCFailed', failures.join('; '));
+    this.#containersFailedBefore = true;
+  }
+
+  /** Images by age and by how full their disk is. */
+  async imagesPass(signal: AbortSignal): Promise<void> {
+    const { log, images: policy } = this.#options;
+    if (policy.highThresholdPercent === 100 && policy.maxAgeMs === 0) return;
+    let message: string | null;
+    try {
+      message = await this.#freeImages(signal);
+    } catch (error) {
+      if (hasCode(error, 'aborted')) throw error;
+      message = messageOf(error);
+    }
+    if (message === null) {
+      this.#imageFailedBefore = false;
+      return;
+    }
+    // The first failure may be a runtime that has no numbers yet.
+    log.warn('Image garbage collection failed', { err: message });
+    if (this.#imageFailedBefore) this.#tell('ImageGCFailed', message);
+    this.#imageFailedBefore = true;
+  }
+
+  /** Directories and cgroups of pods that nobody knows: what a run before left, or a pod removed while we were away. */
+  async orphansPass(signal: AbortSignal): Promise<void> {
+    const { pods, volumes, cgroups, log } = this.#options;
+    if (!pods.synced()) return;
+    const busy = this.#busy();
+    const remove = async (what: string, uids: readonly string[], work: (uid: string) => Promise<void>): Promise<void> => {
+      for (const uid of uids) {
+        // Asked for each again: a pod may have come while the one before was removed.
+        if (busy.has(uid) || !this.#isGone(uid)) continue;
+        try {
+          await work(uid);
+          log.info(`Removed what was left of a pod: ${what}`, { podUID: uid });
+        } catch (error) {
+          if (hasCode(error, 'aborted')) throw error;
+          log.warn(`There were errors when attempting to remove what is left of a pod: ${what}`, { podUID: uid, err: messageOf(error) });
+        }
+      }
+    };
+    try {
+      await remove('its directory', await volumes.uidsOnDisk(), async (uid) => await volumes.teardown(uid, signal));
+      await remove('its cgroup', await cgroups.podUids(signal), async (uid) => await cgroups.removePod(uid, signal));
+    } catch (error) {
+      if (hasCode(error, 'aborted')) throw error;
+      log.warn('Looking for what pods left failed', { err: messageOf(error) });
+    }
+  }
+
+  #isGone(uid: string): boolean {
+    const { pods } = this.#options;
+    return pods.synced() && !pods.isKnown(uid) && !pods.mayRun(uid);
+  }
+
+  /** Pods that the runtime still has something alive of, whoever knows them. */
+  #busy(): ReadonlySet<string> {
+    const alive = this.#options.pods.allFacts().filter((pod) => pod.containers.some((container) => container.state !== 'exited') || pod.sandboxes.some((sandbox) => sandbox.ready));
+    return new Set(alive.map((pod) => pod.uid));
+  }
+
+  async #removeContainer(id: string, stopFirst: boolean, signal: AbortSignal): Promise<void> {
+    const { cri, logs, files, containerLogsDir } = this.#options;
+    if (stopFirst) await orGone(cri.runtime.stopContainer({ containerId: id, timeout: '2' }, { timeoutMs, signal }));
+    const status = await orGone(cri.runtime.containerStatus({ containerId: id }, { timeoutMs, signal }));
+    const logPath = status?.status?.logPath ?? '';
+    if (logPath !== '') await logs.remove(logPath);
+    await orGone(cri.runtime.removeContainer({ containerId: id }, { timeoutMs, signal }));
+    await files.unlinkLog(containerLogsDir, id);
+  }
+
+  async #removeSandbox(id: string, signal: AbortSignal): Promise<void> {
+    const { runtime } = this.#options.cri;
+    await orGone(runtime.stopPodSandbox({ podSandboxId: id }, { timeoutMs, signal }));
+    await orGone(runtime.removePodSandbox({ podSandboxId: id }, { timeoutMs, signal }));
+  }
+
+  async #removeLogDirs(signal: AbortSignal): Promise<void> {
+    const { sys, podLogsDir } = this.#options;
+    const [listed] = await sys.fileOps({ root: podLogsDir, ops: [{ op: 'list', path: '' }], timeoutMs: 10_000 });
+    const busy = this.#busy();
+    const gone = goneLogDirs(listed?.names ?? [], (uid) => this.#isGone(uid) && !busy.has(uid));
+    for (const name of gone) await sys.removeTree(`${podLogsDir}/${name}`, { timeoutMs }, signal);
+  }
+
+  /** null when all is well, else why it is not. */
+  async #freeImages(signal: AbortSignal): Promise<string | null> {
+    const { cri, sys, clock, log, images: policy } = this.#options;
+    await this.#look(signal);
+    const fs = await cri.images.imageFsInfo({}, { timeoutMs, signal });
+    const mountpoint = fs.imageFilesystems[0]?.fsId?.mountpoint ?? '';
+    if (mountpoint === '') return 'the runtime names no image filesystem';
+    const facts = await sys.statfs(mountpoint, { timeoutMs: 10_000 });
+    if (facts.totalBytes === 0) {
+      this.#tell('InvalidDiskCapacity', 'invalid capacity 0 on image filesystem');
+      return 'invalid capacity 0 on image filesystem';
+    }
+    const input = { records: this.#images, policy, capacityBytes: facts.totalBytes, availableBytes: facts.availableBytes, nowMs: clock.nowMs(), beganMs: this.#beganMs };
+    const plan = planImageGc(input);
+    const failures: string[] = [];
+    const remove = async (record: ImageRecord): Promise<number> => {
+      log.info('Removing image to free bytes', { imageID: record.id, size: record.sizeBytes });
+      try {
+        await orGone(cri.images.removeImage({ image: { image: record.id } }, { timeoutMs, signal }));
+        this.#images.delete(record.id);
+        return record.sizeBytes;
+      } catch (error) {
+        if (hasCode(error, 'aborted')) throw error;
+        failures.push(messageOf(error));
+        return 0;
+      }
+    };
+    for (const record of plan.tooOld) await remove(record);
+    let freed = 0;
+    for (const record of plan.candidates) {
+      if (freed >= plan.bytesToFree) break;
+      freed += await remove(record);
+    }
+    if (failures.length > 0) return `wanted to free ${plan.bytesToFree} bytes, but freed ${freed} bytes space with errors in image deletion: ${failures.join(', ')}`;
+    if (freed >= plan.bytesToFree) return null;
+    const message = freeDiskSpaceFailed(plan.usedPercent, facts.totalBytes, freed);
+    this.#tell('FreeDiskSpaceFailed', message);
+    return message;
+  }
+
+  async #look(signal: AbortSignal): Promise<void> {
+    const { cri, pods, clock } = this.#options;
+    const listed = await cri.images.listImages({}, { timeoutMs, signal });
+    const images: ImageFacts[] = listed.images.map((image) => ({ id: image.id, repoTags: image.repoTags, repoDigests: image.repoDigests, sizeBytes: Number(image.size), pinned: image.pinned }));
+    const uses = pods.allFacts().flatMap((pod) => pod.containers.map(({ imageId, imageRef }) => ({ imageId, imageRef })));
+    this.#images = recordImages(this.#images, images, uses, await this.#sandboxImages(images, signal), clock.nowMs());
+  }
+
+  /** containerd pins the sandbox image since 1.7; for older ones its name stands in their configuration. */
+  async #sandboxImages(images: readonly ImageFacts[], signal: AbortSignal): Promise<ReadonlySet<string>> {
+    if (images.some((image) => image.pinned)) return new Set();
+    const status = await this.#options.cri.runtime.status({ verbose: true }, { timeoutMs, signal });
+    try {
+      const config: unknown = JSON.parse(status.info['config'] ?? '{}');
+      const name = typeof config === 'object' && config !== null && 'sandboxImage' in config ? config.sandboxImage : '';
+      return new Set(typeof name === 'string' && name !== '' ? [name] : []);
+    } catch {
+      return new Set();
+    }
+  }
+
+  #tell(reason: string, message: string): void {
+    this.#options.events.event(this.#options.node(), 'Warning', reason, message);
+  }
+}
+
+/** The answer of a call, or undefined when what it was about is gone. */
+async function orGone<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (isNotFound(error)) return undefined;
+    throw error;
+  }
+}
