@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { test } from 'node:test';
+import { assertNothingLeft, leftSince, takeFootprint, watchLeaks } from '../leaks.ts';
+
+test('a child, a timer and a server are found, and forgotten once they are gone', async () => {
+  const before = takeFootprint();
+  const child = spawn('sleep', ['60'], { stdio: 'ignore' });
+  await once(child, 'spawn');
+  const timer = setTimeout(() => {}, 60_000);
+  const server = createServer().listen(0);
+  await once(server, 'listening');
+  const left = leftSince(before);
+  assert.deepEqual(left.children, ['sleep']);
+  assert.ok(left.handles.includes('Timeout') && left.handles.includes('TCPServerWrap') && left.handles.includes('ProcessWrap'), left.handles.join());
+  await assert.rejects(assertNothingLeft(before, 20), /left something behind/);
+  child.kill('SIGKILL');
+  clearTimeout(timer);
+  server.close();
+  await assertNothingLeft(before);
+});
+
+test('a test that cleans up passes', async () => {
+  await using _ = watchLeaks();
+  const child = spawn('true', { stdio: 'ignore' });
+  await once(child, 'exit');
+});
