@@ -1,0 +1,60 @@
+import { OpError, type OpCode } from '../base/errors.ts';
+
+/** gRPC's status codes: number, Go's name as it stands in messages, and ours. */
+const table = [
+  ['OK', 'failed'],
+  ['Canceled', 'aborted'],
+  ['Unknown', 'failed'],
+  ['InvalidArgument', 'invalid'],
+  ['DeadlineExceeded', 'deadline'],
+  ['NotFound', 'not-found'],
+  ['AlreadyExists', 'exists'],
+  ['PermissionDenied', 'denied'],
+  ['ResourceExhausted', 'exhausted'],
+  ['FailedPrecondition', 'failed'],
+  ['Aborted', 'conflict'],
+  ['OutOfRange', 'invalid'],
+  ['Unimplemented', 'unsupported'],
+  ['Internal', 'failed'],
+  ['Unavailable', 'unavailable'],
+  ['DataLoss', 'failed'],
+  ['Unauthenticated', 'denied'],
+] as const satisfies readonly (readonly [string, OpCode])[];
+
+export type RpcStatus = (typeof table)[number][0];
+
+export const rpcStatuses: readonly RpcStatus[] = table.map(([name]) => name);
+
+/** What a runtime answered instead of a result. */
+export class RpcError extends OpError {
+  /** gRPC's number. */
+  readonly grpcCode: number;
+  readonly status: RpcStatus;
+  /** The runtime's own words. */
+  readonly description: string;
+
+  /** @param doing the method, as `RunPodSandbox` */
+  constructor(status: RpcStatus, doing: string, description: string, options: { cause?: unknown } = {}) {
+    const number = rpcStatuses.indexOf(status);
+    super(table[number]?.[1] ?? 'failed', doing, `rpc error: code = ${status} desc = ${description}`, options);
+    this.grpcCode = number;
+    this.status = status;
+    this.description = description;
+  }
+
+  /** The text that a Go client prints, and so what stands in events and conditions. */
+  get goMessage(): string {
+    return `rpc error: code = ${this.status} desc = ${this.description}`;
+  }
+}
+
+/** The failure that gRPC's number stands for; numbers it does not have are Unknown. */
+export function rpcError(grpcCode: number, doing: string, description: string, cause?: unknown): RpcError {
+  return new RpcError(rpcStatuses[grpcCode] ?? 'Unknown', doing, description, cause === undefined ? {} : { cause });
+}
+
+/** The words for an event or a condition: Go's for a runtime's refusal, else the message. */
+export function runtimeMessage(error: unknown): string {
+  if (error instanceof RpcError) return error.goMessage;
+  return error instanceof Error ? error.message : String(error);
+}

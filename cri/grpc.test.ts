@@ -1,0 +1,150 @@
+import { Server, ServerCredentials, type sendUnaryData, type ServerUnaryCall, type ServerWritableStream } from '@grpc/grpc-js';
+import { fromJSON, type ServiceDefinition } from '@grpc/proto-loader';
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { realClock } from '../base/clock.ts';
+import { hasCode } from '../base/errors.ts';
+import api from '../proto/cri/api.json' with { type: 'json' };
+import { createCriClient, type CriClient } from './client.ts';
+import { RpcError } from './errors.ts';
+import { FakeRuntime } from './fake.ts';
+import { connectRuntime, dialTarget } from './grpc.ts';
+import type { ServiceName } from './transport.ts';
+
+let folder: string;
+let fake: FakeRuntime;
+let server: Server;
+let client: CriClient;
+
+/** The fake runtime behind a true gRPC server. */
+function serve(runtime: FakeRuntime): Server {
+  const definitions = fromJSON(api as unknown as Parameters<typeof fromJSON>[0], { longs: String, enums: String, defaults: true, oneofs: true });
+  const made = new Server({ 'grpc.max_receive_message_length': -1 });
+  for (const service of ['RuntimeService', 'ImageService'] as ServiceName[]) {
+    const definition = definitions[`runtime.v1.${service}`] as ServiceDefinition;
+    const handlers: Record<string, (call: never, done: never) => void> = {};
+    for (const [method, { responseStream }] of Object.entries(definition)) {
+      const failure = (error: unknown): { code: number; details: string } => (error instanceof RpcError ? { code: error.grpcCode, details: error.description } : { code: 2, details: String(error) });
+      if (responseStream) {
+        handlers[method] = (async (call: ServerWritableStream<object, object>) => {
+          const stop = new AbortController();
+          call.on('cancelled', () => stop.abort());
+          try {
+            for await (const message of runtime.stream({ service, method, request: call.request }, { timeoutMs: Infinity, signal: stop.signal })) call.write(message);
+            call.end();
+          } catch (error) {
+            call.emit('error', failure(error));
+          }
+        }) as never;
+      } else {
+        handlers[method] = ((call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
+          runtime.call({ service, method, request: call.request }, { timeoutMs: Infinity }).then((answer) => done(null, answer), (error) => done(failure(error)));
+        }) as never;
+      }
+    }
+    made.addService(definition, handlers as never);
+  }
+  return made;
+}
+
+function listen(made: Server): Promise<void> {
+  return new Promise((resolve, reject) => made.bindAsync(dialTarget(join(folder, 'runtime.sock')), ServerCredentials.createInsecure(), (error) => (error === null ? resolve() : reject(error))));
+}
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'cri-'));
+  fake = new FakeRuntime({ clock: realClock });
+  fake.images.add({ name: 'busybox', present: true });
+  server = serve(fake);
+  await listen(server);
+  client = createCriClient(connectRuntime(`unix://${folder}/runtime.sock`));
+});
+
+after(async () => {
+  await client[Symbol.asyncDispose]();
+  server.forceShutdown();
+  await rm(folder, { recursive: true });
+});
+
+test('messages cross the wire as the generated types say', async () => {
+  const request = { config: { metadata: { name: 'p', namespace: 'n', uid: 'u', attempt: 3 }, labels: { a: 'b' }, linux: { sysctls: { x: '1' }, securityContext: { namespaceOptions: { pid: 'CONTAINER' as const } } } } };
+  const { podSandboxId } = await client.runtime.runPodSandbox(request);
+  const { status } = await client.runtime.podSandboxStatus({ podSandboxId, verbose: true });
+  assert.match(status?.createdAt ?? '', /^\d{19}$/);
+  assert.equal(status?.state, 'SANDBOX_READY');
+  assert.deepEqual(status?.metadata, { name: 'p', uid: 'u', namespace: 'n', attempt: 3 });
+  assert.deepEqual(status?.linux?.namespaces?.options, { network: 'POD', pid: 'CONTAINER', ipc: 'POD', targetId: '', usernsOptions: null });
+  assert.deepEqual(status?.annotations, {});
+  const { containerId } = await client.runtime.createContainer({ podSandboxId, config: { metadata: { name: 'c' }, image: { image: 'busybox' }, linux: { resources: { cpuQuota: 50_000, memoryLimitInBytes: '1099511627776' } } } });
+  await client.runtime.startContainer({ containerId });
+  const answer = await client.runtime.containerStatus({ containerId });
+  assert.equal(answer.status?.resources?.linux?.memoryLimitInBytes, '1099511627776');
+  assert.equal(answer.status?.resources?.linux?.cpuQuota, '50000');
+  fake.onExec = () => ({ stdout: 'x'.repeat(6_000_000) });
+  const { stdout } = await client.runtime.execSync({ containerId, cmd: ['yes'] });
+  assert.ok(Buffer.isBuffer(stdout) && stdout.length === 6_000_000, 'more than the 4 MiB that gRPC allows by default');
+});
+
+test("the runtime's own answer is the failure, with its code", async () => {
+  await assert.rejects(client.runtime.containerStatus({ containerId: 'none' }), (error) => {
+    assert.ok(error instanceof RpcError);
+    assert.equal(`${error.code} ${error.grpcCode} ${error.status}`, 'not-found 5 NotFound');
+    assert.equal(error.goMessage, 'rpc error: code = NotFound desc = an error occurred when try to find container "none": not found');
+    return true;
+  });
+  await assert.rejects(client.runtime.checkpointContainer({}), (error) => hasCode(error, 'unsupported'));
+});
+
+test('a call ends at its deadline, or when its caller gives up', async () => {
+  fake.images.add({ name: 'slow', pullMs: 5000 });
+  await assert.rejects(client.images.pullImage({ image: { image: 'slow' } }, { timeoutMs: 30 }), (error) => hasCode(error, 'deadline'));
+  const controller = new AbortController();
+  const call = client.images.pullImage({ image: { image: 'slow' } }, { signal: controller.signal });
+  await delay(20);
+  controller.abort();
+  await assert.rejects(call, (error) => hasCode(error, 'aborted'));
+});
+
+test('events come as they happen until the listener leaves', async () => {
+  const heard: string[] = [];
+  const stop = new AbortController();
+  const listening = (async () => {
+    for await (const { containerEventType } of client.runtime.getContainerEvents({}, { signal: stop.signal })) {
+      heard.push(containerEventType);
+      if (heard.length === 2) break;
+    }
+  })();
+  await delay(50);
+  await client.runtime.runPodSandbox({ config: { metadata: { name: 'q', namespace: 'n', uid: 'v' } } });
+  await listening;
+  assert.deepEqual(heard, ['CONTAINER_CREATED_EVENT', 'CONTAINER_STARTED_EVENT']);
+});
+
+test('a runtime that went away is unavailable, and found again within its three seconds', async () => {
+  server.forceShutdown();
+  await assert.rejects(client.runtime.version({}), (error) => hasCode(error, 'unavailable'));
+  await assert.rejects(client.runtime.version({}), (error) => hasCode(error, 'unavailable'));
+  server = serve(fake);
+  await listen(server);
+  const startedMs = performance.now();
+  for (;;) {
+    try {
+      await client.runtime.version({});
+      break;
+    } catch (error) {
+      assert.ok(hasCode(error, 'unavailable') && performance.now() - startedMs < 3500, String(error));
+      await delay(20);
+    }
+  }
+});
+
+test('only unix sockets are dialled', () => {
+  assert.equal(dialTarget('unix:///run/a.sock'), 'unix:/run/a.sock');
+  assert.equal(dialTarget('unix:/run/a.sock'), 'unix:/run/a.sock');
+  assert.equal(dialTarget('/run/a.sock'), 'unix:/run/a.sock');
+  assert.throws(() => dialTarget('tcp://127.0.0.1:1'), (error) => hasCode(error, 'invalid'));
+});

@@ -1,0 +1,67 @@
+import { assert } from '../base/assert.ts';
+import api from '../proto/cri/api.json' with { type: 'json' };
+
+interface FieldJson {
+  type: string;
+  rule?: string;
+  keyType?: string;
+}
+
+interface TypeJson {
+  fields?: Record<string, FieldJson>;
+  values?: Record<string, number>;
+  nested?: Record<string, TypeJson>;
+}
+
+const types = new Map<string, TypeJson>();
+for (const [name, type] of Object.entries(api.nested.runtime.nested.v1.nested as Record<string, TypeJson>)) {
+  types.set(name, type);
+  for (const [inner, innerType] of Object.entries(type.nested ?? {})) types.set(inner, innerType);
+}
+
+function fillOne(field: FieldJson, value: unknown): unknown {
+  const type = types.get(field.type);
+  if (type?.fields !== undefined) return value === undefined || value === null ? null : fillShape(field.type, value);
+  if (type?.values !== undefined) return value ?? Object.keys(type.values)[0];
+  switch (field.type) {
+    case 'string':
+      return value ?? '';
+    case 'bool':
+      return value ?? false;
+    case 'bytes':
+      return value === undefined ? Buffer.alloc(0) : Buffer.from(value as Uint8Array);
+    case 'int64':
+    case 'uint64':
+      return value === undefined ? '0' : String(value);
+    default:
+      return value ?? 0;
+  }
+}
+
+/** A message as the wire gives it: every field there, absent messages null, 64-bit numbers as text. A copy. */
+export function fillShape(name: string, value: unknown): unknown {
+  const type = types.get(name);
+  assert(type?.fields !== undefined, `cri: no message ${name}`);
+  const given = value as Record<string, unknown>;
+  const out: Record<string, unknown> = {};
+  for (const [key, field] of Object.entries(type.fields)) {
+    const member = given[key];
+    if (field.keyType !== undefined) out[key] = Object.fromEntries(Object.entries((member ?? {}) as object).map(([k, v]) => [k, fillOne(field, v)]));
+    else if (field.rule === 'repeated') out[key] = ((member ?? []) as unknown[]).map((item) => fillOne(field, item));
+    else out[key] = fillOne(field, member);
+  }
+  return out;
+}
+
+interface MethodJson {
+  requestType: string;
+  responseType: string;
+  responseStream?: boolean;
+}
+
+/** The messages of a method. */
+export function methodShape(service: 'RuntimeService' | 'ImageService', method: string): MethodJson {
+  const found = (api.nested.runtime.nested.v1.nested[service].methods as Record<string, MethodJson>)[method];
+  assert(found !== undefined, `cri: no method ${service}/${method}`);
+  return found;
+}
