@@ -174,7 +174,7 @@ export class Gc {
 
   async #removeLogDirs(signal: AbortSignal): Promise<void> {
     const { sys, podLogsDir } = this.#options;
-    const [listed] = await sys.fileOps({ root: podLogsDir, ops: [{ op: 'list', path: '' }], timeoutMs: 10_000 });
+    const [listed] = await sys.fileOps({ root: '/', ops: [{ op: 'list', path: podLogsDir.slice(1) }], links: 'follow', timeoutMs: 10_000 });
     const busy = this.#busy();
     const gone = goneLogDirs(listed?.names ?? [], (uid) => this.#isGone(uid) && !busy.has(uid));
     for (const name of gone) await sys.removeTree(`${podLogsDir}/${name}`, { timeoutMs }, signal);

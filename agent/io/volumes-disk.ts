@@ -214,7 +214,7 @@ export class VolumeDisk {
   }
 
   async uids(): Promise<string[]> {
-    const [result] = await this.#sys.fileOps({ root: this.#rootDir, ops: [{ op: 'list', path: 'pods' }], timeoutMs: this.#timeoutMs });
+    const [result] = await this.#sys.fileOps({ root: '/', ops: [{ op: 'list', path: `${this.#rootDir}/pods`.slice(1) }], links: 'follow', timeoutMs: this.#timeoutMs });
     if (result?.errno === 'ENOENT') return [];
     if (result === undefined || result.errno !== '') throw errnoError(`list ${this.#rootDir}/pods`, result?.errno ?? 'EIO');
     return result.names ?? [];

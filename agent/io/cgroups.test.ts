@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createFakeClock } from '../../base/fake-clock.ts';
+import { silentLog } from '../../base/log.ts';
+import { FakeSys } from '../../base/sys/fake.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { openCgroups } from './cgroups.ts';
+import type { CgroupsOptions } from './cgroups.ts';
+
+const signal = new AbortController().signal;
+const files = ['cpu.weight', 'cpu.max', 'memory.max', 'pids.max', 'cgroup.subtree_control', 'cgroup.procs'];
+const burstable: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u1' }, spec: { containers: [{ name: 'm', resources: { requests: { cpu: '500m' } } }] } };
+const guaranteed: Pod = { metadata: { name: 'q', namespace: 'n', uid: 'u2' }, spec: { containers: [{ name: 'm', resources: { limits: { cpu: '1', memory: '64Mi' }, requests: { cpu: '1', memory: '64Mi' } } }] } };
+
+/** A machine with cgroup v2; control files stand there as the kernel would put them. */
+function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw') {
+  const sys = new FakeSys();
+  sys.put('/proc/self/mountinfo', mountinfo);
+  sys.put('/sys/fs/cgroup/cgroup.controllers', 'cpu memory pids misc\n');
+  const fill = (path: string): void => files.forEach((file) => sys.put(`/sys/fs/cgroup${path}/${file}`, ''));
+  for (const path of ['', '/kubepods', '/kubepods/burstable', '/kubepods/besteffort', '/kubepods/burstable/podu1', '/kubepods/podu2']) fill(path);
+  const options: CgroupsOptions = { sys, clock: createFakeClock(), log: silentLog, driver: 'cgroupfs', cgroupRoot: '/', failCgroupV1: true, pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 50n }, allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n }, ...given };
+  return { sys, options, read: (path: string) => sys.get(`/sys/fs/cgroup${path}`) };
+}
+
+test('roots, classes and pods get their limits', async () => {
+  const { options, read } = world();
+  const cgroups = await openCgroups(options);
+  await cgroups.ensureRoots();
+  assert.deepEqual([read('/kubepods/cgroup.subtree_control'), read('/kubepods/memory.max'), read('/kubepods/besteffort/cpu.weight')], ['+cpu +memory +pids', '1073741824', '1']);
+  assert.equal(await cgroups.ensurePod(burstable), '/kubepods/burstable/podu1');
+  assert.deepEqual([read('/kubepods/burstable/podu1/pids.max'), read('/kubepods/burstable/cpu.weight')], ['50', '59']);
+  assert.equal(await cgroups.ensurePod(guaranteed), '/kubepods/podu2');
+  assert.deepEqual([read('/kubepods/podu2/cpu.max'), read('/kubepods/podu2/memory.max')], ['100000 100000', '67108864']);
+  assert.deepEqual((await cgroups.podUids()).toSorted(), ['u1', 'u2']);
+});
+
+test('nothing is written when nothing changed', async () => {
+  const { sys, options } = world();
+  const cgroups = await openCgroups(options);
+  await cgroups.ensurePod(burstable);
+  let calls = 0;
+  sys.fault = () => {
+    calls += 1;
+  };
+  await cgroups.ensurePod(burstable);
+  assert.equal(calls, 0);
+});
+
+test('what is left in a pod\'s cgroup is killed before it goes', async () => {
+  const killed: number[] = [];
+  const { sys, options, read } = world({ kill: (pid) => killed.push(pid) });
+  const cgroups = await openCgroups(options);
+  sys.put('/sys/fs/cgroup/kubepods/burstable/podu1/cgroup.procs', '');
+  sys.put('/sys/fs/cgroup/kubepods/burstable/podu1/0123/cgroup.procs', '0\n4242\n');
+  // The fake's directories hold files, so that removing one says ENOTEMPTY as a busy cgroup does; the kernel's vanish with it.
+  const removed = cgroups.removePod('u1', signal);
+  const clock = options.clock as ReturnType<typeof createFakeClock>;
+  await clock.settle();
+  assert.deepEqual(killed, [4242]);
+  for (const path of ['/0123/cgroup.procs', ...files.map((file) => `/${file}`)]) await sys.fileOps({ root: '/sys/fs/cgroup/kubepods/burstable/podu1', ops: [{ op: 'unlink', path: path.slice(1) }], timeoutMs: 1 });
+  await clock.advance(100);
+  await removed;
+  assert.equal(read('/kubepods/burstable/podu1/cgroup.procs'), null);
+  assert.deepEqual(await cgroups.podUids(), ['u2']);
+  await cgroups.removePod('never-was', signal);
+});
+
+test('what is not served is refused in one sentence', async () => {
+  const v1 = '1 1 0:1 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory';
+  await assert.rejects(openCgroups(world({}, v1).options), /not run on a host using cgroup v1/);
+  assert.equal((await openCgroups(world({ failCgroupV1: false }, v1).options)).version, 1);
+  await assert.rejects(openCgroups(world({ driver: 'systemd' }).options), /systemd cgroup driver/);
+  await assert.rejects(openCgroups(world({}, '').options), /no cgroup file system/);
+});
