@@ -37,8 +37,8 @@ export function runController(deps: ControlDeps, options: ControllerOptions): Co
     if (error instanceof BugError || error instanceof TypeError || error instanceof ReferenceError) throw error;
     if (stopped) return;
     const delayMs = backoff.failed(key);
-    // A conflict says only that the copy was old; the newer version is on its way.
-    const level = isApiError(error, 409) ? 4 : 0;
+    // A conflict or an absent object says only that the copy was old; the newer version is on its way.
+    const level = isApiError(error, 409) || isApiError(error, 404) ? 4 : 0;
     deps.log.debug(level, 'sync failed', { controller: options.name, key, err: messageOf(error), againMs: Math.round(delayMs) });
     queue?.addAfter(key, delayMs);
   };

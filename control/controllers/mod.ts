@@ -1,6 +1,8 @@
 import { startDeploymentController } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
 import { startEndpointsController, startEndpointSliceController } from './endpoints.ts';
+import { startGarbageCollector } from './gc.ts';
+import { startNamespaceController } from './namespace.ts';
 import { startRootCaPublisher, startServiceAccountController } from './namespace-defaults.ts';
 import { startNodeIpam, startNodeLifecycle, startPodGc, startTaintEviction } from './nodes.ts';
 import { startReplicaSetController } from './replicaset.ts';
@@ -21,6 +23,8 @@ export function startControllers(deps: ControlDeps): AsyncDisposable {
     startNodeLifecycle,
     startTaintEviction,
     startPodGc,
+    startNamespaceController,
+    startGarbageCollector,
     ...(deps.config.allocateNodeCIDRs === true ? [startNodeIpam] : []),
   ];
   const controllers = starts.map((start) => start(deps, stores));
