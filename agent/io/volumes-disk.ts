@@ -1,5 +1,5 @@
 import { Buffer } from 'node:buffer';
-import { OpError } from '../../base/errors.ts';
+import { hasCode, OpError } from '../../base/errors.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOp, FileOpResult, Sys } from '../../base/sys/types.ts';
 import { mountsBelow, parseMountinfo } from '../core/mountinfo.ts';
@@ -91,7 +91,7 @@ export class VolumeDisk {
       try {
         return await this.#sys.mount(request([...size, 'noswap']));
       } catch (error) {
-        if (!(error instanceof OpError) || error.code === 'deadline' || error.code === 'denied') throw error;
+        if (!hasCode(error, 'invalid')) throw error;
         this.#tmpfsTakesNoswap = false;
       }
     }

@@ -26,7 +26,7 @@ export function openVolumes(options: OpenVolumesOptions): PodVolumes {
   const stamp = (): string => stampOf(clock.nowMs(), rng.int(2 ** 31));
   return new PodVolumes({
     ...options,
-    disk: new VolumeDisk({ sys, rootDir, timeoutMs: options.diskTimeoutMs ?? 10_000, stamp }),
+    disk: new VolumeDisk({ sys, rootDir, timeoutMs: options.diskTimeoutMs ?? 5000, stamp }),
     tokens: new Tokens({ api, clock, rng, log }),
     claims: new Claims(api),
   });

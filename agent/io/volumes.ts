@@ -42,6 +42,8 @@ export interface VolumesOptions {
 interface PodRecord {
   existed: boolean;
   mounted: ReadonlySet<string>;
+  /** Something failed half way: what lies on disk is looked at again before the next attempt. */
+  isStale: boolean;
   /** Volumes that are set up. */
   readonly done: Set<string>;
   readonly written: Map<string, { digest: string; state: WriterState }>;
@@ -67,7 +69,14 @@ export class PodVolumes implements Volumes {
     const uid = pod.metadata.uid ?? '';
     return await this.#inTurn(uid, async () => {
       const plans = planVolumes(pod, this.#options.allocatable());
-      const record = await this.#recordOf(uid);
+      let record: PodRecord;
+      try {
+        record = await this.#recordOf(uid);
+      } catch (error) {
+        if (!isExpected(error)) throw error;
+        const message = `error making pod data directories: ${messageOf(error)}`;
+        return { ok: false, reason: 'FailedToMakePodDataDirectories', message, events: [{ type: 'Warning', reason: 'FailedToMakePodDataDirectories', message }] };
+      }
       const open = plans.filter((plan) => !record.done.has(plan.name));
       const outcomes = await Promise.all(open.map(async (plan) => ({ plan, message: await this.#setUp(pod, plan, record, signal) })));
       const failures: string[] = [];
@@ -125,7 +134,7 @@ export class PodVolumes implements Volumes {
       if (record === undefined) return;
       for (const plan of planVolumes(pod, this.#options.allocatable())) {
         if (plan.kind !== 'payload' || !record.done.has(plan.name)) continue;
-        const message = await this.#fill(pod, plan, record, signal);
+        const message = await this.#setUp(pod, plan, record, signal);
         if (message !== null) this.#options.log.warn('A volume was not brought up to date', { pod: pod.metadata.name, namespace: pod.metadata.namespace, volume: plan.name, err: message });
       }
     });
@@ -145,11 +154,16 @@ export class PodVolumes implements Volumes {
 
   async #recordOf(uid: string): Promise<PodRecord> {
     const present = this.#records.get(uid);
+    if (present?.isStale === true) {
+      present.mounted = new Set(await this.#options.disk.mountsOf(uid));
+      present.existed = true;
+      present.isStale = false;
+    }
     if (present !== undefined) return present;
     const { existed } = await this.#options.disk.ensurePodDir(uid);
     // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
     const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
-    const record: PodRecord = { existed, mounted, done: new Set(), written: new Map(), claims: new Map(), told: new Map() };
+    const record: PodRecord = { existed, mounted, isStale: false, done: new Set(), written: new Map(), claims: new Map(), told: new Map() };
     this.#records.set(uid, record);
     return record;
   }
@@ -176,6 +190,7 @@ export class PodVolumes implements Volumes {
         }
       }
     } catch (error) {
+      record.isStale = true;
       if (!isExpected(error)) throw error;
       return messageOf(error);
     }
@@ -205,10 +220,7 @@ export class PodVolumes implements Volumes {
       record.written.set(plan.name, { digest, state: await disk.swap(dir, state, payload.files, plan.base.fsGroup) });
       return null;
     } catch (error) {
-      // What lies there now is read again at the next attempt.
       record.written.delete(plan.name);
-      record.existed = true;
-      record.mounted = new Set(await this.#options.disk.mountsOf(uid));
       throw error;
     }
   }

@@ -1,0 +1,185 @@
+import assert from 'node:assert/strict';
+import { afterEach, test } from 'node:test';
+import { OpError } from '../../base/errors.ts';
+import { createFakeClock } from '../../base/fake-clock.ts';
+import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
+import { configMaps, persistentVolumeClaims, persistentVolumes, secrets } from '../../base/kubeapi/refs.ts';
+import { silentLog } from '../../base/log.ts';
+import { seededRng } from '../../base/rng.ts';
+import { FakeSys } from '../../base/sys/fake.ts';
+import type { ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
+import { Sources } from './sources.ts';
+import { openVolumes } from './volumes-open.ts';
+
+const signal = new AbortController().signal;
+const open: Sources[] = [];
+afterEach(async () => {
+  for (const sources of open.splice(0)) await sources[Symbol.asyncDispose]();
+});
+
+function world() {
+  const clock = createFakeClock();
+  const sys = new FakeSys();
+  const api = new FakeKubeApi({ clock });
+  const rng = seededRng(1);
+  sys.put('/proc/self/mountinfo', '');
+  // The mount table as the kernel would tell it.
+  const readFiles = sys.readFiles.bind(sys);
+  sys.readFiles = async (paths, options) => {
+    sys.put('/proc/self/mountinfo', sys.mounts.map((mount) => `1 1 0:1 / ${mount.target} rw - ${mount.fstype} x rw`).join('\n'));
+    return await readFiles(paths, options);
+  };
+  const sources = new Sources({ api, clock, log: silentLog });
+  open.push(sources);
+  const reopen = () => openVolumes({ sys, api, sources, clock, rng, log: silentLog, rootDir: '/r', clusterDomain: 'cluster.local', allocatable: () => ({}), env: async () => ({ ok: true, env: new Map() }) });
+  api.put<ConfigMap>(configMaps('n', 'c'), { metadata: { name: 'c', namespace: 'n' }, data: { a: 'one' } });
+  api.put<Secret>(secrets('n', 's'), { metadata: { name: 's', namespace: 'n' }, data: { k: 'dg==' } });
+  let token = 0;
+  api.react('create', 'serviceaccounts/token', (call) => {
+    token += 1;
+    return { ...(call.body as TokenRequest), status: { token: `t${token}`, expirationTimestamp: new Date(clock.nowMs() + 3_600_000).toISOString() } };
+  });
+  return { clock, sys, api, sources, reopen, volumes: reopen() };
+}
+
+const podOf = (uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod => ({ metadata: { name: 'p', namespace: 'n', uid }, spec: { containers: [{ name: 'm' }], serviceAccountName: 'sa', volumes, ...spec } });
+const all: Volume[] = [
+  { name: 'e', emptyDir: {} },
+  { name: 'm', emptyDir: { medium: 'Memory' } },
+  { name: 'c', configMap: { name: 'c' } },
+  { name: 's', secret: { secretName: 's' } },
+  { name: 't', projected: { sources: [{ serviceAccountToken: { path: 'token', expirationSeconds: 3600 } }] } },
+  { name: 'h', hostPath: { path: '/host/dir', type: 'DirectoryOrCreate' } },
+];
+const volumeRoot = '/r/pods/u1/volumes';
+
+test('any one call may fail: the next attempt finishes, nothing is mounted twice, the end leaves nothing', async () => {
+  for (let nth = 1; ; nth += 1) {
+    const { clock, sys, sources, volumes } = world();
+    sys.put('/host', null);
+    const pod = podOf('u1', all, { securityContext: { fsGroup: 7 } });
+    sources.hold(pod);
+    await clock.settle();
+    let calls = 0;
+    sys.fault = (call, path) => {
+      calls += 1;
+      if (calls === nth) throw new OpError('failed', `${call} ${path}`, 'EIO');
+    };
+    const outcomes: string[] = [];
+    for (let attempt = 0; attempt < 3; attempt += 1) {
+      const result = await volumes.prepare(pod, signal);
+      outcomes.push(result.ok ? 'ok' : result.message);
+      if (result.ok) break;
+    }
+    assert.equal(outcomes.at(-1), 'ok', `call ${nth}: ${outcomes.join(' | ')}`);
+    assert.ok(outcomes.length <= 2, `call ${nth}: ${outcomes.join(' | ')}`);
+    assert.equal(sys.get(`${volumeRoot}/kubernetes.io~configmap/c/a`), 'one');
+    assert.equal(sys.get(`${volumeRoot}/kubernetes.io~secret/s/k`), 'v');
+    assert.match(sys.get(`${volumeRoot}/kubernetes.io~projected/t/token`) ?? '', /^t\d$/);
+    assert.deepEqual(sys.mounts.map((mount) => mount.target).toSorted(), ['empty-dir/m', 'projected/t', 'secret/s'].map((name) => `${volumeRoot}/kubernetes.io~${name}`), `call ${nth}`);
+    await volumes.teardown('u1', signal).catch(async () => await volumes.teardown('u1', signal));
+    sys.fault = () => {};
+    assert.deepEqual([sys.mounts.length, await volumes.uidsOnDisk()], [0, []], `call ${nth}`);
+    if (calls < nth) {
+      assert.ok(nth > 10, 'the loop has gone through all calls');
+      return;
+    }
+  }
+});
+
+test('a prepared pod costs no call', async () => {
+  const { clock, sys, sources, volumes } = world();
+  const pod = podOf('u1', all.slice(0, 4));
+  sources.hold(pod);
+  await clock.settle();
+  assert.ok((await volumes.prepare(pod, signal)).ok);
+  sys.fault = (call) => assert.fail(`${call} was called`);
+  assert.ok((await volumes.prepare(pod, signal)).ok);
+  await volumes.refresh(pod, signal);
+});
+
+test('one volume that hangs holds up its own pod only, and is told', async () => {
+  const { sys, volumes } = world();
+  sys.put('/dead', null);
+  sys.fault = (call, path) => {
+    if (call === 'fileOps' && path === '/' && hanging) throw new OpError('deadline', 'fileOps /', 'killed after 10 s');
+  };
+  let hanging = false;
+  assert.ok((await volumes.prepare(podOf('u2', [{ name: 'e', emptyDir: {} }]), signal)).ok);
+  hanging = true;
+  const pod = podOf('u1', [{ name: 'h', hostPath: { path: '/dead', type: 'Directory' } }]);
+  const late = await volumes.prepare(pod, signal);
+  assert.deepEqual(late.ok ? [] : late.events?.map((event) => event.message), ['MountVolume.SetUp failed for volume "h" : fileOps /: killed after 10 s']);
+  hanging = false;
+  assert.ok((await volumes.prepare(pod, signal)).ok);
+});
+
+test('a failure is told at once, then at growing distances, and at once when it changes', async () => {
+  const { clock, api, sources, volumes } = world();
+  const pod = podOf('u1', [{ name: 'x', configMap: { name: 'later', items: [{ key: 'k', path: 'k' }] } }]);
+  sources.hold(pod);
+  await clock.settle();
+  const told = async (): Promise<string[]> => {
+    const result = await volumes.prepare(pod, signal);
+    return result.ok ? ['ok'] : (result.events ?? []).map((event) => event.message);
+  };
+  const missing = 'MountVolume.SetUp failed for volume "x" : configmap "later" not found';
+  assert.deepEqual(await told(), [missing]);
+  assert.deepEqual(await told(), []);
+  await clock.advance(500);
+  assert.deepEqual(await told(), [missing]);
+  await clock.advance(500);
+  assert.deepEqual(await told(), [], 'the second distance is a second');
+  api.put<ConfigMap>(configMaps('n', 'later'), { metadata: { name: 'later', namespace: 'n' }, data: {} });
+  await clock.settle();
+  assert.deepEqual(await told(), ['MountVolume.SetUp failed for volume "x" : configmap references non-existent config key: k']);
+});
+
+test('a refresh that cannot read leaves the files as they are', async () => {
+  const { clock, api, sys, sources, volumes } = world();
+  const pod = podOf('u1', [{ name: 'c', configMap: { name: 'c' } }]);
+  sources.hold(pod);
+  await clock.settle();
+  await volumes.prepare(pod, signal);
+  api.remove(configMaps('n', 'c'));
+  await clock.settle();
+  await volumes.refresh(pod, signal);
+  assert.equal(sys.get(`${volumeRoot}/kubernetes.io~configmap/c/a`), 'one');
+});
+
+test('hosts files follow the container starts and stand back for a mount of the pod\'s own', async () => {
+  const { sys, volumes } = world();
+  const pod = podOf('u1', [{ name: 'e', emptyDir: {} }], { hostAliases: [{ ip: '192.0.2.8', hostnames: ['a.example'] }], hostname: 'h', subdomain: 's' });
+  await volumes.prepare(pod, signal);
+  const mountsOf = async (mountPath: string): Promise<string[]> => {
+    const result = await volumes.containerMounts(pod, { name: 'm', volumeMounts: [{ name: 'e', mountPath }] }, ['10.0.0.9'], signal);
+    return result.ok ? result.mounts.map((mount) => `${mount.hostPath}:${mount.containerPath}`) : [result.message];
+  };
+  assert.deepEqual(await mountsOf('/d'), [`${volumeRoot}/kubernetes.io~empty-dir/e:/d`, '/r/pods/u1/etc-hosts:/etc/hosts']);
+  const text = sys.get('/r/pods/u1/etc-hosts') ?? '';
+  assert.match(text, /^10\.0\.0\.9\th\.s\.n\.svc\.cluster\.local\th$/m);
+  assert.match(text, /^192\.0\.2\.8\ta\.example$/m);
+  sys.put('/r/pods/u1/etc-hosts', 'changed by a container');
+  await mountsOf('/d');
+  assert.equal(sys.get('/r/pods/u1/etc-hosts'), text);
+  assert.deepEqual(await mountsOf('/etc/hosts'), [`${volumeRoot}/kubernetes.io~empty-dir/e:/etc/hosts`]);
+});
+
+test('claims that end on this node', async () => {
+  const { api, sys, volumes } = world();
+  sys.put('/data/v', null);
+  const claim = (name: string, phase: string): PersistentVolumeClaim => ({ metadata: { name, namespace: 'n' }, spec: { volumeName: 'pv' }, status: { phase } });
+  api.put<PersistentVolume>(persistentVolumes('pv'), { metadata: { name: 'pv' }, spec: { local: { path: '/data/v' } } });
+  api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'bound'), claim('bound', 'Bound'));
+  api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'open'), claim('open', 'Pending'));
+  const of = async (claimName: string): Promise<string> => {
+    const pod = podOf(`u-${claimName}`, [{ name: 'v', persistentVolumeClaim: { claimName } }]);
+    const prepared = await volumes.prepare(pod, signal);
+    if (!prepared.ok) return prepared.message;
+    const mounts = await volumes.containerMounts(pod, { name: 'm', volumeMounts: [{ name: 'v', mountPath: '/v' }] }, [], signal);
+    return mounts.ok ? (mounts.mounts[0]?.hostPath ?? '') : mounts.message;
+  };
+  assert.equal(await of('bound'), '/data/v');
+  assert.match(await of('open'), /error processing PVC n\/open: PVC is not bound$/);
+  assert.match(await of('none'), /failed to fetch PVC from API server: persistentvolumeclaims "none" not found$/);
+});
