@@ -1,0 +1,65 @@
+import { hasCode, messageOf } from '../../base/errors.ts';
+import type { Container, Pod, Probe } from '../../proto/kube/types.ts';
+import { expand } from '../core/expand.ts';
+import { timingOf } from '../core/probe.ts';
+import { durationText } from '../core/time.ts';
+import { rpcErrorText, type Cri } from './cri.ts';
+import { probeHttp } from './probes-http.ts';
+import { probeGrpc, probeTcp, type ProbeAnswer } from './probes-net.ts';
+
+/** One run of one probe. */
+export interface ProbeRun {
+  readonly pod: Pod;
+  readonly container: Container;
+  readonly containerId: string;
+  readonly podIP: string;
+  readonly probe: Probe;
+}
+
+export type ProbeRunner = (run: ProbeRun, signal: AbortSignal) => Promise<ProbeAnswer>;
+
+/** A runtime that does not keep its own deadline is left this much later. */
+const execSlackMs = 5_000;
+const outputMax = 10 * 1024;
+
+/** Runs probes for real. */
+export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>): ProbeRunner {
+  return async (run, signal) => {
+    const { probe, container } = run;
+    const { timeoutMs } = timingOf(probe);
+    if (probe.exec !== undefined) return probeExec(runtime, run, timeoutMs, signal);
+    if (probe.httpGet !== undefined) {
+      const port = portOf(probe.httpGet.port, container);
+      if (typeof port === 'string') return { result: 'error', output: port };
+      return probeHttp(probe.httpGet, probe.httpGet.host || run.podIP, port, timeoutMs, signal);
+    }
+    if (probe.tcpSocket !== undefined) {
+      const port = portOf(probe.tcpSocket.port, container);
+      if (typeof port === 'string') return { result: 'error', output: port };
+      return probeTcp(probe.tcpSocket.host || run.podIP, port, timeoutMs, signal);
+    }
+    if (probe.grpc !== undefined) return probeGrpc(run.podIP, probe.grpc.port, probe.grpc.service ?? '', timeoutMs, signal);
+    return { result: 'error', output: `missing probe handler for ${container.name}` };
+  };
+}
+
+/** The whole deadline is the runtime's to keep; passing it is a failure like any other. */
+async function probeExec(runtime: Pick<Cri['runtime'], 'execSync'>, run: ProbeRun, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
+  const values = new Map((run.container.env ?? []).filter(({ valueFrom }) => valueFrom === undefined).map(({ name, value }) => [name, value ?? '']));
+  const cmd = (run.probe.exec?.command ?? []).map((part) => expand(part, (name) => values.get(name)));
+  try {
+    const answer = await runtime.execSync({ containerId: run.containerId, cmd, timeout: timeoutMs / 1000 }, { timeoutMs: timeoutMs + execSlackMs, signal });
+    const output = Buffer.concat([answer.stdout, answer.stderr]).subarray(0, outputMax).toString();
+    return { result: answer.exitCode === 0 ? 'success' : 'failure', output };
+  } catch (error) {
+    if (signal.aborted) throw error;
+    if (hasCode(error, 'deadline')) return { result: 'failure', output: `command timed out: ${JSON.stringify(cmd.join(' '))} timed out after ${durationText(timeoutMs)}` };
+    return { result: 'error', output: rpcErrorText(error) || messageOf(error) };
+  }
+}
+
+function portOf(port: number | string, container: Container): number | string {
+  const number = typeof port === 'number' ? port : (container.ports?.find(({ name }) => name === port)?.containerPort ?? Number(port));
+  if (Number.isNaN(number)) return `couldn't find port: ${JSON.stringify(port)} for ${JSON.stringify(container.name)}`;
+  return number > 0 && number < 65_536 ? number : `invalid port number: ${port}`;
+}
