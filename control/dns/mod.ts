@@ -1,0 +1,1 @@
+export { startDns } from './server.ts';
