@@ -132,7 +132,7 @@ export class LogRotation {
 }
 
 /** Compresses in small pieces on the pool, so that the loop never waits for a whole log. */
-async function gzipFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
+export async function gzipFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   try {
     const read = createReadStream(from, { flags: constants.O_RDONLY | constants.O_NOFOLLOW } as unknown as { flags: string });
     await pipeline(read, createGzip(), createWriteStream(to, { mode: mode & 0o777 }), { signal });

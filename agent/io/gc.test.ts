@@ -1,0 +1,109 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { OpError } from '../../base/errors.ts';
+import { createFakeClock } from '../../base/fake-clock.ts';
+import { silentLog } from '../../base/log.ts';
+import { FakeSys } from '../../base/sys/fake.ts';
+import type { ContainerFacts, PodFacts, SandboxFacts } from '../core/types.ts';
+import { Gc } from './gc.ts';
+import type { GcOptions } from './gc.ts';
+
+const signal = new AbortController().signal;
+const container = (id: string, createdAtMs: number, given: Partial<ContainerFacts> = {}): ContainerFacts => ({ id, sandboxId: 's1', name: 'm', state: 'exited', createdAtMs, imageId: '', imageRef: '', ...given }) as ContainerFacts;
+const image = (id: string, given: object = {}) => ({ id, repoTags: [], repoDigests: [], size: '1000', pinned: false, ...given });
+
+/** A node with a runtime that answers from lists and remembers what it was asked to do. */
+function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; fullPercent?: number; sandboxImage?: string } = {}) {
+  const sys = new FakeSys();
+  const clock = createFakeClock();
+  const did: string[] = [];
+  const events: string[] = [];
+  const refuse = new Set<string>();
+  const call = (name: string, key: string, answer: object = {}) => async (request: Record<string, unknown>) => {
+    const image_ = request['image'] as { image?: string } | undefined;
+    const what = `${name} ${String(image_?.image ?? request[key])}`;
+    if (refuse.has(what)) throw new OpError('failed', what, 'refused');
+    did.push(what);
+    return answer;
+  };
+  const runtime = {
+    containerStatus: async ({ containerId }: { containerId: string }) => ({ status: { logPath: `/var/log/pods/n_p_u/m/${containerId}.log` } }),
+    stopContainer: call('stop', 'containerId'),
+    removeContainer: call('remove', 'containerId'),
+    stopPodSandbox: call('stop', 'podSandboxId'),
+    removePodSandbox: call('remove', 'podSandboxId'),
+    status: async () => ({ info: { config: JSON.stringify({ sandboxImage: given.sandboxImage ?? '' }) } }),
+  };
+  const images = { listImages: async () => ({ images: given.images ?? [] }), removeImage: call('rmi', 'image'), imageFsInfo: async () => ({ imageFilesystems: [{ fsId: { mountpoint: '/images' } }] }) };
+  sys.statfs = async () => ({ totalBytes: 10_000, freeBytes: 0, availableBytes: 100 * (100 - (given.fullPercent ?? 50)), inodes: 0, inodesFree: 0, magic: 0 });
+  const left = { dirs: ['u', 'lost'], cgroups: ['lost2'] };
+  const pods = given.pods ?? [];
+  const options: GcOptions = {
+    cri: { runtime, images } as never,
+    sys, clock, log: silentLog,
+    pods: { allFacts: () => pods, isKnown: (uid) => (given.known ?? ['u']).includes(uid), mayRun: () => false, synced: () => true },
+    volumes: { uidsOnDisk: async () => left.dirs, teardown: async (uid) => void did.push(`teardown ${uid}`) },
+    cgroups: { podUids: async () => left.cgroups, removePod: async (uid) => void did.push(`cgroup ${uid}`) },
+    events: { event: (target, type, reason, message) => void events.push(`${target.kind} ${type} ${reason} ${message}`) },
+    node: () => ({ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'n1' }),
+    logs: { remove: async (path) => void did.push(`logs ${path}`) },
+    files: { unlinkLog: async () => {} },
+    podLogsDir: '/var/log/pods', containerLogsDir: '/var/log/containers',
+    images: { highThresholdPercent: 85, lowThresholdPercent: 80, minAgeMs: 0, maxAgeMs: 0 },
+  };
+  return { gc: new Gc(options), did, events, refuse, sys, clock, options };
+}
+
+test('dead containers go with their logs, then their empty sandboxes, then logs of gone pods', async () => {
+  const sandbox = (id: string, createdAtMs: number): SandboxFacts => ({ id, uid: 'u', ready: false, createdAtMs }) as SandboxFacts;
+  const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [sandbox('s2', 2), sandbox('s1', 1)], containers: [container('c2', 2, { sandboxId: 's2' }), container('c1', 1)] };
+  const { gc, did, sys } = world({ pods: [pod] });
+  for (const path of ['/var/log/pods/n_p_u/m/0.log', '/var/log/pods/n_q_gone/m/0.log']) sys.put(path, '');
+  await gc.containersPass(signal);
+  assert.deepEqual(did, ['logs /var/log/pods/n_p_u/m/c1.log', 'remove c1', 'stop s1', 'remove s1']);
+  assert.deepEqual([sys.get('/var/log/pods/n_p_u/m/0.log'), sys.get('/var/log/pods/n_q_gone/m/0.log')], ['', null]);
+});
+
+test('one failure does not stop the rest and is told the second time', async () => {
+  const pod: PodFacts = { uid: 'gone', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c1', 1), container('c2', 2)] };
+  const { gc, did, events, refuse } = world({ pods: [pod] });
+  refuse.add('remove c2');
+  await gc.containersPass(signal);
+  assert.ok(did.includes('remove c1'));
+  assert.deepEqual(events, []);
+  await gc.containersPass(signal);
+  assert.deepEqual(events, ['Node Warning ContainerGCFailed remove c2: refused']);
+});
+
+test('a full disk frees unused images, never the sandbox image of a runtime that pins nothing', async () => {
+  const images = [image('pause', { repoTags: ['registry.k8s.io/pause:3.6'] }), image('used'), image('free1', { size: '1500' }), image('free2')];
+  const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c', 1, { imageId: 'used' })] };
+  const { gc, did, events } = world({ images, pods: [pod], fullPercent: 95, sandboxImage: 'registry.k8s.io/pause:3.6' });
+  await gc.imagesPass(signal);
+  assert.deepEqual([did, events], [['rmi free1'], []]);
+});
+
+test('when nothing may be freed it is told and nothing is removed', async () => {
+  const { gc, did, events } = world({ images: [image('pause', { pinned: true })], fullPercent: 95 });
+  await gc.imagesPass(signal);
+  await gc.imagesPass(signal);
+  assert.deepEqual(did, []);
+  assert.deepEqual(events.map((event) => event.split(' ')[2]), ['FreeDiskSpaceFailed', 'FreeDiskSpaceFailed', 'ImageGCFailed']);
+  const roomy = world({ images: [image('a')], fullPercent: 84 });
+  await roomy.gc.imagesPass(signal);
+  assert.deepEqual([roomy.did, roomy.events], [[], []]);
+});
+
+test('directories and cgroups of pods nobody knows go, once the wishes are known', async () => {
+  const { gc, did } = world();
+  await gc.orphansPass(signal);
+  assert.deepEqual(did, ['teardown lost', 'cgroup lost2']);
+  const early = world();
+  const gone = new Gc({ ...early.options, pods: { ...early.options.pods, synced: () => false } });
+  await gone.orphansPass(signal);
+  assert.deepEqual(early.did, []);
+  const alive: PodFacts = { uid: 'lost', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c', 1, { state: 'running' })] };
+  const busy = world({ pods: [alive] });
+  await busy.gc.orphansPass(signal);
+  assert.deepEqual(busy.did, ['cgroup lost2'], 'not while something of it still runs');
+});
