@@ -10,6 +10,8 @@ export interface SetPlan {
   readonly hub: HubPlan;
   readonly serviceCidr: string;
   readonly podCidr: string;
+  /** First address of the Service range: the API server's Service. */
+  readonly serviceIp: string;
   readonly dnsIp: string;
   /** URL of the API server. */
   readonly server: string;
@@ -79,6 +81,7 @@ export function planSet(options: SetOptions): SetPlan {
     hub: { subnet, ip: `${base}.1`, hostIp: `${base}.254`, hostLink: `nodelet${options.index}`, dir: `${state}/hub` },
     serviceCidr,
     podCidr,
+    serviceIp: `${serviceBase}.0.1`,
     dnsIp: `${serviceBase}.0.10`,
     server: `https://${base}.1:6443`,
     controlPlane: options.controlPlane,

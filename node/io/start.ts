@@ -1,7 +1,7 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
-import { ensurePki, issueKubeconfig, issueServingCert } from '../../control/mod.ts';
+import { issueKubeconfig, issueServingCert, openPki } from '../../control/mod.ts';
 import type { Context } from '../commands/context.ts';
 import { IMAGE_PORT, PROXY_PORT } from '../egress.ts';
 import { agentConfig, cniConfig, containerdConfig, mirrorHosts, proxyConfig, type NodeFacts } from '../core/files.ts';
@@ -79,8 +79,16 @@ function programPaths({ context, machine }: StartOptions): ProgramPaths {
 async function writeCredentials(plan: SetPlan, real: boolean): Promise<void> {
   const pki = `${plan.state}/pki`;
   await mkdir(pki, { recursive: true, mode: 0o700 });
-  await ensurePki(pki, { advertiseAddress: plan.hub.ip, serviceCidr: plan.serviceCidr, extraSans: [plan.hub.hostIp] });
-  const issue = (user: string, groups: readonly string[], out: string): Promise<void> => issueKubeconfig(pki, { user, groups, server: plan.server, out });
+  await openPki({
+    directory: pki,
+    nowMs: Date.now(),
+    dnsNames: ['localhost', 'kubernetes', 'kubernetes.default', 'kubernetes.default.svc', 'kubernetes.default.svc.cluster.local'],
+    ipAddresses: ['127.0.0.1', plan.hub.ip, plan.serviceIp],
+    server: plan.server,
+  });
+  const issue = async (user: string, groups: readonly string[], out: string): Promise<void> => {
+    await issueKubeconfig(pki, { user, groups, server: plan.server, out });
+  };
   await issue('kubernetes-admin', ['system:masters'], `${plan.state}/admin.kubeconfig`);
   if (real) {
     await issue('system:kube-controller-manager', [], `${plan.state}/controller-manager.kubeconfig`);
@@ -90,7 +98,9 @@ async function writeCredentials(plan: SetPlan, real: boolean): Promise<void> {
     await mkdir(node.dir, { recursive: true, mode: 0o755 });
     await issue(`system:node:${node.name}`, ['system:nodes'], `${node.dir}/agent.kubeconfig`);
     await issue('system:kube-proxy', [], `${node.dir}/proxy.kubeconfig`);
-    await issueServingCert(pki, { cn: `system:node:${node.name}`, dns: [node.name], ips: [node.ip, '127.0.0.1'], certOut: `${node.dir}/serving.crt`, keyOut: `${node.dir}/serving.key` });
+    const serving = await issueServingCert(pki, { cn: `system:node:${node.name}`, groups: ['system:nodes'], dns: [node.name], ips: [node.ip, '127.0.0.1'] });
+    await writeFile(`${node.dir}/serving.key`, serving.privateKeyPem, { mode: 0o600 });
+    await writeFile(`${node.dir}/serving.crt`, serving.certificatePem);
   }
 }
 
