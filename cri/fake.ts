@@ -309,6 +309,7 @@ export class FakeRuntime implements Transport {
       const holder = [...this.sandboxes.values()].find(({ config: { metadata: other } }) => `${other?.name}_${other?.namespace}_${other?.uid}_${other?.attempt}` === key);
       if (holder !== undefined) this.#refuse(method, 'Unknown', `failed to reserve sandbox name "${key}": name "${key}" is reserved for "${holder.id}"`);
       const onHost = config.linux?.securityContext?.namespaceOptions?.network === 'NODE';
+      if (onHost && (config.hostname ?? '') !== '') this.#refuse(method, 'Unknown', 'failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to set hostname without a private UTS namespace: unknown');
       const id = this.#newId();
       const sandbox: FakeSandbox = { id, config, runtimeHandler, createdAtNs: this.#nowNs(), ip: onHost ? '' : `10.88.${this.#made >> 8}.${this.#made & 255}`, ready: true };
       if (!this.networkReady && !onHost) this.#refuse(method, 'Unknown', `failed to setup network for sandbox "${id}": cni plugin not initialized`);

@@ -42,7 +42,9 @@ function serve(runtime: FakeRuntime): Server {
         }) as never;
       } else {
         handlers[method] = ((call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
-          runtime.call({ service, method, request: call.request }, { timeoutMs: Infinity }).then((answer) => done(null, answer), (error) => done(failure(error)));
+          const stop = new AbortController();
+          call.on('cancelled', () => stop.abort());
+          runtime.call({ service, method, request: call.request }, { timeoutMs: Infinity, signal: stop.signal }).then((answer) => done(null, answer), (error) => done(failure(error)));
         }) as never;
       }
     }
