@@ -70,7 +70,8 @@ export interface CgroupLayout {
 /** How cgroups are mounted here; null when they are not. */
 export function cgroupLayout(mounts: readonly MountEntry[], base = '/sys/fs/cgroup'): CgroupLayout | null {
   const inBase = mounts.filter((entry) => entry.target === base || entry.target.startsWith(`${base}/`));
-  if (inBase.some((entry) => entry.fstype === 'cgroup2' && entry.target === base)) return { version: 2, hierarchies: [{ mount: base, controllers: [] }], unified: null };
+  if (inBase.some((entry) => entry.fstype === 'cgroup2' && entry.target === base))
+    return { version: 2, hierarchies: [{ mount: base, controllers: [] }], unified: null };
   const hierarchies = new Map<string, Hierarchy>();
   for (const entry of inBase) {
     if (entry.fstype !== 'cgroup') continue;
@@ -178,7 +179,10 @@ export function cgroupWrites(layout: CgroupLayout, path: string, resources: Cgro
 /** Controllers that pods need of version 2; those the kernel lacks are left out. */
 export function wantedControllers(available: string): string {
   const there = new Set(available.trim().split(/\s+/));
-  return ['cpuset', 'cpu', 'io', 'memory', 'hugetlb', 'pids'].filter((name) => there.has(name)).map((name) => `+${name}`).join(' ');
+  return ['cpuset', 'cpu', 'io', 'memory', 'hugetlb', 'pids']
+    .filter((name) => there.has(name))
+    .map((name) => `+${name}`)
+    .join(' ');
 }
 
 const controlFile = /^(cgroup|cpu|cpuacct|cpuset|memory|pids|io|blkio|hugetlb|devices|freezer|net_cls|net_prio|perf_event|rdma|misc|dmem|irq)\./;

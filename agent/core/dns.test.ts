@@ -14,7 +14,7 @@ test('resolv.conf by dnsPolicy', () => {
   const cases: [string, Partial<Pod['spec']>, string[], string[], string[]][] = [
     ['ClusterFirst, each domain once', { dnsPolicy: 'ClusterFirst' }, ['10.96.0.10'], cluster, ['ndots:5']],
     ['Default', { dnsPolicy: 'Default' }, ['192.0.2.1'], host, ['timeout:2']],
-    ['ClusterFirst in the host network is the host\'s', { dnsPolicy: 'ClusterFirst', hostNetwork: true }, ['192.0.2.1'], host, ['timeout:2']],
+    ["ClusterFirst in the host network is the host's", { dnsPolicy: 'ClusterFirst', hostNetwork: true }, ['192.0.2.1'], host, ['timeout:2']],
     ['ClusterFirstWithHostNet', { dnsPolicy: 'ClusterFirstWithHostNet', hostNetwork: true }, ['10.96.0.10'], cluster, ['ndots:5']],
     ['None', { dnsPolicy: 'None', dnsConfig: own }, ['192.0.2.9'], ['x.example'], ['ndots:2']],
     ['ClusterFirst with dnsConfig', { dnsPolicy: 'ClusterFirst', dnsConfig: own }, ['10.96.0.10', '192.0.2.9'], [...cluster, 'x.example'], ['ndots:2']],
@@ -27,18 +27,28 @@ test('what resolvers do not take is cut and told', () => {
   const cut = podDns(podOf({ dnsPolicy: 'None', dnsConfig: { searches: many, nameservers: ['1.1.1.1', '1.1.1.2', '1.1.1.3', '1.1.1.4'] } }), input);
   assert.equal(cut.searches.length, 32);
   assert.deepEqual(cut.servers, ['1.1.1.1', '1.1.1.2', '1.1.1.3']);
-  assert.deepEqual(cut.events.map((event) => event.reason), ['DNSConfigForming', 'DNSConfigForming']);
-  assert.match(cut.events[1]?.message ?? '', /^Search Line limits were exceeded, some search paths have been omitted, the applied search line is: d0\.example /);
+  assert.deepEqual(
+    cut.events.map((event) => event.reason),
+    ['DNSConfigForming', 'DNSConfigForming'],
+  );
+  assert.match(
+    cut.events[1]?.message ?? '',
+    /^Search Line limits were exceeded, some search paths have been omitted, the applied search line is: d0\.example /,
+  );
   const long = podDns(podOf({ dnsPolicy: 'None', dnsConfig: { searches: ['a'.repeat(254), 'ok.example'] } }), input);
   assert.deepEqual(long.searches, ['ok.example']);
 });
 
-test('without a cluster DNS the host\'s serves, without a resolv.conf nothing does', () => {
+test("without a cluster DNS the host's serves, without a resolv.conf nothing does", () => {
   const fallback = podDns(podOf({ dnsPolicy: 'ClusterFirst' }), { ...input, clusterDNS: [] });
   assert.deepEqual([fallback.servers, fallback.events[0]?.reason], [['192.0.2.1'], 'MissingClusterDNS']);
   assert.deepEqual(podDns(podOf({ dnsPolicy: 'Default' }), { ...input, host: null }), { servers: ['127.0.0.1'], searches: ['.'], options: [], events: [] });
 });
 
 test('the last search line and the last option of a name count', () => {
-  assert.deepEqual(parseResolvConf('# c\nsearch a. b\nsearch c .\nnameserver 1.1.1.1 x\n nameserver 2.2.2.2\noptions ndots:1 edns0\noptions ndots:3\n'), { servers: ['1.1.1.1', '2.2.2.2'], searches: ['c'], options: ['ndots:3', 'edns0'] });
+  assert.deepEqual(parseResolvConf('# c\nsearch a. b\nsearch c .\nnameserver 1.1.1.1 x\n nameserver 2.2.2.2\noptions ndots:1 edns0\noptions ndots:3\n'), {
+    servers: ['1.1.1.1', '2.2.2.2'],
+    searches: ['c'],
+    options: ['ndots:3', 'edns0'],
+  });
 });

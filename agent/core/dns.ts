@@ -43,7 +43,9 @@ export function podDns(pod: Pod, input: DnsInput): DnsConfig & { events: EventTe
   let config = base(pod, input, events);
   const own = pod.spec.dnsConfig;
   if (own !== undefined) {
-    const options = (own.options ?? []).map((option) => (option.value === undefined || option.value === '' ? (option.name ?? '') : `${option.name ?? ''}:${option.value}`));
+    const options = (own.options ?? []).map((option) =>
+      option.value === undefined || option.value === '' ? (option.name ?? '') : `${option.name ?? ''}:${option.value}`,
+    );
     config = {
       servers: unique([...config.servers, ...(own.nameservers ?? [])]),
       searches: unique([...config.searches, ...(own.searches ?? [])]),
@@ -101,7 +103,11 @@ function unique(list: readonly string[]): string[] {
 function fitServers(servers: readonly string[], events: EventText[]): readonly string[] {
   if (servers.length <= maxServers) return servers;
   const kept = servers.slice(0, maxServers);
-  events.push({ type: 'Warning', reason: 'DNSConfigForming', message: `Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: ${kept.join(' ')}` });
+  events.push({
+    type: 'Warning',
+    reason: 'DNSConfigForming',
+    message: `Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: ${kept.join(' ')}`,
+  });
   return kept;
 }
 
@@ -109,6 +115,10 @@ function fitSearches(searches: readonly string[], events: EventText[]): readonly
   let kept = searches.slice(0, maxSearches).filter((search) => search.length <= maxDomainChars);
   while (kept.join(' ').length > maxSearchChars) kept = kept.slice(0, -1);
   if (kept.length === searches.length) return searches;
-  events.push({ type: 'Warning', reason: 'DNSConfigForming', message: `Search Line limits were exceeded, some search paths have been omitted, the applied search line is: ${kept.join(' ')}` });
+  events.push({
+    type: 'Warning',
+    reason: 'DNSConfigForming',
+    message: `Search Line limits were exceeded, some search paths have been omitted, the applied search line is: ${kept.join(' ')}`,
+  });
   return kept;
 }

@@ -35,7 +35,13 @@ export interface ImageUse {
  * The records after a look at the runtime: new images are first seen now, used ones last used now. Pinned images and
  * those that `keep` names (the sandbox image, which old runtimes do not pin) are never candidates.
  */
-export function recordImages(before: ReadonlyMap<string, ImageRecord>, images: readonly ImageFacts[], uses: readonly ImageUse[], keep: ReadonlySet<string>, nowMs: number): Map<string, ImageRecord> {
+export function recordImages(
+  before: ReadonlyMap<string, ImageRecord>,
+  images: readonly ImageFacts[],
+  uses: readonly ImageUse[],
+  keep: ReadonlySet<string>,
+  nowMs: number,
+): Map<string, ImageRecord> {
   const used = new Set(uses.flatMap((use) => [use.imageId, use.imageRef]).filter((name) => name !== ''));
   const records = new Map<string, ImageRecord>();
   for (const image of images) {
@@ -76,7 +82,9 @@ export interface ImageGcPlan {
 /** Which images go: those unused for too long, and when the disk is above the high threshold the least recently used until it is at the low one. */
 export function planImageGc(input: ImageGcInput): ImageGcPlan {
   const { policy, nowMs, capacityBytes } = input;
-  const unused = [...input.records.values()].filter((record) => !record.isKept).sort((left, right) => left.lastUsedMs - right.lastUsedMs || left.firstSeenMs - right.firstSeenMs);
+  const unused = [...input.records.values()]
+    .filter((record) => !record.isKept)
+    .sort((left, right) => left.lastUsedMs - right.lastUsedMs || left.firstSeenMs - right.firstSeenMs);
   const ages = policy.maxAgeMs > 0 && nowMs - input.beganMs > policy.maxAgeMs;
   const tooOld = ages ? unused.filter((record) => nowMs - record.lastUsedMs > policy.maxAgeMs) : [];
   const available = Math.min(input.availableBytes, capacityBytes);

@@ -9,7 +9,13 @@ import type { ContainerFacts, PodFacts, SandboxFacts } from './types.ts';
 const container = (id: string, createdAtMs: number, given: Partial<ContainerFacts> = {}): ContainerFacts =>
   ({ id, sandboxId: 's1', name: 'm', state: 'exited', createdAtMs, ...given }) as ContainerFacts;
 const sandbox = (id: string, createdAtMs: number, ready = false): SandboxFacts => ({ id, uid: 'u', ready, createdAtMs }) as SandboxFacts;
-const podOf = (containers: ContainerFacts[], sandboxes: SandboxFacts[] = [], uid = 'u'): PodFacts => ({ uid, namespace: 'n', name: 'p', sandboxes, containers });
+const podOf = (containers: ContainerFacts[], sandboxes: SandboxFacts[] = [], uid = 'u'): PodFacts => ({
+  uid,
+  namespace: 'n',
+  name: 'p',
+  sandboxes,
+  containers,
+});
 
 function plan(pods: PodFacts[], given: Partial<ContainerGcInput> = {}): { containers: string[]; sandboxes: string[] } {
   const result = planContainerGc({ pods, maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0, nowMs: 1000, isGone: () => false, ...given });
@@ -17,7 +23,10 @@ function plan(pods: PodFacts[], given: Partial<ContainerGcInput> = {}): { contai
 }
 
 test('of each container the newest dead one stays', () => {
-  const pod = podOf([container('a1', 1), container('a3', 3), container('a2', 2), container('run', 9, { state: 'running' }), container('b1', 1, { name: 'b' })], [sandbox('s1', 1, true)]);
+  const pod = podOf(
+    [container('a1', 1), container('a3', 3), container('a2', 2), container('run', 9, { state: 'running' }), container('b1', 1, { name: 'b' })],
+    [sandbox('s1', 1, true)],
+  );
   assert.deepEqual(plan([pod]), { containers: ['a2', 'a1'], sandboxes: [] });
   assert.deepEqual(plan([pod], { maxPerPodContainer: -1 }).containers, []);
   assert.deepEqual(plan([pod], { maxPerPodContainer: 0 }).containers, ['a3', 'a2', 'a1', 'b1']);
@@ -25,12 +34,19 @@ test('of each container the newest dead one stays', () => {
 });
 
 test('of a gone pod nothing stays; unknown containers are stopped first', () => {
-  const pod = podOf([container('a1', 1), container('a2', 2, { state: 'unknown' }), container('run', 3, { state: 'running' })], [sandbox('s1', 1), sandbox('s2', 2)]);
+  const pod = podOf(
+    [container('a1', 1), container('a2', 2, { state: 'unknown' }), container('run', 3, { state: 'running' })],
+    [sandbox('s1', 1), sandbox('s2', 2)],
+  );
   assert.deepEqual(plan([pod], { isGone: () => true }), { containers: ['stop a2', 'a1'], sandboxes: ['s2'] }, 's1 still holds a running container');
 });
 
 test('a bound for the node is shared, then the oldest go', () => {
-  const pods = [podOf([container('a1', 1), container('a2', 5)], [], 'u1'), podOf([container('b1', 2), container('b2', 6)], [], 'u2'), podOf([container('c1', 3)], [], 'u3')];
+  const pods = [
+    podOf([container('a1', 1), container('a2', 5)], [], 'u1'),
+    podOf([container('b1', 2), container('b2', 6)], [], 'u2'),
+    podOf([container('c1', 3)], [], 'u3'),
+  ];
   assert.deepEqual(plan(pods, { maxPerPodContainer: -1, maxContainers: 2 }).containers.toSorted(), ['a1', 'b1', 'c1']);
 });
 
@@ -40,7 +56,10 @@ test('of sandboxes the newest stays, and ready and used ones', () => {
 });
 
 test('log directories of gone pods', () => {
-  assert.deepEqual(goneLogDirs(['n_p_u1', 'n_p_u2', 'other', 'lost+found'], (uid) => uid === 'u1'), ['n_p_u1']);
+  assert.deepEqual(
+    goneLogDirs(['n_p_u1', 'n_p_u2', 'other', 'lost+found'], (uid) => uid === 'u1'),
+    ['n_p_u1'],
+  );
 });
 
 const policy: ImageGcPolicy = { highThresholdPercent: 85, lowThresholdPercent: 80, minAgeMs: 0, maxAgeMs: 0 };
@@ -48,23 +67,47 @@ const image = (id: string, given: Partial<ImageFacts> = {}): ImageFacts => ({ id
 
 test('a full disk frees the least recently used, never pinned or used images', () => {
   const known = new Map<string, ImageRecord>([['free2', { id: 'free2', firstSeenMs: 0, lastUsedMs: 500, sizeBytes: 10, isKept: false }]]);
-  const images = [image('pause', { pinned: true }), image('oldpause', { repoTags: ['registry.k8s.io/pause:3.6'] }), image('used'), image('usedold', { repoDigests: ['r@sha256:1'] }), image('free1', { sizeBytes: 20 }), image('free2')];
-  const records = recordImages(known, images, [{ imageId: 'used', imageRef: '' }, { imageId: '', imageRef: 'r@sha256:1' }], new Set(['registry.k8s.io/pause:3.6']), 1000);
+  const images = [
+    image('pause', { pinned: true }),
+    image('oldpause', { repoTags: ['registry.k8s.io/pause:3.6'] }),
+    image('used'),
+    image('usedold', { repoDigests: ['r@sha256:1'] }),
+    image('free1', { sizeBytes: 20 }),
+    image('free2'),
+  ];
+  const records = recordImages(
+    known,
+    images,
+    [
+      { imageId: 'used', imageRef: '' },
+      { imageId: '', imageRef: 'r@sha256:1' },
+    ],
+    new Set(['registry.k8s.io/pause:3.6']),
+    1000,
+  );
   const full = planImageGc({ records, policy, capacityBytes: 100, availableBytes: 5, nowMs: 1000, beganMs: 0 });
   assert.deepEqual([full.usedPercent, full.bytesToFree, full.candidates.map((each) => each.id)], [95, 15, ['free1', 'free2']]);
   const roomy = planImageGc({ records, policy, capacityBytes: 100, availableBytes: 16, nowMs: 1000, beganMs: 0 });
   assert.deepEqual([roomy.usedPercent, roomy.bytesToFree, roomy.candidates], [84, 0, []]);
   const young = planImageGc({ records, policy: { ...policy, minAgeMs: 1 }, capacityBytes: 100, availableBytes: 5, nowMs: 1000, beganMs: 0 });
-  assert.deepEqual(young.candidates.map((each) => each.id), ['free2'], 'just pulled is about to be used');
+  assert.deepEqual(
+    young.candidates.map((each) => each.id),
+    ['free2'],
+    'just pulled is about to be used',
+  );
 });
 
 test('images that nobody used for long go, counted anew after a restart', () => {
   const records = recordImages(new Map(), [image('a'), image('b')], [{ imageId: 'b', imageRef: '' }], new Set(), 1000);
-  const of = (nowMs: number, beganMs: number): string[] => planImageGc({ records, policy: { ...policy, maxAgeMs: 100 }, capacityBytes: 100, availableBytes: 50, nowMs, beganMs }).tooOld.map((each) => each.id);
+  const of = (nowMs: number, beganMs: number): string[] =>
+    planImageGc({ records, policy: { ...policy, maxAgeMs: 100 }, capacityBytes: 100, availableBytes: 50, nowMs, beganMs }).tooOld.map((each) => each.id);
   assert.deepEqual(of(1200, 1000), ['a']);
   assert.deepEqual(of(1200, 1150), []);
 });
 
 test('the words when too little can be freed', () => {
-  assert.match(freeDiskSpaceFailed(95, 20 * 2 ** 30, 0), /^Insufficient free disk space on the node's image filesystem \(95% of 20\.0 GiB used\)\. Failed to free sufficient space by deleting unused images \(freed 0 bytes\)\./);
+  assert.match(
+    freeDiskSpaceFailed(95, 20 * 2 ** 30, 0),
+    /^Insufficient free disk space on the node's image filesystem \(95% of 20\.0 GiB used\)\. Failed to free sufficient space by deleting unused images \(freed 0 bytes\)\./,
+  );
 });

@@ -4,7 +4,7 @@ import { logsOf, planRotation, rotationStamp, splitLogPath } from './logs-rotate
 
 const now = Date.UTC(2026, 0, 31, 23, 59, 5);
 
-test('a rotation keeps the policy\'s number of files', () => {
+test("a rotation keeps the policy's number of files", () => {
   const cases: [string, string[], number, string[], string[]][] = [
     ['the first', ['0.log'], 5, [], []],
     ['the second compresses the first', ['0.log', '0.log.20260131-100000'], 5, [], ['0.log.20260131-100000']],

@@ -39,7 +39,10 @@ export function logsOf(names: readonly string[], base: string): string[] {
 /** `a/b/0.log` → directory and name; null for a path that is not below `root`. */
 export function splitLogPath(root: string, path: string): { dir: string; name: string } | null {
   if (!path.startsWith(`${root}/`)) return null;
-  const parts = path.slice(root.length + 1).split('/').filter((part) => part !== '');
+  const parts = path
+    .slice(root.length + 1)
+    .split('/')
+    .filter((part) => part !== '');
   const name = parts.pop();
   if (name === undefined || [...parts, name].includes('..')) return null;
   return { dir: parts.join('/'), name };

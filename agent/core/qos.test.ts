@@ -30,10 +30,7 @@ test('pod totals take sidecars, the largest init step and overhead', () => {
   const input: PodResources = {
     spec: {
       containers: [{ resources: { requests: { cpu: '100m', memory: '10Mi' }, limits: { cpu: '1' } } }],
-      initContainers: [
-        { restartPolicy: 'Always', resources: { requests: { cpu: '50m' } } },
-        { resources: { requests: { cpu: '200m', memory: '5Mi' } } },
-      ],
+      initContainers: [{ restartPolicy: 'Always', resources: { requests: { cpu: '50m' } } }, { resources: { requests: { cpu: '200m', memory: '5Mi' } } }],
       overhead: { cpu: '10m', memory: '1Mi' },
     },
   };

@@ -48,10 +48,12 @@ export function qosClassOf(pod: PodResources): QosClass {
   if (hasPodLevelResources(pod)) count(pod.spec?.resources);
   else for (const container of [...(pod.spec?.containers ?? []), ...(pod.spec?.initContainers ?? [])]) count(container.resources);
   if (requests.size === 0 && limits.size === 0) return 'BestEffort';
-  const equal = requests.size === limits.size && [...requests].every(([name, amount]) => {
-    const limit = limits.get(name);
-    return limit !== undefined && compareQuantities(limit, amount) === 0;
-  });
+  const equal =
+    requests.size === limits.size &&
+    [...requests].every(([name, amount]) => {
+      const limit = limits.get(name);
+      return limit !== undefined && compareQuantities(limit, amount) === 0;
+    });
   return allLimited && equal ? 'Guaranteed' : 'Burstable';
 }
 

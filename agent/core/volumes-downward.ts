@@ -40,7 +40,17 @@ function byBytes(left: string, right: string): number {
   return left < right ? -1 : left > right ? 1 : 0;
 }
 
-const shortEscapes: Readonly<Record<string, string>> = { '\x07': '\\a', '\b': '\\b', '\f': '\\f', '\n': '\\n', '\r': '\\r', '\t': '\\t', '\v': '\\v', '\\': '\\\\', '"': '\\"' };
+const shortEscapes: Readonly<Record<string, string>> = {
+  '\x07': '\\a',
+  '\b': '\\b',
+  '\f': '\\f',
+  '\n': '\\n',
+  '\r': '\\r',
+  '\t': '\\t',
+  '\v': '\\v',
+  '\\': '\\\\',
+  '"': '\\"',
+};
 
 /** strconv.Quote: what cannot be printed is escaped. */
 export function goQuote(text: string): string {

@@ -19,7 +19,9 @@ export interface MountPlan {
   readonly propagation: Propagation;
 }
 
-export type MountsPlan = { readonly ok: true; readonly mounts: readonly MountPlan[]; readonly mountsEtcHosts: boolean } | { readonly ok: false; readonly message: string };
+export type MountsPlan =
+  | { readonly ok: true; readonly mounts: readonly MountPlan[]; readonly mountsEtcHosts: boolean }
+  | { readonly ok: false; readonly message: string };
 
 export interface MountsInput {
   readonly container: Container;
@@ -41,7 +43,8 @@ export function planMounts(input: MountsInput): MountsPlan {
   for (const [index, mount] of (container.volumeMounts ?? []).entries()) {
     if (mount.mountPath === '/etc/hosts') mountsEtcHosts = true;
     const place = placeOf(input, mount.name);
-    if (place === null) return { ok: false, message: `cannot find volume ${JSON.stringify(mount.name)} to mount into container ${JSON.stringify(container.name)}` };
+    if (place === null)
+      return { ok: false, message: `cannot find volume ${JSON.stringify(mount.name)} to mount into container ${JSON.stringify(container.name)}` };
     const subPath = subPathOf(mount, input.env);
     if (!subPath.ok) return subPath;
     const readonly = mount.readOnly === true || place.readOnly;
@@ -114,7 +117,9 @@ function recursiveReadOnly(mount: VolumeMount, isSupported: boolean): { ok: true
       return { ok: true, value: isSupported && mount.readOnly === true };
     case 'Enabled':
       if (mount.readOnly !== true) return { ok: false, message: `volume "${mount.name}" requested recursive read-only mode, but it is not read-only` };
-      return isSupported ? { ok: true, value: true } : { ok: false, message: `volume "${mount.name}" requested recursive read-only mode, but it is not supported by the runtime` };
+      return isSupported
+        ? { ok: true, value: true }
+        : { ok: false, message: `volume "${mount.name}" requested recursive read-only mode, but it is not supported by the runtime` };
     default:
       return { ok: false, message: `unknown recursive read-only mode "${mount.recursiveReadOnly}"` };
   }

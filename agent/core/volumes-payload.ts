@@ -96,7 +96,9 @@ function projectedFiles(source: VolumeProjection, inputs: PayloadInputs, mode: n
     return { ok: true, files: [uid === undefined ? file : { ...file, uid }] };
   }
   if (source.clusterTrustBundle !== undefined) {
-    return source.clusterTrustBundle.optional === true ? { ok: true, files: [] } : { ok: false, message: 'clusterTrustBundle projections are not supported by this node' };
+    return source.clusterTrustBundle.optional === true
+      ? { ok: true, files: [] }
+      : { ok: false, message: 'clusterTrustBundle projections are not supported by this node' };
   }
   if (source.podCertificate !== undefined) return { ok: false, message: 'podCertificate projections are not supported by this node' };
   return { ok: true, files: [] };
@@ -135,7 +137,12 @@ function secretFiles(source: SecretProjection, inputs: PayloadInputs, mode: numb
   return keyFiles({ noun: 'secret', missingKey: 'references non-existent secret key', entries }, source.items, mode, source.optional === true);
 }
 
-function objectOf<T>(fetched: Fetched<T> | undefined, noun: string, name: string, isOptional: boolean): { ok: true; object: T | null } | { ok: false; message: string } {
+function objectOf<T>(
+  fetched: Fetched<T> | undefined,
+  noun: string,
+  name: string,
+  isOptional: boolean,
+): { ok: true; object: T | null } | { ok: false; message: string } {
   if (fetched === undefined) return { ok: false, message: `${noun} "${name}" was not asked for` };
   if ('error' in fetched) return { ok: false, message: fetched.error };
   if (fetched.object === null && !isOptional) return { ok: false, message: `${noun} "${name}" not found` };
@@ -172,7 +179,10 @@ function checked(payload: Payload): Payload {
   if (!payload.ok) return payload;
   const files: PayloadFile[] = [];
   for (const file of payload.files) {
-    const path = file.path.split('/').filter((part) => part !== '' && part !== '.').join('/');
+    const path = file.path
+      .split('/')
+      .filter((part) => part !== '' && part !== '.')
+      .join('/');
     const message = pathProblem(file.path);
     if (message !== null) return { ok: false, message };
     files.push({ ...file, path });

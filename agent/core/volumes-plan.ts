@@ -11,7 +11,10 @@ import type { VolumePlugin } from './volumes-paths.ts';
 export interface VolumeBase {
   readonly dir: string;
   readonly marker: string;
-  readonly medium: { readonly kind: 'disk' } | { readonly kind: 'tmpfs'; readonly sizeBytes: bigint | null } | { readonly kind: 'hugetlbfs'; readonly pageSize: string };
+  readonly medium:
+    | { readonly kind: 'disk' }
+    | { readonly kind: 'tmpfs'; readonly sizeBytes: bigint | null }
+    | { readonly kind: 'hugetlbfs'; readonly pageSize: string };
   readonly fsGroup: number | null;
 }
 
@@ -87,7 +90,8 @@ function hugePageSize(pod: Pod, medium: string): string | null {
   if (medium !== 'HugePages') return null;
   const sizes = new Set<string>();
   for (const container of [...pod.spec.containers, ...(pod.spec.initContainers ?? [])]) {
-    for (const name of Object.keys({ ...container.resources?.requests, ...container.resources?.limits })) if (name.startsWith('hugepages-')) sizes.add(name.slice('hugepages-'.length));
+    for (const name of Object.keys({ ...container.resources?.requests, ...container.resources?.limits }))
+      if (name.startsWith('hugepages-')) sizes.add(name.slice('hugepages-'.length));
   }
   const [only] = sizes;
   return sizes.size === 1 && only !== undefined ? only.replace(/i$/, '') : null;
@@ -96,7 +100,8 @@ function hugePageSize(pod: Pod, medium: string): string | null {
 const hostPathTypes = new Set<string>(['', 'DirectoryOrCreate', 'Directory', 'FileOrCreate', 'File', 'Socket', 'CharDevice', 'BlockDevice']);
 
 export function planHostPath(name: string, path: string, type: string): VolumePlan {
-  if (!path.startsWith('/') || path.split('/').includes('..')) return { kind: 'refused', name, message: `invalid HostPath \`${path}\`: must be absolute and must not contain '..'` };
+  if (!path.startsWith('/') || path.split('/').includes('..'))
+    return { kind: 'refused', name, message: `invalid HostPath \`${path}\`: must be absolute and must not contain '..'` };
   if (!hostPathTypes.has(type)) return { kind: 'refused', name, message: `${type} is an invalid volume type` };
   return { kind: 'hostPath', name, path, type: type as HostPathType };
 }
@@ -105,7 +110,11 @@ export function planHostPath(name: string, path: string, type: string): VolumePl
 export type HostPathFound = 'absent' | 'file' | 'dir' | 'link' | 'socket' | 'fifo' | 'char' | 'block';
 
 /** Whether a host path may be mounted as it is, must be made first, or is refused. */
-export function checkHostPath(path: string, type: HostPathType, found: HostPathFound): { verdict: 'mount' } | { verdict: 'makeDir' } | { verdict: 'makeFile' } | { verdict: 'refuse'; message: string } {
+export function checkHostPath(
+  path: string,
+  type: HostPathType,
+  found: HostPathFound,
+): { verdict: 'mount' } | { verdict: 'makeDir' } | { verdict: 'makeFile' } | { verdict: 'refuse'; message: string } {
   switch (type) {
     case '':
       return { verdict: 'mount' };
@@ -130,8 +139,13 @@ const typeWords: Readonly<Record<string, string>> = { dir: 'Directory', file: 'F
 
 function mustBe(path: string, found: HostPathFound, wanted: HostPathFound, words: string): { verdict: 'mount' } | { verdict: 'refuse'; message: string } {
   if (found === wanted) return { verdict: 'mount' };
-  if (found === 'absent') return { verdict: 'refuse', message: `hostPath type check failed, ${path} is not a ${words}, unable to determine its type: path "${path}" does not exist` };
+  if (found === 'absent')
+    return { verdict: 'refuse', message: `hostPath type check failed, ${path} is not a ${words}, unable to determine its type: path "${path}" does not exist` };
   const word = typeWords[found];
-  if (word === undefined) return { verdict: 'refuse', message: `hostPath type check failed, ${path} is not a ${words}, unable to determine its type: only recognise file, directory, socket, block device and character device` };
+  if (word === undefined)
+    return {
+      verdict: 'refuse',
+      message: `hostPath type check failed, ${path} is not a ${words}, unable to determine its type: only recognise file, directory, socket, block device and character device`,
+    };
   return { verdict: 'refuse', message: `hostPath type check failed: ${path} is not a ${words}, it's a ${word}` };
 }

@@ -11,14 +11,22 @@ import { checkHostPath, memorySizeLimit, planVolumes } from './volumes-plan.ts';
 import type { HostPathFound, HostPathType } from './volumes-plan.ts';
 import { planAtomicWrite, stampOf } from './volumes-writer.ts';
 
-const podOf = (spec: Partial<Pod['spec']> = {}): Pod => ({ metadata: { name: 'p', namespace: 'n', uid: 'u1', labels: { b: '2', a: 'x"y' } }, spec: { containers: [{ name: 'm' }], ...spec } });
+const podOf = (spec: Partial<Pod['spec']> = {}): Pod => ({
+  metadata: { name: 'p', namespace: 'n', uid: 'u1', labels: { b: '2', a: 'x"y' } },
+  spec: { containers: [{ name: 'm' }], ...spec },
+});
 
 function inputsOf(given: Partial<PayloadInputs> = {}): PayloadInputs {
   return { pod: podOf(), configMaps: new Map(), secrets: new Map(), tokens: new Map(), allocatable: {}, ...given };
 }
 
 const configMap = { metadata: { name: 'c' }, data: { a: 'one', b: 'two' }, binaryData: { bin: 'AAE=' } };
-const withConfigMap = inputsOf({ configMaps: new Map([['c', { object: configMap }], ['gone', { object: null }]]) });
+const withConfigMap = inputsOf({
+  configMaps: new Map([
+    ['c', { object: configMap }],
+    ['gone', { object: null }],
+  ]),
+});
 
 test('files of configMap volumes', () => {
   const cases: [string, Volume['configMap'], string[] | string][] = [
@@ -26,7 +34,18 @@ test('files of configMap volumes', () => {
     ['one key at a path of its own', { name: 'c', items: [{ key: 'a', path: 'x/y', mode: 0o400 }] }, ['x/y=one 400']],
     ['default mode', { name: 'c', defaultMode: 0o600, items: [{ key: 'a', path: 'a' }] }, ['a=one 600']],
     ['missing key', { name: 'c', items: [{ key: 'z', path: 'z' }] }, 'configmap references non-existent config key: z'],
-    ['missing key, optional', { name: 'c', optional: true, items: [{ key: 'z', path: 'z' }, { key: 'a', path: 'a' }] }, ['a=one 644']],
+    [
+      'missing key, optional',
+      {
+        name: 'c',
+        optional: true,
+        items: [
+          { key: 'z', path: 'z' },
+          { key: 'a', path: 'a' },
+        ],
+      },
+      ['a=one 644'],
+    ],
     ['missing object', { name: 'gone' }, 'configmap "gone" not found'],
     ['missing object, optional', { name: 'gone', optional: true }, []],
     ['path out of the volume', { name: 'c', items: [{ key: 'a', path: '../../etc/passwd' }] }, "invalid path: must not contain '..': ../../etc/passwd"],
@@ -42,8 +61,14 @@ test('files of configMap volumes', () => {
 
 test('files of secret and projected volumes', () => {
   const secrets = new Map([['s', { object: { metadata: { name: 's' }, data: { k: 'dg==' } } }]]);
-  assert.deepEqual(payloadOf({ name: 'v', secret: { secretName: 's', defaultMode: 0o400 } }, inputsOf({ secrets })), { ok: true, files: [{ path: 'k', text: 'dg==', encoding: 'base64', mode: 0o400 }] });
-  assert.deepEqual(payloadOf({ name: 'v', secret: { secretName: 's', items: [{ key: 'x', path: 'x' }] } }, inputsOf({ secrets })), { ok: false, message: 'references non-existent secret key: x' });
+  assert.deepEqual(payloadOf({ name: 'v', secret: { secretName: 's', defaultMode: 0o400 } }, inputsOf({ secrets })), {
+    ok: true,
+    files: [{ path: 'k', text: 'dg==', encoding: 'base64', mode: 0o400 }],
+  });
+  assert.deepEqual(payloadOf({ name: 'v', secret: { secretName: 's', items: [{ key: 'x', path: 'x' }] } }, inputsOf({ secrets })), {
+    ok: false,
+    message: 'references non-existent secret key: x',
+  });
   const projected: Volume = {
     name: 'v',
     projected: {
@@ -57,8 +82,15 @@ test('files of secret and projected volumes', () => {
   assert.deepEqual(payloadNeeds(projected), { configMaps: ['c'], secrets: [], tokens: [{ audience: '', expirationSeconds: 3607 }] });
   const tokens = new Map([['3607/', { token: 'T' }]]);
   const all = payloadOf(projected, { ...withConfigMap, tokens });
-  assert.deepEqual(all.ok && all.files.map((file) => [file.path, file.text, file.mode]), [['token', 'T', 0o644], ['ca.crt', 'one', 0o644], ['namespace', 'n', 0o644]]);
-  const refused = payloadOf(projected, inputsOf({ tokens: new Map([['3607/', { error: 'failed to fetch token: no' }]]), configMaps: new Map([['c', { object: null }]]) }));
+  assert.deepEqual(all.ok && all.files.map((file) => [file.path, file.text, file.mode]), [
+    ['token', 'T', 0o644],
+    ['ca.crt', 'one', 0o644],
+    ['namespace', 'n', 0o644],
+  ]);
+  const refused = payloadOf(
+    projected,
+    inputsOf({ tokens: new Map([['3607/', { error: 'failed to fetch token: no' }]]), configMaps: new Map([['c', { object: null }]]) }),
+  );
   assert.deepEqual(refused, { ok: false, message: '[failed to fetch token: no, configmap "c" not found]' });
 });
 
@@ -77,10 +109,19 @@ test('the atomic write swaps one link and keeps visible names', () => {
   const file = (path: string): PayloadFile => ({ path, text: 'x', encoding: 'utf8', mode: 0o644 });
   const state = { names: ['..data', '..2026_01_01_00_00_00.1', 'old', 'kept'], dataTarget: '..2026_01_01_00_00_00.1', dataNames: ['old', 'kept'] };
   const plan = planAtomicWrite(state, [file('kept'), file('dir/new')], '..2026_01_01_00_01_00.2', null);
-  const shown = plan.ops.map((op) => (op.op === 'symlink' ? `${op.op} ${op.path} -> ${op.target}` : op.op === 'rename' ? `${op.op} ${op.path} ${op.to}` : `${op.op} ${op.path}`));
+  const shown = plan.ops.map((op) =>
+    op.op === 'symlink' ? `${op.op} ${op.path} -> ${op.target}` : op.op === 'rename' ? `${op.op} ${op.path} ${op.to}` : `${op.op} ${op.path}`,
+  );
   assert.deepEqual(shown, [
-    'mkdir ..2026_01_01_00_01_00.2', 'mkdir ..2026_01_01_00_01_00.2/dir', 'write ..2026_01_01_00_01_00.2/kept', 'write ..2026_01_01_00_01_00.2/dir/new',
-    'unlink ..data_tmp', 'symlink ..data_tmp -> ..2026_01_01_00_01_00.2', 'rename ..data_tmp ..data', 'symlink dir -> ..data/dir', 'unlink old',
+    'mkdir ..2026_01_01_00_01_00.2',
+    'mkdir ..2026_01_01_00_01_00.2/dir',
+    'write ..2026_01_01_00_01_00.2/kept',
+    'write ..2026_01_01_00_01_00.2/dir/new',
+    'unlink ..data_tmp',
+    'symlink ..data_tmp -> ..2026_01_01_00_01_00.2',
+    'rename ..data_tmp ..data',
+    'symlink dir -> ..data/dir',
+    'unlink old',
   ]);
   assert.deepEqual(plan.stale, ['..2026_01_01_00_00_00.1']);
   const grouped = planAtomicWrite({ names: [], dataTarget: null, dataNames: [] }, [{ ...file('a'), mode: 0o600 }], 's', 7);
@@ -103,9 +144,19 @@ test('downward fields and resources', () => {
   assert.deepEqual(fieldText(pod, 'status.podIP'), { ok: false, message: 'unsupported fieldPath: status.podIP' });
   assert.equal(formatMap({ k: 'ä\n\u0001\u200b' }), 'k="ä\\n\\x01\\u200b"');
   const container: Container = { name: 'm', resources: { limits: { cpu: '1500m' }, requests: { memory: '64Mi' } } };
-  const cases: [string, string | undefined, string][] = [['limits.cpu', undefined, '2'], ['limits.cpu', '1m', '1500'], ['requests.memory', '1Mi', '64'], ['limits.memory', '1Mi', '1024'], ['requests.cpu', undefined, '0']];
+  const cases: [string, string | undefined, string][] = [
+    ['limits.cpu', undefined, '2'],
+    ['limits.cpu', '1m', '1500'],
+    ['requests.memory', '1Mi', '64'],
+    ['limits.memory', '1Mi', '1024'],
+    ['requests.cpu', undefined, '0'],
+  ];
   for (const [resource, divisor, expected] of cases) {
-    assert.deepEqual(resourceText(container, divisor === undefined ? { resource } : { resource, divisor }, { memory: '1Gi' }), { ok: true, text: expected }, resource);
+    assert.deepEqual(
+      resourceText(container, divisor === undefined ? { resource } : { resource, divisor }, { memory: '1Gi' }),
+      { ok: true, text: expected },
+      resource,
+    );
   }
 });
 
@@ -119,19 +170,44 @@ test('a memory emptyDir is as large as the smallest bound', () => {
 
 test('plans of volumes; other kinds are refused by name', () => {
   const volumes: Volume[] = [
-    { name: 'e', emptyDir: {} }, { name: 'm', emptyDir: { medium: 'Memory' } }, { name: 'c', configMap: { name: 'x' } }, { name: 's', secret: { secretName: 'x' } }, { name: 'd', downwardAPI: {} },
-    { name: 'h', hostPath: { path: '/tmp/x' } }, { name: 'i', image: { reference: 'r' } }, { name: 'k', csi: { driver: 'd' } }, { name: 'bad', hostPath: { path: '/a/../b' } }, { name: '../x', emptyDir: {} },
+    { name: 'e', emptyDir: {} },
+    { name: 'm', emptyDir: { medium: 'Memory' } },
+    { name: 'c', configMap: { name: 'x' } },
+    { name: 's', secret: { secretName: 'x' } },
+    { name: 'd', downwardAPI: {} },
+    { name: 'h', hostPath: { path: '/tmp/x' } },
+    { name: 'i', image: { reference: 'r' } },
+    { name: 'k', csi: { driver: 'd' } },
+    { name: 'bad', hostPath: { path: '/a/../b' } },
+    { name: '../x', emptyDir: {} },
   ];
-  const shown = planVolumes(podOf({ volumes }), {}).map((plan) => (plan.kind === 'refused' ? plan.message : plan.kind === 'emptyDir' || plan.kind === 'payload' ? `${plan.base.dir} ${plan.base.medium.kind}` : plan.kind));
+  const shown = planVolumes(podOf({ volumes }), {}).map((plan) =>
+    plan.kind === 'refused' ? plan.message : plan.kind === 'emptyDir' || plan.kind === 'payload' ? `${plan.base.dir} ${plan.base.medium.kind}` : plan.kind,
+  );
   assert.deepEqual(shown, [
-    'volumes/kubernetes.io~empty-dir/e disk', 'volumes/kubernetes.io~empty-dir/m tmpfs', 'volumes/kubernetes.io~configmap/c disk', 'volumes/kubernetes.io~secret/s tmpfs', 'volumes/kubernetes.io~downward-api/d tmpfs',
-    'hostPath', 'image volumes are not supported by this node', 'csi volumes are not supported by this node', "invalid HostPath `/a/../b`: must be absolute and must not contain '..'", '"../x" is not a volume name',
+    'volumes/kubernetes.io~empty-dir/e disk',
+    'volumes/kubernetes.io~empty-dir/m tmpfs',
+    'volumes/kubernetes.io~configmap/c disk',
+    'volumes/kubernetes.io~secret/s tmpfs',
+    'volumes/kubernetes.io~downward-api/d tmpfs',
+    'hostPath',
+    'image volumes are not supported by this node',
+    'csi volumes are not supported by this node',
+    "invalid HostPath `/a/../b`: must be absolute and must not contain '..'",
+    '"../x" is not a volume name',
   ]);
 });
 
 test('host path types', () => {
   const cases: [HostPathType, HostPathFound, string][] = [
-    ['', 'absent', 'mount'], ['DirectoryOrCreate', 'absent', 'makeDir'], ['DirectoryOrCreate', 'dir', 'mount'], ['FileOrCreate', 'absent', 'makeFile'], ['File', 'file', 'mount'], ['Socket', 'socket', 'mount'], ['CharDevice', 'char', 'mount'], ['BlockDevice', 'block', 'mount'],
+    ['', 'absent', 'mount'],
+    ['DirectoryOrCreate', 'absent', 'makeDir'],
+    ['DirectoryOrCreate', 'dir', 'mount'],
+    ['FileOrCreate', 'absent', 'makeFile'],
+    ['File', 'file', 'mount'],
+    ['Socket', 'socket', 'mount'],
+    ['CharDevice', 'char', 'mount'],
+    ['BlockDevice', 'block', 'mount'],
     ['Directory', 'file', "hostPath type check failed: /x is not a directory, it's a File"],
     ['File', 'absent', 'hostPath type check failed, /x is not a file, unable to determine its type: path "/x" does not exist'],
   ];
@@ -142,17 +218,37 @@ test('host path types', () => {
 });
 
 test('mounts of a container', () => {
-  const pod = podOf({ volumes: [{ name: 'c', configMap: { name: 'c' } }, { name: 'e', emptyDir: {} }] });
-  const mountsOf = (volumeMounts: Container['volumeMounts']) => planMounts({ container: { name: 'm', volumeMounts }, plans: planVolumes(pod, {}), podDir: '/r/pods/u1', claims: new Map(), env: new Map([['POD', 'p']]), supportsRecursiveReadOnly: false });
-  const good = mountsOf([{ name: 'c', mountPath: '/etc/one.ini', subPath: './one.ini' }, { name: 'e', mountPath: 'rel', subPathExpr: 'logs/$(POD)', mountPropagation: 'HostToContainer' }, { name: 'e', mountPath: '/etc/hosts' }]);
-  assert.deepEqual(good.ok && [good.mountsEtcHosts, good.mounts.map((mount) => [mount.volumePath, mount.subPath, mount.containerPath, mount.readonly, mount.propagation])], [
-    true,
-    [
-      ['/r/pods/u1/volumes/kubernetes.io~configmap/c', 'one.ini', '/etc/one.ini', true, 'PROPAGATION_PRIVATE'],
-      ['/r/pods/u1/volumes/kubernetes.io~empty-dir/e', 'logs/p', '/rel', false, 'PROPAGATION_HOST_TO_CONTAINER'],
-      ['/r/pods/u1/volumes/kubernetes.io~empty-dir/e', null, '/etc/hosts', false, 'PROPAGATION_PRIVATE'],
+  const pod = podOf({
+    volumes: [
+      { name: 'c', configMap: { name: 'c' } },
+      { name: 'e', emptyDir: {} },
     ],
+  });
+  const mountsOf = (volumeMounts: Container['volumeMounts']) =>
+    planMounts({
+      container: { name: 'm', volumeMounts },
+      plans: planVolumes(pod, {}),
+      podDir: '/r/pods/u1',
+      claims: new Map(),
+      env: new Map([['POD', 'p']]),
+      supportsRecursiveReadOnly: false,
+    });
+  const good = mountsOf([
+    { name: 'c', mountPath: '/etc/one.ini', subPath: './one.ini' },
+    { name: 'e', mountPath: 'rel', subPathExpr: 'logs/$(POD)', mountPropagation: 'HostToContainer' },
+    { name: 'e', mountPath: '/etc/hosts' },
   ]);
+  assert.deepEqual(
+    good.ok && [good.mountsEtcHosts, good.mounts.map((mount) => [mount.volumePath, mount.subPath, mount.containerPath, mount.readonly, mount.propagation])],
+    [
+      true,
+      [
+        ['/r/pods/u1/volumes/kubernetes.io~configmap/c', 'one.ini', '/etc/one.ini', true, 'PROPAGATION_PRIVATE'],
+        ['/r/pods/u1/volumes/kubernetes.io~empty-dir/e', 'logs/p', '/rel', false, 'PROPAGATION_HOST_TO_CONTAINER'],
+        ['/r/pods/u1/volumes/kubernetes.io~empty-dir/e', null, '/etc/hosts', false, 'PROPAGATION_PRIVATE'],
+      ],
+    ],
+  );
   const refusals: [NonNullable<Container['volumeMounts']>[number], RegExp][] = [
     [{ name: 'x', mountPath: '/x' }, /cannot find volume "x" to mount into container "m"/],
     [{ name: 'e', mountPath: '/x', subPath: '/abs' }, /must not be an absolute path/],
@@ -167,12 +263,29 @@ test('mounts of a container', () => {
 });
 
 test('every object a pod names is found', () => {
-  const named = objectsNamed(podOf({
-    imagePullSecrets: [{ name: 'pull' }],
-    containers: [{ name: 'm', envFrom: [{ configMapRef: { name: 'c1' } }, { secretRef: { name: 's1' } }], env: [{ name: 'A', valueFrom: { secretKeyRef: { name: 's2', key: 'k' } } }] }],
-    volumes: [{ name: 'v', projected: { sources: [{ configMap: { name: 'kube-root-ca.crt' } }, { secret: { name: 's3' } }] } }, { name: 'w', secret: { secretName: 's4' } }],
-  }));
-  assert.deepEqual([[...named.configMaps], [...named.secrets]], [['c1', 'kube-root-ca.crt'], ['pull', 's1', 's2', 's3', 's4']]);
+  const named = objectsNamed(
+    podOf({
+      imagePullSecrets: [{ name: 'pull' }],
+      containers: [
+        {
+          name: 'm',
+          envFrom: [{ configMapRef: { name: 'c1' } }, { secretRef: { name: 's1' } }],
+          env: [{ name: 'A', valueFrom: { secretKeyRef: { name: 's2', key: 'k' } } }],
+        },
+      ],
+      volumes: [
+        { name: 'v', projected: { sources: [{ configMap: { name: 'kube-root-ca.crt' } }, { secret: { name: 's3' } }] } },
+        { name: 'w', secret: { secretName: 's4' } },
+      ],
+    }),
+  );
+  assert.deepEqual(
+    [[...named.configMaps], [...named.secrets]],
+    [
+      ['c1', 'kube-root-ca.crt'],
+      ['pull', 's1', 's2', 's3', 's4'],
+    ],
+  );
 });
 
 test('hosts files', () => {
@@ -180,12 +293,17 @@ test('hosts files', () => {
   const own = managedHosts({ podIPs: ['10.1.0.5'], hostname: 'h', domain: 's.n.svc.cluster.local', aliases }).split('\n');
   assert.equal(own[0], '# Kubernetes-managed hosts file.');
   assert.deepEqual(own.slice(7), ['10.1.0.5\th.s.n.svc.cluster.local\th', '', '# Entries added by HostAliases.', '192.0.2.8\ta.example\tb.example', '']);
-  assert.equal(hostNetworkHosts('127.0.0.1 localhost\n', aliases), '# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n\n# Entries added by HostAliases.\n192.0.2.8\ta.example\tb.example\n');
+  assert.equal(
+    hostNetworkHosts('127.0.0.1 localhost\n', aliases),
+    '# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n\n# Entries added by HostAliases.\n192.0.2.8\ta.example\tb.example\n',
+  );
 });
 
 test('mounts come off deepest and latest first', () => {
   const line = (target: string): string => `1 1 0:1 / ${target} rw,relatime shared:1 - tmpfs tmpfs rw,size=4k`;
-  const entries = parseMountinfo([line('/r/pods/u1/volumes/a'), line('/r/pods/u10/volumes/x'), line('/r/pods/u1/volumes/a/b\\040c'), line('/r/pods/u1/volumes/a')].join('\n'));
+  const entries = parseMountinfo(
+    [line('/r/pods/u1/volumes/a'), line('/r/pods/u10/volumes/x'), line('/r/pods/u1/volumes/a/b\\040c'), line('/r/pods/u1/volumes/a')].join('\n'),
+  );
   assert.deepEqual(mountsBelow(entries, '/r/pods/u1'), ['/r/pods/u1/volumes/a/b c', '/r/pods/u1/volumes/a', '/r/pods/u1/volumes/a']);
   assert.equal(entries[0]?.superOptions, 'rw,size=4k');
 });

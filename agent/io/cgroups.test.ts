@@ -10,7 +10,10 @@ import type { CgroupsOptions } from './cgroups.ts';
 const signal = new AbortController().signal;
 const files = ['cpu.weight', 'cpu.max', 'memory.max', 'pids.max', 'cgroup.subtree_control', 'cgroup.procs'];
 const burstable: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u1' }, spec: { containers: [{ name: 'm', resources: { requests: { cpu: '500m' } } }] } };
-const guaranteed: Pod = { metadata: { name: 'q', namespace: 'n', uid: 'u2' }, spec: { containers: [{ name: 'm', resources: { limits: { cpu: '1', memory: '64Mi' }, requests: { cpu: '1', memory: '64Mi' } } }] } };
+const guaranteed: Pod = {
+  metadata: { name: 'q', namespace: 'n', uid: 'u2' },
+  spec: { containers: [{ name: 'm', resources: { limits: { cpu: '1', memory: '64Mi' }, requests: { cpu: '1', memory: '64Mi' } } }] },
+};
 
 /** A machine with cgroup v2; control files stand there as the kernel would put them. */
 function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw') {
@@ -19,7 +22,17 @@ function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/
   sys.put('/sys/fs/cgroup/cgroup.controllers', 'cpu memory pids misc\n');
   const fill = (path: string): void => files.forEach((file) => sys.put(`/sys/fs/cgroup${path}/${file}`, ''));
   for (const path of ['', '/kubepods', '/kubepods/burstable', '/kubepods/besteffort', '/kubepods/burstable/podu1', '/kubepods/podu2']) fill(path);
-  const options: CgroupsOptions = { sys, clock: createFakeClock(), log: silentLog, driver: 'cgroupfs', cgroupRoot: '/', failCgroupV1: true, pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 50n }, allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n }, ...given };
+  const options: CgroupsOptions = {
+    sys,
+    clock: createFakeClock(),
+    log: silentLog,
+    driver: 'cgroupfs',
+    cgroupRoot: '/',
+    failCgroupV1: true,
+    pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 50n },
+    allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n },
+    ...given,
+  };
   return { sys, options, read: (path: string) => sys.get(`/sys/fs/cgroup${path}`) };
 }
 
@@ -27,7 +40,10 @@ test('roots, classes and pods get their limits', async () => {
   const { options, read } = world();
   const cgroups = await openCgroups(options);
   await cgroups.ensureRoots();
-  assert.deepEqual([read('/kubepods/cgroup.subtree_control'), read('/kubepods/memory.max'), read('/kubepods/besteffort/cpu.weight')], ['+cpu +memory +pids', '1073741824', '1']);
+  assert.deepEqual(
+    [read('/kubepods/cgroup.subtree_control'), read('/kubepods/memory.max'), read('/kubepods/besteffort/cpu.weight')],
+    ['+cpu +memory +pids', '1073741824', '1'],
+  );
   assert.equal(await cgroups.ensurePod(burstable), '/kubepods/burstable/podu1');
   assert.deepEqual([read('/kubepods/burstable/podu1/pids.max'), read('/kubepods/burstable/cpu.weight')], ['50', '59']);
   assert.equal(await cgroups.ensurePod(guaranteed), '/kubepods/podu2');
@@ -47,7 +63,7 @@ test('nothing is written when nothing changed', async () => {
   assert.equal(calls, 0);
 });
 
-test('what is left in a pod\'s cgroup is killed before it goes', async () => {
+test("what is left in a pod's cgroup is killed before it goes", async () => {
   const killed: number[] = [];
   const { sys, options, read } = world({ kill: (pid) => killed.push(pid) });
   const cgroups = await openCgroups(options);
@@ -58,7 +74,8 @@ test('what is left in a pod\'s cgroup is killed before it goes', async () => {
   const clock = options.clock as ReturnType<typeof createFakeClock>;
   await clock.settle();
   assert.deepEqual(killed, [4242]);
-  for (const path of ['/0123/cgroup.procs', ...files.map((file) => `/${file}`)]) await sys.fileOps({ root: '/sys/fs/cgroup/kubepods/burstable/podu1', ops: [{ op: 'unlink', path: path.slice(1) }], timeoutMs: 1 });
+  for (const path of ['/0123/cgroup.procs', ...files.map((file) => `/${file}`)])
+    await sys.fileOps({ root: '/sys/fs/cgroup/kubepods/burstable/podu1', ops: [{ op: 'unlink', path: path.slice(1) }], timeoutMs: 1 });
   await clock.advance(100);
   await removed;
   assert.equal(read('/kubepods/burstable/podu1/cgroup.procs'), null);

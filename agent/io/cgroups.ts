@@ -6,7 +6,23 @@ import type { Log } from '../../base/log.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOp, Sys } from '../../base/sys/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
-import { cgroupLayout, cgroupParent, cgroupPath, cgroupWrites, childCgroups, cpuShares, kubepods, podCgroupResources, podName, podNames, qosName, rootName, uidOfCgroup, versionProblem, wantedControllers } from '../core/cgroups.ts';
+import {
+  cgroupLayout,
+  cgroupParent,
+  cgroupPath,
+  cgroupWrites,
+  childCgroups,
+  cpuShares,
+  kubepods,
+  podCgroupResources,
+  podName,
+  podNames,
+  qosName,
+  rootName,
+  uidOfCgroup,
+  versionProblem,
+  wantedControllers,
+} from '../core/cgroups.ts';
 import type { CgroupDriver, CgroupLayout, CgroupName, CgroupResources, PodCgroupSettings } from '../core/cgroups.ts';
 import { parseMountinfo } from '../core/mountinfo.ts';
 import { milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
@@ -34,11 +50,16 @@ const killTries = 200;
 export async function openCgroups(options: CgroupsOptions): Promise<PodCgroups> {
   const doing = 'use the cgroups of this machine';
   if (options.driver === 'systemd') {
-    throw new OpError('unsupported', doing, 'the runtime uses the systemd cgroup driver, which this version does not speak yet', { advice: 'Set SystemdCgroup = false in the runtime\'s configuration and cgroupDriver: cgroupfs in the kubelet\'s.' });
+    throw new OpError('unsupported', doing, 'the runtime uses the systemd cgroup driver, which this version does not speak yet', {
+      advice: "Set SystemdCgroup = false in the runtime's configuration and cgroupDriver: cgroupfs in the kubelet's.",
+    });
   }
   const [bytes] = await options.sys.readFiles(['/proc/self/mountinfo'], { maxBytesEach: 16 << 20 });
   const layout = cgroupLayout(parseMountinfo(Buffer.from(bytes ?? []).toString('utf8')));
-  if (layout === null) throw new OpError('unsupported', doing, 'no cgroup file system is mounted below /sys/fs/cgroup', { advice: 'Start the agent where /sys/fs/cgroup is mounted.' });
+  if (layout === null)
+    throw new OpError('unsupported', doing, 'no cgroup file system is mounted below /sys/fs/cgroup', {
+      advice: 'Start the agent where /sys/fs/cgroup is mounted.',
+    });
   const problem = versionProblem(layout.version, options.failCgroupV1);
   if (problem !== null) throw new OpError('unsupported', doing, problem, { advice: 'Use a machine with cgroup v2, or set failCgroupV1: false.' });
   return new PodCgroups(options, layout);
@@ -125,11 +146,13 @@ export class PodCgroups implements Cgroups {
   async #make(name: CgroupName): Promise<void> {
     const ops: FileOp[] = [];
     for (const { mount } of this.layout.hierarchies) {
-      for (let depth = 1; depth <= name.length; depth += 1) ops.push({ op: 'mkdir', path: `${mount}${cgroupPath(this.driver, name.slice(0, depth))}`.slice(1), mode: 0o755 });
+      for (let depth = 1; depth <= name.length; depth += 1)
+        ops.push({ op: 'mkdir', path: `${mount}${cgroupPath(this.driver, name.slice(0, depth))}`.slice(1), mode: 0o755 });
     }
     const results = await this.#options.sys.fileOps({ root: '/', ops, timeoutMs: 10_000 });
     const last = results.at(-1);
-    if (results.length < ops.length || (last !== undefined && last.errno !== '')) throw errnoError(`make the cgroup /${ops[results.length - 1]?.path ?? ''}`, last?.errno ?? 'EIO');
+    if (results.length < ops.length || (last !== undefined && last.errno !== ''))
+      throw errnoError(`make the cgroup /${ops[results.length - 1]?.path ?? ''}`, last?.errno ?? 'EIO');
   }
 
   /** Version 2 gives controllers to children only where the parent hands them on. */
@@ -138,7 +161,8 @@ export class PodCgroups implements Cgroups {
     const [available] = await this.#options.sys.readFiles([`${mount}/cgroup.controllers`]);
     const wanted = wantedControllers(Buffer.from(available ?? []).toString('utf8'));
     const directories = new Set<string>([mount]);
-    for (const leaf of leaves) for (let depth = 1; depth <= leaf.length; depth += 1) directories.add(`${mount}${cgroupPath(this.driver, leaf.slice(0, depth))}`);
+    for (const leaf of leaves)
+      for (let depth = 1; depth <= leaf.length; depth += 1) directories.add(`${mount}${cgroupPath(this.driver, leaf.slice(0, depth))}`);
     for (const directory of directories) await this.#put([{ path: `${directory}/cgroup.subtree_control`, data: wanted }]);
   }
 
@@ -175,7 +199,8 @@ export class PodCgroups implements Cgroups {
         const last = results.at(-1);
         if (results.length === ops.length && last?.errno === '') break;
         const failed = left[results.length - 1];
-        if (failed === undefined || last === undefined || !['EBUSY', 'ENOTEMPTY', 'ENOENT', 'ENODEV'].includes(last.errno)) throw errnoError(`remove the cgroup ${failed ?? ''}`, last?.errno ?? 'EIO');
+        if (failed === undefined || last === undefined || !['EBUSY', 'ENOTEMPTY', 'ENOENT', 'ENODEV'].includes(last.errno))
+          throw errnoError(`remove the cgroup ${failed ?? ''}`, last?.errno ?? 'EIO');
         if (last.errno === 'EBUSY' || last.errno === 'ENOTEMPTY') stuck.push(failed);
         left = left.slice(results.length);
       }
@@ -184,7 +209,7 @@ export class PodCgroups implements Cgroups {
       await this.#options.clock.sleep(killWaitMs, signal);
       left = stuck;
     }
-    throw new OpError('deadline', 'remove a pod\'s cgroup', `${left.join(', ')} still holds processes`);
+    throw new OpError('deadline', "remove a pod's cgroup", `${left.join(', ')} still holds processes`);
   }
 
   /** Kills what runs in a cgroup and below it, and removes the children that are empty. */
@@ -192,14 +217,17 @@ export class PodCgroups implements Cgroups {
     for (const child of await this.#children(directory)) await this.#empty(`${directory}/${child}`);
     const [bytes] = await this.#options.sys.readFiles([`${directory}/cgroup.procs`]);
     const kill = this.#options.kill ?? killHard;
-    for (const line of Buffer.from(bytes ?? []).toString('utf8').split('\n')) {
+    for (const line of Buffer.from(bytes ?? [])
+      .toString('utf8')
+      .split('\n')) {
       const pid = Number(line);
       // 0 is a process of another PID namespace; 1 is the node's own first.
       if (Number.isSafeInteger(pid) && pid > 1 && pid !== process.pid) kill(pid);
     }
     const names = await this.#children(directory);
     if (names.length === 0) return;
-    for (const child of names) await this.#options.sys.fileOps({ root: '/', ops: [{ op: 'unlink', path: `${directory}/${child}`.slice(1) }], timeoutMs: 10_000 });
+    for (const child of names)
+      await this.#options.sys.fileOps({ root: '/', ops: [{ op: 'unlink', path: `${directory}/${child}`.slice(1) }], timeoutMs: 10_000 });
   }
 
   async #children(directory: string): Promise<string[]> {

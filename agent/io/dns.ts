@@ -34,7 +34,10 @@ export class PodDns implements Dns {
     try {
       return (await readFile(path, 'utf8')).slice(0, maxFileBytes);
     } catch (cause) {
-      throw new OpError('not-found', 'read the resolver configuration', messageOf(cause), { cause, advice: `Set resolvConf in the kubelet configuration to a file that exists, or to "" for none.` });
+      throw new OpError('not-found', 'read the resolver configuration', messageOf(cause), {
+        cause,
+        advice: `Set resolvConf in the kubelet configuration to a file that exists, or to "" for none.`,
+      });
     }
   }
 }

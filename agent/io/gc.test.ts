@@ -9,7 +9,8 @@ import { Gc } from './gc.ts';
 import type { GcOptions } from './gc.ts';
 
 const signal = new AbortController().signal;
-const container = (id: string, createdAtMs: number, given: Partial<ContainerFacts> = {}): ContainerFacts => ({ id, sandboxId: 's1', name: 'm', state: 'exited', createdAtMs, imageId: '', imageRef: '', ...given }) as ContainerFacts;
+const container = (id: string, createdAtMs: number, given: Partial<ContainerFacts> = {}): ContainerFacts =>
+  ({ id, sandboxId: 's1', name: 'm', state: 'exited', createdAtMs, imageId: '', imageRef: '', ...given }) as ContainerFacts;
 const image = (id: string, given: object = {}) => ({ id, repoTags: [], repoDigests: [], size: '1000', pinned: false, ...given });
 
 /** A node with a runtime that answers from lists and remembers what it was asked to do. */
@@ -19,13 +20,15 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
   const did: string[] = [];
   const events: string[] = [];
   const refuse = new Set<string>();
-  const call = (name: string, key: string, answer: object = {}) => async (request: Record<string, unknown>) => {
-    const image_ = request['image'] as { image?: string } | undefined;
-    const what = `${name} ${String(image_?.image ?? request[key])}`;
-    if (refuse.has(what)) throw new OpError('failed', what, 'refused');
-    did.push(what);
-    return answer;
-  };
+  const call =
+    (name: string, key: string, answer: object = {}) =>
+    async (request: Record<string, unknown>) => {
+      const image_ = request['image'] as { image?: string } | undefined;
+      const what = `${name} ${String(image_?.image ?? request[key])}`;
+      if (refuse.has(what)) throw new OpError('failed', what, 'refused');
+      did.push(what);
+      return answer;
+    };
   const runtime = {
     containerStatus: async ({ containerId }: { containerId: string }) => ({ status: { logPath: `/var/log/pods/n_p_u/m/${containerId}.log` } }),
     stopContainer: call('stop', 'containerId'),
@@ -34,13 +37,19 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
     removePodSandbox: call('remove', 'podSandboxId'),
     status: async () => ({ info: { config: JSON.stringify({ sandboxImage: given.sandboxImage ?? '' }) } }),
   };
-  const images = { listImages: async () => ({ images: given.images ?? [] }), removeImage: call('rmi', 'image'), imageFsInfo: async () => ({ imageFilesystems: [{ fsId: { mountpoint: '/images' } }] }) };
+  const images = {
+    listImages: async () => ({ images: given.images ?? [] }),
+    removeImage: call('rmi', 'image'),
+    imageFsInfo: async () => ({ imageFilesystems: [{ fsId: { mountpoint: '/images' } }] }),
+  };
   sys.statfs = async () => ({ totalBytes: 10_000, freeBytes: 0, availableBytes: 100 * (100 - (given.fullPercent ?? 50)), inodes: 0, inodesFree: 0, magic: 0 });
   const left = { dirs: ['u', 'lost'], cgroups: ['lost2'] };
   const pods = given.pods ?? [];
   const options: GcOptions = {
     cri: { runtime, images } as never,
-    sys, clock, log: silentLog,
+    sys,
+    clock,
+    log: silentLog,
     pods: { allFacts: () => pods, isKnown: (uid) => (given.known ?? ['u']).includes(uid), mayRun: () => false, synced: () => true },
     volumes: { uidsOnDisk: async () => left.dirs, teardown: async (uid) => void did.push(`teardown ${uid}`) },
     cgroups: { podUids: async () => left.cgroups, removePod: async (uid) => void did.push(`cgroup ${uid}`) },
@@ -48,7 +57,8 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
     node: () => ({ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'n1' }),
     logs: { remove: async (path) => void did.push(`logs ${path}`) },
     files: { unlinkLog: async () => {} },
-    podLogsDir: '/var/log/pods', containerLogsDir: '/var/log/containers',
+    podLogsDir: '/var/log/pods',
+    containerLogsDir: '/var/log/containers',
     images: { highThresholdPercent: 85, lowThresholdPercent: 80, minAgeMs: 0, maxAgeMs: 0 },
   };
   return { gc: new Gc(options), did, events, refuse, sys, clock, options };
@@ -56,7 +66,13 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
 
 test('dead containers go with their logs, then their empty sandboxes, then logs of gone pods', async () => {
   const sandbox = (id: string, createdAtMs: number): SandboxFacts => ({ id, uid: 'u', ready: false, createdAtMs }) as SandboxFacts;
-  const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [sandbox('s2', 2), sandbox('s1', 1)], containers: [container('c2', 2, { sandboxId: 's2' }), container('c1', 1)] };
+  const pod: PodFacts = {
+    uid: 'u',
+    namespace: 'n',
+    name: 'p',
+    sandboxes: [sandbox('s2', 2), sandbox('s1', 1)],
+    containers: [container('c2', 2, { sandboxId: 's2' }), container('c1', 1)],
+  };
   const { gc, did, sys } = world({ pods: [pod] });
   for (const path of ['/var/log/pods/n_p_u/m/0.log', '/var/log/pods/n_q_gone/m/0.log']) sys.put(path, '');
   await gc.containersPass(signal);
@@ -88,7 +104,10 @@ test('when nothing may be freed it is told and nothing is removed', async () => 
   await gc.imagesPass(signal);
   await gc.imagesPass(signal);
   assert.deepEqual(did, []);
-  assert.deepEqual(events.map((event) => event.split(' ')[2]), ['FreeDiskSpaceFailed', 'FreeDiskSpaceFailed', 'ImageGCFailed']);
+  assert.deepEqual(
+    events.map((event) => event.split(' ')[2]),
+    ['FreeDiskSpaceFailed', 'FreeDiskSpaceFailed', 'ImageGCFailed'],
+  );
   const roomy = world({ images: [image('a')], fullPercent: 84 });
   await roomy.gc.imagesPass(signal);
   assert.deepEqual([roomy.did, roomy.events], [[], []]);

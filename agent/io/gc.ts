@@ -75,7 +75,14 @@ export class Gc {
   async containersPass(signal: AbortSignal): Promise<void> {
     const { pods, clock, log } = this.#options;
     const { maxPerPodContainer, maxContainers, minAgeMs } = this.#options.containers ?? { maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0 };
-    const plan = planContainerGc({ pods: pods.allFacts(), maxPerPodContainer, maxContainers, minAgeMs, nowMs: clock.nowMs(), isGone: (uid) => this.#isGone(uid) });
+    const plan = planContainerGc({
+      pods: pods.allFacts(),
+      maxPerPodContainer,
+      maxContainers,
+      minAgeMs,
+      nowMs: clock.nowMs(),
+      isGone: (uid) => this.#isGone(uid),
+    });
     const failures: string[] = [];
     const attempt = async (work: Promise<void>): Promise<void> => {
       try {
@@ -152,7 +159,9 @@ export class Gc {
 
   /** Pods that the runtime still has something alive of, whoever knows them. */
   #busy(): ReadonlySet<string> {
-    const alive = this.#options.pods.allFacts().filter((pod) => pod.containers.some((container) => container.state !== 'exited') || pod.sandboxes.some((sandbox) => sandbox.ready));
+    const alive = this.#options.pods
+      .allFacts()
+      .filter((pod) => pod.containers.some((container) => container.state !== 'exited') || pod.sandboxes.some((sandbox) => sandbox.ready));
     return new Set(alive.map((pod) => pod.uid));
   }
 
@@ -192,7 +201,14 @@ export class Gc {
       this.#tell('InvalidDiskCapacity', 'invalid capacity 0 on image filesystem');
       return 'invalid capacity 0 on image filesystem';
     }
-    const input = { records: this.#images, policy, capacityBytes: facts.totalBytes, availableBytes: facts.availableBytes, nowMs: clock.nowMs(), beganMs: this.#beganMs };
+    const input = {
+      records: this.#images,
+      policy,
+      capacityBytes: facts.totalBytes,
+      availableBytes: facts.availableBytes,
+      nowMs: clock.nowMs(),
+      beganMs: this.#beganMs,
+    };
     const plan = planImageGc(input);
     const failures: string[] = [];
     const remove = async (record: ImageRecord): Promise<number> => {
@@ -213,7 +229,8 @@ export class Gc {
       if (freed >= plan.bytesToFree) break;
       freed += await remove(record);
     }
-    if (failures.length > 0) return `wanted to free ${plan.bytesToFree} bytes, but freed ${freed} bytes space with errors in image deletion: ${failures.join(', ')}`;
+    if (failures.length > 0)
+      return `wanted to free ${plan.bytesToFree} bytes, but freed ${freed} bytes space with errors in image deletion: ${failures.join(', ')}`;
     if (freed >= plan.bytesToFree) return null;
     const message = freeDiskSpaceFailed(plan.usedPercent, facts.totalBytes, freed);
     this.#tell('FreeDiskSpaceFailed', message);
@@ -223,7 +240,13 @@ export class Gc {
   async #look(signal: AbortSignal): Promise<void> {
     const { cri, pods, clock } = this.#options;
     const listed = await cri.images.listImages({}, { timeoutMs, signal });
-    const images: ImageFacts[] = listed.images.map((image) => ({ id: image.id, repoTags: image.repoTags, repoDigests: image.repoDigests, sizeBytes: Number(image.size), pinned: image.pinned }));
+    const images: ImageFacts[] = listed.images.map((image) => ({
+      id: image.id,
+      repoTags: image.repoTags,
+      repoDigests: image.repoDigests,
+      sizeBytes: Number(image.size),
+      pinned: image.pinned,
+    }));
     const uses = pods.allFacts().flatMap((pod) => pod.containers.map(({ imageId, imageRef }) => ({ imageId, imageRef })));
     this.#images = recordImages(this.#images, images, uses, await this.#sandboxImages(images, signal), clock.nowMs());
   }

@@ -31,7 +31,15 @@ function world(maxFiles: number) {
     },
   };
   const rotation = new LogRotation({
-    cri: { runtime } as never, sys, clock, log: silentLog, podLogsDir: '/var/log/pods', maxBytes: 10, maxFiles, periodMs: 10_000, facts: () => facts,
+    cri: { runtime } as never,
+    sys,
+    clock,
+    log: silentLog,
+    podLogsDir: '/var/log/pods',
+    maxBytes: 10,
+    maxFiles,
+    periodMs: 10_000,
+    facts: () => facts,
     compress: async (from, to) => sys.put(to, `gz:${sys.get(from) ?? ''}`),
   });
   const names = async (): Promise<string[]> => ((await sys.fileOps({ root: dir, ops: [{ op: 'list', path: '' }], timeoutMs: 1 }))[0]?.names ?? []).toSorted();

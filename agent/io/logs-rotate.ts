@@ -106,7 +106,10 @@ export class LogRotation {
     const compress = this.#options.compress ?? gzipFile;
     for (const name of plan.compress) {
       await compress(`${podLogsDir}/${at(name)}`, `${podLogsDir}/${at(name)}.tmp`, mode, signal);
-      await this.#must([{ op: 'rename', path: at(`${name}.tmp`), to: at(`${name}.gz`) }, { op: 'unlink', path: at(name) }]);
+      await this.#must([
+        { op: 'rename', path: at(`${name}.tmp`), to: at(`${name}.gz`) },
+        { op: 'unlink', path: at(name) },
+      ]);
     }
     await this.#must([{ op: 'rename', path: at(place.name), to: at(plan.rotated) }]);
     try {
@@ -127,7 +130,8 @@ export class LogRotation {
     if (ops.length === 0) return;
     const results = await this.#options.sys.fileOps({ root: this.#options.podLogsDir, ops, timeoutMs });
     const last = results.at(-1);
-    if (results.length < ops.length || last?.errno !== '') throw errnoError(`${ops[results.length - 1]?.op ?? 'change'} a container log`, last?.errno ?? 'EIO', ops[results.length - 1]?.path ?? '');
+    if (results.length < ops.length || last?.errno !== '')
+      throw errnoError(`${ops[results.length - 1]?.op ?? 'change'} a container log`, last?.errno ?? 'EIO', ops[results.length - 1]?.path ?? '');
   }
 }
 

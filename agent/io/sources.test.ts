@@ -22,8 +22,12 @@ function world() {
   return { clock, api, sources };
 }
 
-const podOf = (uid: string, ...names: string[]): Pod => ({ metadata: { name: uid, namespace: 'n', uid }, spec: { containers: [], volumes: names.map((name) => ({ name, configMap: { name } })) } });
-const put = (api: FakeKubeApi, name: string, value: string, immutable = false): void => void api.put<ConfigMap>(configMaps('n', name), { metadata: { name, namespace: 'n' }, data: { k: value }, ...(immutable ? { immutable } : {}) });
+const podOf = (uid: string, ...names: string[]): Pod => ({
+  metadata: { name: uid, namespace: 'n', uid },
+  spec: { containers: [], volumes: names.map((name) => ({ name, configMap: { name } })) },
+});
+const put = (api: FakeKubeApi, name: string, value: string, immutable = false): void =>
+  void api.put<ConfigMap>(configMaps('n', name), { metadata: { name, namespace: 'n' }, data: { k: value }, ...(immutable ? { immutable } : {}) });
 
 test('one watch for each named object, never a list of all', async () => {
   const { clock, api, sources } = world();
@@ -35,7 +39,10 @@ test('one watch for each named object, never a list of all', async () => {
   assert.equal((await sources.configMap('n', 'a', signal))?.data?.['k'], '1');
   assert.equal(sources.watchCount, 2);
   const asked = api.calls.filter((call) => call.ref?.resource === 'configmaps');
-  assert.ok(asked.length > 0 && asked.every((call) => /^metadata\.name=[ab]$/.test(call.query['fieldSelector'] ?? '')), JSON.stringify(asked.map((call) => call.query)));
+  assert.ok(
+    asked.length > 0 && asked.every((call) => /^metadata\.name=[ab]$/.test(call.query['fieldSelector'] ?? '')),
+    JSON.stringify(asked.map((call) => call.query)),
+  );
 });
 
 test('the pods that name a changed object are told, and only those', async () => {
@@ -95,7 +102,10 @@ test('a read waits a bounded time for the first copy', async () => {
   api.inject({ resource: 'configmaps', error: refusals.unavailable(), times: 1000 });
   sources.hold(podOf('u1', 'a'));
   const read = sources.configMap('n', 'a', signal);
-  const failed = assert.rejects(read, (error) => error instanceof OpError && error.code === 'deadline' && error.message.startsWith('failed to sync configmap cache: '));
+  const failed = assert.rejects(
+    read,
+    (error) => error instanceof OpError && error.code === 'deadline' && error.message.startsWith('failed to sync configmap cache: '),
+  );
   await clock.advance(1000);
   await failed;
 });
@@ -103,7 +113,11 @@ test('a read waits a bounded time for the first copy', async () => {
 test('secrets and Services', async () => {
   const { clock, api, sources } = world();
   api.put<Secret>(secrets('n', 's'), { metadata: { name: 's', namespace: 'n' }, data: { k: 'dg==' } });
-  for (const namespace of ['n', 'other']) api.put<Service>(services(namespace, 'web'), { metadata: { name: 'web', namespace, annotations: { big: 'x' } }, spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], selector: { a: 'b' } } });
+  for (const namespace of ['n', 'other'])
+    api.put<Service>(services(namespace, 'web'), {
+      metadata: { name: 'web', namespace, annotations: { big: 'x' } },
+      spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], selector: { a: 'b' } },
+    });
   sources.hold({ metadata: { name: 'p', namespace: 'n', uid: 'u' }, spec: { containers: [], imagePullSecrets: [{ name: 's' }] } });
   const [secret, list] = [sources.secret('n', 's', signal), sources.services('n', signal)];
   await clock.settle();

@@ -25,7 +25,11 @@ interface Item {
   readonly namespace: string;
   readonly name: string;
   readonly pods: Set<string>;
-  state: { is: 'idle' } | { is: 'syncing'; stop: AbortController } | { is: 'watched'; stop: AbortController; object: KubeObject | null } | { is: 'immutable'; object: KubeObject };
+  state:
+    | { is: 'idle' }
+    | { is: 'syncing'; stop: AbortController }
+    | { is: 'watched'; stop: AbortController; object: KubeObject | null }
+    | { is: 'immutable'; object: KubeObject };
   waiters: (() => void)[];
   lastReadMs: number;
   trouble: string;
@@ -55,17 +59,24 @@ export class Sources implements EnvSources, AsyncDisposable {
   }
 
   async configMap(namespace: string, name: string, signal: AbortSignal): Promise<ConfigMap | null> {
-    return (await this.#read('configmap', namespace, name, signal)) as ConfigMap | null;
+    return await this.#read('configmap', namespace, name, signal);
   }
 
   async secret(namespace: string, name: string, signal: AbortSignal): Promise<Secret | null> {
-    return (await this.#read('secret', namespace, name, signal)) as Secret | null;
+    return await this.#read('secret', namespace, name, signal);
   }
 
   async services(namespace: string, signal: AbortSignal): Promise<readonly Service[]> {
     this.#services ??= this.#watchServices();
     const copy = this.#services;
-    await waitFor(copy.waiters, () => copy.synced, this.#options.clock, this.#waitMs, signal, () => new OpError('deadline', 'read the Services', copy.trouble === '' ? 'no complete copy yet' : copy.trouble));
+    await waitFor(
+      copy.waiters,
+      () => copy.synced,
+      this.#options.clock,
+      this.#waitMs,
+      signal,
+      () => new OpError('deadline', 'read the Services', copy.trouble === '' ? 'no complete copy yet' : copy.trouble),
+    );
     return [...copy.objects.values()].filter((service) => service.metadata.namespace === namespace);
   }
 
@@ -112,7 +123,8 @@ export class Sources implements EnvSources, AsyncDisposable {
     if (item.state.is === 'idle') this.#watch(item);
     const isSynced = (): boolean => item.state.is === 'watched' || item.state.is === 'immutable';
     // A refusal (no permission yet) is the truer answer than a time-out, where there is one.
-    const refuse = (): OpError => new OpError('deadline', `failed to sync ${kind} cache`, item.trouble === '' ? 'timed out waiting for the condition' : item.trouble);
+    const refuse = (): OpError =>
+      new OpError('deadline', `failed to sync ${kind} cache`, item.trouble === '' ? 'timed out waiting for the condition' : item.trouble);
     await waitFor(item.waiters, isSynced, this.#options.clock, this.#waitMs, signal, refuse);
     const { state } = item;
     return state.is === 'watched' || state.is === 'immutable' ? state.object : null;
@@ -145,17 +157,22 @@ export class Sources implements EnvSources, AsyncDisposable {
       wake(item.waiters);
       if (before !== undefined && versionOf(before) !== versionOf(object)) this.#tell(item);
     };
-    const running = this.#options.api.reflect<KubeObject>(ref, { fieldSelector: `metadata.name=${item.name}` }, {
-      replaced: (items) => accept(items.find((each) => each.metadata.name === item.name) ?? null),
-      changed: (type, object) => {
-        if (object.metadata.name === item.name) accept(type === 'DELETED' ? null : object);
+    const running = this.#options.api.reflect<KubeObject>(
+      ref,
+      { fieldSelector: `metadata.name=${item.name}` },
+      {
+        replaced: (items) => accept(items.find((each) => each.metadata.name === item.name) ?? null),
+        changed: (type, object) => {
+          if (object.metadata.name === item.name) accept(type === 'DELETED' ? null : object);
+        },
+        trouble: (error) => {
+          item.trouble = messageOf(error);
+          this.#options.log.debug(2, 'Watch of an object is in trouble', { kind: item.kind, namespace: item.namespace, name: item.name, err: item.trouble });
+        },
+        trim: withoutManagedFields,
       },
-      trouble: (error) => {
-        item.trouble = messageOf(error);
-        this.#options.log.debug(2, 'Watch of an object is in trouble', { kind: item.kind, namespace: item.namespace, name: item.name, err: item.trouble });
-      },
-      trim: withoutManagedFields,
-    }, signal);
+      signal,
+    );
     this.#track(running);
   }
 
@@ -175,21 +192,26 @@ export class Sources implements EnvSources, AsyncDisposable {
   #watchServices(): ServiceCopy {
     const copy: ServiceCopy = { objects: new Map(), synced: false, waiters: [], trouble: '' };
     const keyOfService = (service: Service): string => `${service.metadata.namespace ?? ''}/${service.metadata.name ?? ''}`;
-    const running = this.#options.api.reflect<Service>(services(), {}, {
-      replaced: (items) => {
-        copy.objects = new Map(items.map((service) => [keyOfService(service), service]));
-        copy.synced = true;
-        wake(copy.waiters);
+    const running = this.#options.api.reflect<Service>(
+      services(),
+      {},
+      {
+        replaced: (items) => {
+          copy.objects = new Map(items.map((service) => [keyOfService(service), service]));
+          copy.synced = true;
+          wake(copy.waiters);
+        },
+        changed: (type, service) => {
+          if (type === 'DELETED') copy.objects.delete(keyOfService(service));
+          else copy.objects.set(keyOfService(service), service);
+        },
+        trouble: (error) => {
+          copy.trouble = messageOf(error);
+        },
+        trim: trimService,
       },
-      changed: (type, service) => {
-        if (type === 'DELETED') copy.objects.delete(keyOfService(service));
-        else copy.objects.set(keyOfService(service), service);
-      },
-      trouble: (error) => {
-        copy.trouble = messageOf(error);
-      },
-      trim: trimService,
-    }, this.#closing.signal);
+      this.#closing.signal,
+    );
     this.#track(running);
     return copy;
   }
@@ -246,7 +268,7 @@ function withoutManagedFields<T extends KubeObject>(object: T): T {
 function trimService(service: Service): Service {
   const { name, namespace, uid, resourceVersion } = service.metadata;
   const { clusterIP, clusterIPs, ports, type } = service.spec ?? {};
-  return { metadata: { name, namespace, uid, resourceVersion }, spec: { clusterIP, clusterIPs, ports, type } } as Service;
+  return { metadata: { name, namespace, uid, resourceVersion }, spec: { clusterIP, clusterIPs, ports, type } };
 }
 
 function wake(waiters: (() => void)[]): void {

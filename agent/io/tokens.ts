@@ -65,7 +65,11 @@ export class Tokens {
       return fresh.token;
     } catch (error) {
       if (!isUsable || signal.aborted) throw error;
-      this.#options.log.warn('Could not update a service account token, the present one still works', { pod: pod.metadata.name, namespace: pod.metadata.namespace, err: messageOf(error) });
+      this.#options.log.warn('Could not update a service account token, the present one still works', {
+        pod: pod.metadata.name,
+        namespace: pod.metadata.namespace,
+        err: messageOf(error),
+      });
       return held.token;
     }
   }

@@ -20,7 +20,10 @@ export class Claims {
     const namespace = pod.metadata.namespace ?? '';
     const fail = (detail: string): Claim => {
       const list = `[${plan.name}]`;
-      return { ok: false, message: `Unable to attach or mount volumes: unmounted volumes=${list}, unattached volumes=[], failed to process volumes=${list}: error processing PVC ${namespace}/${plan.claimName}: ${detail}` };
+      return {
+        ok: false,
+        message: `Unable to attach or mount volumes: unmounted volumes=${list}, unattached volumes=[], failed to process volumes=${list}: error processing PVC ${namespace}/${plan.claimName}: ${detail}`,
+      };
     };
     const options = { timeoutMs: 5000 };
     let claim: PersistentVolumeClaim;
@@ -36,8 +39,11 @@ export class Claims {
     if (claim.spec?.volumeMode === 'Block') return fail('block volumes are not supported by this node');
     const volume = await this.#api.get<PersistentVolume>(persistentVolumes(volumeName), options, signal);
     const { hostPath, local } = volume.spec;
-    if (hostPath === undefined && local === undefined) return fail(`volume ${volumeName} is neither a hostPath nor a local volume: others are not supported by this node`);
+    if (hostPath === undefined && local === undefined)
+      return fail(`volume ${volumeName} is neither a hostPath nor a local volume: others are not supported by this node`);
     const planned = planHostPath(plan.name, hostPath?.path ?? local?.path ?? '', hostPath === undefined ? 'Directory' : (hostPath.type ?? ''));
-    return planned.kind === 'hostPath' ? { ok: true, path: planned.path, type: planned.type } : fail(planned.kind === 'refused' ? planned.message : 'not a path');
+    return planned.kind === 'hostPath'
+      ? { ok: true, path: planned.path, type: planned.type }
+      : fail(planned.kind === 'refused' ? planned.message : 'not a path');
   }
 }

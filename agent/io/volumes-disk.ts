@@ -44,7 +44,11 @@ export class VolumeDisk {
   /** Makes the pod's directory; says whether it was there, because then mounts may be too. */
   async ensurePodDir(uid: string): Promise<{ existed: boolean }> {
     if (!this.#hasRoot) {
-      await this.ops('/', parentsOf(`${this.#rootDir.slice(1)}/pods`).map((path) => ({ op: 'mkdir', path, mode: 0o750 })), 'follow');
+      await this.ops(
+        '/',
+        parentsOf(`${this.#rootDir.slice(1)}/pods`).map((path) => ({ op: 'mkdir', path, mode: 0o750 })),
+        'follow',
+      );
       this.#hasRoot = true;
     }
     const existed = (await this.stat(`${this.#rootDir}/pods`, uid, 'refuse')) !== null;
@@ -100,7 +104,14 @@ export class VolumeDisk {
 
   /** What the atomic writer left in a volume's directory. */
   async readWriterState(dir: string): Promise<WriterState> {
-    const [listed, link] = await this.#sys.fileOps({ root: dir, ops: [{ op: 'list', path: '' }, { op: 'readlink', path: '..data' }], timeoutMs: this.#timeoutMs });
+    const [listed, link] = await this.#sys.fileOps({
+      root: dir,
+      ops: [
+        { op: 'list', path: '' },
+        { op: 'readlink', path: '..data' },
+      ],
+      timeoutMs: this.#timeoutMs,
+    });
     if (listed === undefined || listed.errno !== '') throw errnoError(`list ${dir}`, listed?.errno ?? 'EIO');
     const names = listed.names ?? [];
     const target = link?.errno === '' ? (link.target ?? null) : null;
@@ -119,7 +130,9 @@ export class VolumeDisk {
     const contents = files.map(decode);
     const ops = files.map((file, index): FileOp => ({ op: 'read', path: `${dataTarget}/${file.path}`, maxBytes: (contents[index]?.length ?? 0) + 1 }));
     const results = await this.#sys.fileOps({ root: dir, ops, timeoutMs: this.#timeoutMs });
-    return results.length === ops.length && results.every((result, index) => result.errno === '' && contents[index]?.equals(result.data ?? Buffer.alloc(0)) === true);
+    return (
+      results.length === ops.length && results.every((result, index) => result.errno === '' && contents[index]?.equals(result.data ?? Buffer.alloc(0)) === true)
+    );
   }
 
   /** Swaps the files of a volume; answers what then lies there. */
@@ -143,7 +156,12 @@ export class VolumeDisk {
     if (type === '') return null;
     const found: HostPathFound = (await this.stat('/', path.slice(1), 'follow'))?.type ?? 'absent';
     const answer = checkHostPath(path, type, found);
-    if (answer.verdict === 'makeDir') await this.ops('/', parentsOf(path.slice(1).replace(/\/+$/, '')).map((each) => ({ op: 'mkdir', path: each, mode: 0o755 })), 'follow');
+    if (answer.verdict === 'makeDir')
+      await this.ops(
+        '/',
+        parentsOf(path.slice(1).replace(/\/+$/, '')).map((each) => ({ op: 'mkdir', path: each, mode: 0o755 })),
+        'follow',
+      );
     if (answer.verdict === 'makeFile') await this.ops('/', [{ op: 'write', path: path.slice(1), data: '', mode: 0o644 }], 'follow');
     return answer.verdict === 'refuse' ? answer.message : null;
   }
@@ -165,7 +183,10 @@ export class VolumeDisk {
     const name = `${dir}/${mount.index}`;
     const target = `${pod}/${name}`;
     await this.#unmountAll(target);
-    await this.ops(pod, parentsOf(dir).map((path) => ({ op: 'mkdir', path, mode: 0o750 })));
+    await this.ops(
+      pod,
+      parentsOf(dir).map((path) => ({ op: 'mkdir', path, mode: 0o750 })),
+    );
     const before = await this.stat(pod, name, 'refuse');
     if (before !== null && (before.type === 'dir') !== (found === 'dir')) await this.ops(pod, [{ op: 'unlink', path: name }]);
     await this.ops(pod, [found === 'dir' ? { op: 'mkdir', path: name, mode: 0o750 } : { op: 'write', path: name, data: '', mode: 0o640 }]);
@@ -214,7 +235,12 @@ export class VolumeDisk {
   }
 
   async uids(): Promise<string[]> {
-    const [result] = await this.#sys.fileOps({ root: '/', ops: [{ op: 'list', path: `${this.#rootDir}/pods`.slice(1) }], links: 'follow', timeoutMs: this.#timeoutMs });
+    const [result] = await this.#sys.fileOps({
+      root: '/',
+      ops: [{ op: 'list', path: `${this.#rootDir}/pods`.slice(1) }],
+      links: 'follow',
+      timeoutMs: this.#timeoutMs,
+    });
     if (result?.errno === 'ENOENT') return [];
     if (result === undefined || result.errno !== '') throw errnoError(`list ${this.#rootDir}/pods`, result?.errno ?? 'EIO');
     return result.names ?? [];

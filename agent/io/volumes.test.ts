@@ -31,7 +31,19 @@ function world() {
   };
   const sources = new Sources({ api, clock, log: silentLog });
   open.push(sources);
-  const reopen = () => openVolumes({ sys, api, sources, clock, rng, log: silentLog, rootDir: '/r', clusterDomain: 'cluster.local', allocatable: () => ({}), env: async () => ({ ok: true, env: new Map() }) });
+  const reopen = () =>
+    openVolumes({
+      sys,
+      api,
+      sources,
+      clock,
+      rng,
+      log: silentLog,
+      rootDir: '/r',
+      clusterDomain: 'cluster.local',
+      allocatable: () => ({}),
+      env: async () => ({ ok: true, env: new Map() }),
+    });
   api.put<ConfigMap>(configMaps('n', 'c'), { metadata: { name: 'c', namespace: 'n' }, data: { a: 'one' } });
   api.put<Secret>(secrets('n', 's'), { metadata: { name: 's', namespace: 'n' }, data: { k: 'dg==' } });
   let token = 0;
@@ -42,7 +54,10 @@ function world() {
   return { clock, sys, api, sources, reopen, volumes: reopen() };
 }
 
-const podOf = (uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod => ({ metadata: { name: 'p', namespace: 'n', uid }, spec: { containers: [{ name: 'm' }], serviceAccountName: 'sa', volumes, ...spec } });
+const podOf = (uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod => ({
+  metadata: { name: 'p', namespace: 'n', uid },
+  spec: { containers: [{ name: 'm' }], serviceAccountName: 'sa', volumes, ...spec },
+});
 const all: Volume[] = [
   { name: 'e', emptyDir: {} },
   { name: 'm', emptyDir: { medium: 'Memory' } },
@@ -76,7 +91,11 @@ test('any one call may fail: the next attempt finishes, nothing is mounted twice
     assert.equal(sys.get(`${volumeRoot}/kubernetes.io~configmap/c/a`), 'one');
     assert.equal(sys.get(`${volumeRoot}/kubernetes.io~secret/s/k`), 'v');
     assert.match(sys.get(`${volumeRoot}/kubernetes.io~projected/t/token`) ?? '', /^t\d$/);
-    assert.deepEqual(sys.mounts.map((mount) => mount.target).toSorted(), ['empty-dir/m', 'projected/t', 'secret/s'].map((name) => `${volumeRoot}/kubernetes.io~${name}`), `call ${nth}`);
+    assert.deepEqual(
+      sys.mounts.map((mount) => mount.target).toSorted(),
+      ['empty-dir/m', 'projected/t', 'secret/s'].map((name) => `${volumeRoot}/kubernetes.io~${name}`),
+      `call ${nth}`,
+    );
     await volumes.teardown('u1', signal).catch(async () => await volumes.teardown('u1', signal));
     sys.fault = () => {};
     assert.deepEqual([sys.mounts.length, await volumes.uidsOnDisk()], [0, []], `call ${nth}`);
@@ -147,7 +166,7 @@ test('a refresh that cannot read leaves the files as they are', async () => {
   assert.equal(sys.get(`${volumeRoot}/kubernetes.io~configmap/c/a`), 'one');
 });
 
-test('hosts files follow the container starts and stand back for a mount of the pod\'s own', async () => {
+test("hosts files follow the container starts and stand back for a mount of the pod's own", async () => {
   const { sys, volumes } = world();
   const pod = podOf('u1', [{ name: 'e', emptyDir: {} }], { hostAliases: [{ ip: '192.0.2.8', hostnames: ['a.example'] }], hostname: 'h', subdomain: 's' });
   await volumes.prepare(pod, signal);

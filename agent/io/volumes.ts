@@ -1,17 +1,17 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { hasCode, messageOf, OpError } from '../../base/errors.ts';
+import { messageOf } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { ConfigMap, Container, Pod, Secret } from '../../proto/kube/types.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
 import { hostnameOf } from '../core/hostname.ts';
 import { hostNetworkHosts, managedHosts } from '../core/hosts.ts';
 import type { EventText, Failure } from '../core/types.ts';
 import { planMounts } from '../core/volumes-mounts.ts';
 import type { MountPlan } from '../core/volumes-mounts.ts';
 import { isSafeUid, podPaths } from '../core/volumes-paths.ts';
-import { payloadOf, tokenKey } from '../core/volumes-payload.ts';
-import type { Fetched, PayloadFile, PayloadInputs, PayloadNeeds } from '../core/volumes-payload.ts';
+import { payloadOf } from '../core/volumes-payload.ts';
+import type { PayloadFile } from '../core/volumes-payload.ts';
 import { planVolumes } from '../core/volumes-plan.ts';
 import type { VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
@@ -19,6 +19,7 @@ import type { ContainerMount, EnvSources, Volumes } from '../seams.ts';
 import type { Tokens } from './tokens.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
+import { fetchInputs, isExpected } from './volumes-inputs.ts';
 
 export interface VolumesOptions {
   readonly rootDir: string;
@@ -32,7 +33,12 @@ export interface VolumesOptions {
   /** `status.allocatable` of the node; empty while it is not known. */
   readonly allocatable: () => Readonly<Record<string, string>>;
   /** The environment of a container, for subPathExpr. */
-  readonly env: (pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal) => Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure>;
+  readonly env: (
+    pod: Pod,
+    container: Container,
+    podIPs: readonly string[],
+    signal: AbortSignal,
+  ) => Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure>;
   readonly supportsRecursiveReadOnly?: () => boolean;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
@@ -75,7 +81,12 @@ export class PodVolumes implements Volumes {
       } catch (error) {
         if (!isExpected(error)) throw error;
         const message = `error making pod data directories: ${messageOf(error)}`;
-        return { ok: false, reason: 'FailedToMakePodDataDirectories', message, events: [{ type: 'Warning', reason: 'FailedToMakePodDataDirectories', message }] };
+        return {
+          ok: false,
+          reason: 'FailedToMakePodDataDirectories',
+          message,
+          events: [{ type: 'Warning', reason: 'FailedToMakePodDataDirectories', message }],
+        };
       }
       const open = plans.filter((plan) => !record.done.has(plan.name));
       const outcomes = await Promise.all(open.map(async (plan) => ({ plan, message: await this.#setUp(pod, plan, record, signal) })));
@@ -96,7 +107,12 @@ export class PodVolumes implements Volumes {
     });
   }
 
-  async containerMounts(pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<{ ok: true; mounts: readonly ContainerMount[] } | Failure> {
+  async containerMounts(
+    pod: Pod,
+    container: Container,
+    podIPs: readonly string[],
+    signal: AbortSignal,
+  ): Promise<{ ok: true; mounts: readonly ContainerMount[] } | Failure> {
     const uid = pod.metadata.uid ?? '';
     const env = await this.#envFor(pod, container, podIPs, signal);
     if (!env.ok) return env;
@@ -135,7 +151,13 @@ export class PodVolumes implements Volumes {
       for (const plan of planVolumes(pod, this.#options.allocatable())) {
         if (plan.kind !== 'payload' || !record.done.has(plan.name)) continue;
         const message = await this.#setUp(pod, plan, record, signal);
-        if (message !== null) this.#options.log.warn('A volume was not brought up to date', { pod: pod.metadata.name, namespace: pod.metadata.namespace, volume: plan.name, err: message });
+        if (message !== null)
+          this.#options.log.warn('A volume was not brought up to date', {
+            pod: pod.metadata.name,
+            namespace: pod.metadata.namespace,
+            volume: plan.name,
+            err: message,
+          });
       }
     });
   }
@@ -199,7 +221,7 @@ export class PodVolumes implements Volumes {
   /** Fetches, then makes the directory, then writes: a volume whose objects are missing leaves nothing mounted. */
   async #fill(pod: Pod, plan: Extract<VolumePlan, { kind: 'payload' }>, record: PodRecord, signal: AbortSignal): Promise<string | null> {
     const uid = pod.metadata.uid ?? '';
-    const payload = payloadOf(plan.volume, await this.#fetch(pod, plan.needs, signal));
+    const payload = payloadOf(plan.volume, await fetchInputs(this.#options, pod, plan.needs, signal));
     if (!payload.ok) return payload.message;
     const digest = digestOf(payload.files);
     const before = record.written.get(plan.name);
@@ -225,27 +247,16 @@ export class PodVolumes implements Volumes {
     }
   }
 
-  async #fetch(pod: Pod, needs: PayloadNeeds, signal: AbortSignal): Promise<PayloadInputs> {
-    const { sources, tokens } = this.#options;
-    const namespace = pod.metadata.namespace ?? '';
-    const configMaps = new Map<string, Fetched<ConfigMap>>();
-    const secrets = new Map<string, Fetched<Secret>>();
-    const held = new Map<string, { token: string } | { error: string }>();
-    await Promise.all([
-      ...needs.configMaps.map(async (name) => configMaps.set(name, await fetched(sources.configMap(namespace, name, signal)))),
-      ...needs.secrets.map(async (name) => secrets.set(name, await fetched(sources.secret(namespace, name, signal)))),
-      ...needs.tokens.map(async (ask) => {
-        const got = await fetched(tokens.get(pod, ask, signal));
-        held.set(tokenKey(ask), 'error' in got ? { error: `failed to fetch token: ${got.error}` } : { token: got.object ?? '' });
-      }),
-    ]);
-    return { pod, configMaps, secrets, tokens: held, allocatable: this.#options.allocatable() };
-  }
-
   async #pathOf(uid: string, container: string, mount: MountPlan): Promise<string | Failure> {
     if (mount.subPath === null) return mount.volumePath;
     try {
-      const path = await this.#options.disk.bindSubPath(uid, { volume: mount.name, container, index: mount.index, volumePath: mount.volumePath, subPath: mount.subPath });
+      const path = await this.#options.disk.bindSubPath(uid, {
+        volume: mount.name,
+        container,
+        index: mount.index,
+        volumePath: mount.volumePath,
+        subPath: mount.subPath,
+      });
       if (path !== null) return path;
       this.#options.log.warn('A subPath leads out of its volume', { uid, volume: mount.name, container });
     } catch (error) {
@@ -261,15 +272,21 @@ export class PodVolumes implements Volumes {
     const aliases = pod.spec.hostAliases ?? [];
     const name = hostnameOf(pod, this.#options.clusterDomain);
     if (!name.ok) return configError(name.message);
-    const text = pod.spec.hostNetwork === true
-      ? hostNetworkHosts(await readFile(this.#options.hostsFile ?? '/etc/hosts', 'utf8'), aliases)
-      : managedHosts({ podIPs, hostname: name.host, domain: name.domain, aliases });
+    const text =
+      pod.spec.hostNetwork === true
+        ? hostNetworkHosts(await readFile(this.#options.hostsFile ?? '/etc/hosts', 'utf8'), aliases)
+        : managedHosts({ podIPs, hostname: name.host, domain: name.domain, aliases });
     await this.#options.disk.writeHosts(uid, text);
     const hostPath = podPaths(this.#options.rootDir, uid).etcHosts;
     return { name: 'k8s-managed-etc-hosts', hostPath, containerPath: '/etc/hosts', readonly: false, selinuxRelabel: true, propagation: 'PROPAGATION_PRIVATE' };
   }
 
-  async #envFor(pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure> {
+  async #envFor(
+    pod: Pod,
+    container: Container,
+    podIPs: readonly string[],
+    signal: AbortSignal,
+  ): Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure> {
     const expands = (container.volumeMounts ?? []).some((mount) => mount.subPathExpr !== undefined && mount.subPathExpr !== '');
     return expands ? await this.#options.env(pod, container, podIPs, signal) : { ok: true, env: new Map() };
   }
@@ -297,21 +314,6 @@ export class PodVolumes implements Volumes {
       if (this.#turns.get(uid) === settled) this.#turns.delete(uid);
     }
   }
-}
-
-async function fetched<T>(promise: Promise<T | null>): Promise<Fetched<T>> {
-  try {
-    return { object: await promise };
-  } catch (error) {
-    if (!isExpected(error)) throw error;
-    return { error: messageOf(error) };
-  }
-}
-
-/** Failures of the outside: what the worker tells and tries again. Bugs and the caller's own stop pass on. */
-function isExpected(error: unknown): boolean {
-  if (hasCode(error, 'aborted')) return false;
-  return error instanceof OpError || (error instanceof Error && error.name === 'ApiError');
 }
 
 function configError(message: string): Failure {

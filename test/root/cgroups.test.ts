@@ -13,26 +13,49 @@ import type { Pod } from '../../proto/kube/types.ts';
 
 /* Real cgroups of this machine, whichever version it has, below a root of the test's own. */
 const sysPath = process.env['NODELET_SYS'] ?? new URL('../../dist/sys', import.meta.url).pathname;
-const need = process.getuid?.() !== 0 ? 'needs root' : !existsSync(sysPath) ? `needs ${sysPath} (built by sys/build.sh)` : !/ cgroup2? /.test(readFileSync('/proc/mounts', 'utf8')) ? 'needs a mounted cgroup file system' : false;
+const need =
+  process.getuid?.() !== 0
+    ? 'needs root'
+    : !existsSync(sysPath)
+      ? `needs ${sysPath} (built by sys/build.sh)`
+      : !/ cgroup2? /.test(readFileSync('/proc/mounts', 'utf8'))
+        ? 'needs a mounted cgroup file system'
+        : false;
 if (need !== false) console.log(`cgroups: skipped, ${need}`);
 const signal = new AbortController().signal;
 const root = `/nodelet-test-${process.pid}`;
-const pod: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u-1' }, spec: { containers: [{ name: 'm', resources: { requests: { cpu: '200m', memory: '32Mi' }, limits: { cpu: '500m', memory: '64Mi' } } }] } };
+const pod: Pod = {
+  metadata: { name: 'p', namespace: 'n', uid: 'u-1' },
+  spec: { containers: [{ name: 'm', resources: { requests: { cpu: '200m', memory: '32Mi' }, limits: { cpu: '500m', memory: '64Mi' } } }] },
+};
 
 describe('cgroups of this machine', { skip: need }, () => {
   let sys: Sys;
   let cgroups: PodCgroups;
   const read = (controller: string, path: string): string => {
-    const mount = cgroups.layout.version === 2 ? cgroups.layout.hierarchies[0]?.mount : cgroups.layout.hierarchies.find((each) => each.controllers.includes(controller))?.mount;
+    const mount =
+      cgroups.layout.version === 2
+        ? cgroups.layout.hierarchies[0]?.mount
+        : cgroups.layout.hierarchies.find((each) => each.controllers.includes(controller))?.mount;
     return readFileSync(`${mount}${root}${path}`, 'utf8').trim();
   };
   before(async () => {
     sys = createSysClient({ path: sysPath, log: silentLog });
-    cgroups = await openCgroups({ sys, clock: realClock, log: silentLog, driver: 'cgroupfs', cgroupRoot: root, failCgroupV1: false, pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 100n }, allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n } });
+    cgroups = await openCgroups({
+      sys,
+      clock: realClock,
+      log: silentLog,
+      driver: 'cgroupfs',
+      cgroupRoot: root,
+      failCgroupV1: false,
+      pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 100n },
+      allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n },
+    });
   });
   after(async () => {
     const paths = ['/kubepods/burstable', '/kubepods/besteffort', '/kubepods', ''];
-    for (const { mount } of cgroups.layout.hierarchies) await sys.fileOps({ root: mount, ops: paths.map((path) => ({ op: 'unlink', path: `${root}${path}`.slice(1) })), timeoutMs: 5000 });
+    for (const { mount } of cgroups.layout.hierarchies)
+      await sys.fileOps({ root: mount, ops: paths.map((path) => ({ op: 'unlink', path: `${root}${path}`.slice(1) })), timeoutMs: 5000 });
     for (const { mount } of cgroups.layout.hierarchies) assert.equal(existsSync(`${mount}${root}`), false);
     await sys[Symbol.asyncDispose]();
   });
@@ -41,8 +64,19 @@ describe('cgroups of this machine', { skip: need }, () => {
     await cgroups.ensureRoots();
     assert.equal(await cgroups.ensurePod(pod), `${root}/kubepods/burstable/podu-1`);
     const own = '/kubepods/burstable/podu-1';
-    if (cgroups.version === 2) assert.deepEqual([read('', `${own}/cpu.max`), read('', `${own}/memory.max`), read('', `${own}/pids.max`)], ['50000 100000', '67108864', '100']);
-    else assert.deepEqual([read('cpu', `${own}/cpu.shares`), read('cpu', `${own}/cpu.cfs_quota_us`), read('memory', `${own}/memory.limit_in_bytes`), read('pids', `${own}/pids.max`), read('cpu', '/kubepods/burstable/cpu.shares')], ['204', '50000', '67108864', '100', '204']);
+    if (cgroups.version === 2)
+      assert.deepEqual([read('', `${own}/cpu.max`), read('', `${own}/memory.max`), read('', `${own}/pids.max`)], ['50000 100000', '67108864', '100']);
+    else
+      assert.deepEqual(
+        [
+          read('cpu', `${own}/cpu.shares`),
+          read('cpu', `${own}/cpu.cfs_quota_us`),
+          read('memory', `${own}/memory.limit_in_bytes`),
+          read('pids', `${own}/pids.max`),
+          read('cpu', '/kubepods/burstable/cpu.shares'),
+        ],
+        ['204', '50000', '67108864', '100', '204'],
+      );
     assert.deepEqual(await cgroups.podUids(), ['u-1']);
     const left = spawn('sleep', ['600']);
     const ended = once(left, 'exit');

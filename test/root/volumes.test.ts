@@ -37,10 +37,19 @@ async function openWorld(): Promise<World> {
   const sys = createSysClient({ path: sysPath, log: silentLog });
   const api = new FakeKubeApi({ clock: realClock });
   const sources = new Sources({ api, clock: realClock, log: silentLog });
-  const reopen = (): PodVolumes => openVolumes({
-    sys, api, sources, clock: realClock, rng: realRng, log: silentLog, rootDir: root, clusterDomain: 'cluster.local',
-    allocatable: () => ({ memory: '256Mi', cpu: '2' }), env: async () => ({ ok: true, env: new Map([['POD', 'p']]) }),
-  });
+  const reopen = (): PodVolumes =>
+    openVolumes({
+      sys,
+      api,
+      sources,
+      clock: realClock,
+      rng: realRng,
+      log: silentLog,
+      rootDir: root,
+      clusterDomain: 'cluster.local',
+      allocatable: () => ({ memory: '256Mi', cpu: '2' }),
+      env: async () => ({ ok: true, env: new Map([['POD', 'p']]) }),
+    });
   return { sys, api, sources, root, volumes: reopen(), reopen };
 }
 
@@ -49,7 +58,10 @@ function podOf(uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}):
 }
 
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8);
-const mountsBelow = (path: string): string[] => readFileSync('/proc/self/mountinfo', 'utf8').split('\n').filter((line) => line.split(' ')[4]?.startsWith(`${path}/`));
+const mountsBelow = (path: string): string[] =>
+  readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .filter((line) => line.split(' ')[4]?.startsWith(`${path}/`));
 
 describe('volumes on this machine', { skip: need }, () => {
   let world: World;
@@ -73,7 +85,14 @@ describe('volumes on this machine', { skip: need }, () => {
   };
 
   test('emptyDir: mode 0777, memory as tmpfs of its size, fsGroup', async () => {
-    const pod = podOf('u-empty', [{ name: 'd', emptyDir: {} }, { name: 'm', emptyDir: { medium: 'Memory', sizeLimit: '8Mi' } }], { securityContext: { fsGroup: 2000 } });
+    const pod = podOf(
+      'u-empty',
+      [
+        { name: 'd', emptyDir: {} },
+        { name: 'm', emptyDir: { medium: 'Memory', sizeLimit: '8Mi' } },
+      ],
+      { securityContext: { fsGroup: 2000 } },
+    );
     const dir = await prepared(pod);
     assert.equal(modeOf(`${world.root}/pods/u-empty`), '750');
     assert.equal(modeOf(`${dir}/kubernetes.io~empty-dir/d`), '2777');
@@ -91,7 +110,10 @@ describe('volumes on this machine', { skip: need }, () => {
   });
 
   test('configMap and secret: swapped as a whole, secrets in memory, changes in place', async () => {
-    const pod = podOf('u-config', [{ name: 'c', configMap: { name: 'c' } }, { name: 's', secret: { secretName: 's', defaultMode: 0o400 } }]);
+    const pod = podOf('u-config', [
+      { name: 'c', configMap: { name: 'c' } },
+      { name: 's', secret: { secretName: 's', defaultMode: 0o400 } },
+    ]);
     const dir = await prepared(pod);
     const config = `${dir}/kubernetes.io~configmap/c`;
     assert.equal(readFileSync(`${config}/one.ini`, 'utf8'), 'v1');
@@ -112,25 +134,36 @@ describe('volumes on this machine', { skip: need }, () => {
     assert.equal(await told, 'u-config');
     await again.refresh(pod, signal);
     assert.equal(readFileSync(`${config}/one.ini`, 'utf8'), 'v2');
-    assert.deepEqual(readdirSync(config).filter((name) => !name.startsWith('..')), ['one.ini']);
+    assert.deepEqual(
+      readdirSync(config).filter((name) => !name.startsWith('..')),
+      ['one.ini'],
+    );
     assert.equal(readdirSync(config).filter((name) => /^\.\.\d/.test(name)).length, 1);
     await world.volumes.teardown('u-config', signal);
     world.sources.release('u-config');
     assert.equal(world.sources.watchCount, 0);
   });
 
-  test('a missing object is told in upstream\'s words and starts by itself when it comes', async () => {
-    const pod = podOf('u-missing', [{ name: 'x', configMap: { name: 'later' } }, { name: 'y', secret: { secretName: 'never', optional: true } }]);
+  test("a missing object is told in upstream's words and starts by itself when it comes", async () => {
+    const pod = podOf('u-missing', [
+      { name: 'x', configMap: { name: 'later' } },
+      { name: 'y', secret: { secretName: 'never', optional: true } },
+    ]);
     world.sources.hold(pod);
     const failed = await world.volumes.prepare(pod, signal);
     assert.ok(!failed.ok);
-    assert.deepEqual(failed.events, [{ type: 'Warning', reason: 'FailedMount', message: 'MountVolume.SetUp failed for volume "x" : configmap "later" not found' }]);
+    assert.deepEqual(failed.events, [
+      { type: 'Warning', reason: 'FailedMount', message: 'MountVolume.SetUp failed for volume "x" : configmap "later" not found' },
+    ]);
     const told = new Promise<string>((resolve) => world.sources.onChange(resolve));
     await world.api.create<ConfigMap>(configMaps('n'), { metadata: { name: 'later', namespace: 'n' }, data: { k: 'v' } });
     await told;
     const dir = await prepared(pod);
     assert.equal(readFileSync(`${dir}/kubernetes.io~configmap/x/k`, 'utf8'), 'v');
-    assert.deepEqual(readdirSync(`${dir}/kubernetes.io~secret/y`).filter((name) => !name.startsWith('..')), []);
+    assert.deepEqual(
+      readdirSync(`${dir}/kubernetes.io~secret/y`).filter((name) => !name.startsWith('..')),
+      [],
+    );
     await world.volumes.teardown('u-missing', signal);
     world.sources.release('u-missing');
   });
@@ -141,7 +174,16 @@ describe('volumes on this machine', { skip: need }, () => {
       asked += 1;
       return { ...(call.body as TokenRequest), status: { token: `token-${asked}`, expirationTimestamp: new Date(Date.now() + 3_600_000).toISOString() } };
     });
-    const volume: Volume = { name: 'kube-api-access', projected: { sources: [{ serviceAccountToken: { path: 'token', expirationSeconds: 3607 } }, { configMap: { name: 'c', items: [{ key: 'one.ini', path: 'ca.crt' }] } }, { downwardAPI: { items: [{ path: 'namespace', fieldRef: { fieldPath: 'metadata.namespace' } }] } }] } };
+    const volume: Volume = {
+      name: 'kube-api-access',
+      projected: {
+        sources: [
+          { serviceAccountToken: { path: 'token', expirationSeconds: 3607 } },
+          { configMap: { name: 'c', items: [{ key: 'one.ini', path: 'ca.crt' }] } },
+          { downwardAPI: { items: [{ path: 'namespace', fieldRef: { fieldPath: 'metadata.namespace' } }] } },
+        ],
+      },
+    };
     const pod = podOf('u-token', [volume], { securityContext: { runAsUser: 1234 } });
     const dir = `${await prepared(pod)}/kubernetes.io~projected/kube-api-access`;
     assert.equal(readFileSync(`${dir}/token`, 'utf8'), 'token-1');
@@ -157,11 +199,18 @@ describe('volumes on this machine', { skip: need }, () => {
   });
 
   test('subPaths: files of a ConfigMap, made directories, no way out of the volume', async () => {
-    const pod = podOf('u-sub', [{ name: 'c', configMap: { name: 'c' } }, { name: 'e', emptyDir: {} }]);
+    const pod = podOf('u-sub', [
+      { name: 'c', configMap: { name: 'c' } },
+      { name: 'e', emptyDir: {} },
+    ]);
     const dir = await prepared(pod);
     symlinkSync('/etc', `${dir}/kubernetes.io~empty-dir/e/escape`);
-    const mounts = async (volumeMounts: NonNullable<Pod['spec']['containers'][0]['volumeMounts']>) => await world.volumes.containerMounts(pod, { name: 'm', volumeMounts }, ['10.0.0.9'], signal);
-    const first = await mounts([{ name: 'c', mountPath: '/etc/one.ini', subPath: 'one.ini' }, { name: 'e', mountPath: '/logs', subPathExpr: 'logs/$(POD)' }]);
+    const mounts = async (volumeMounts: NonNullable<Pod['spec']['containers'][0]['volumeMounts']>) =>
+      await world.volumes.containerMounts(pod, { name: 'm', volumeMounts }, ['10.0.0.9'], signal);
+    const first = await mounts([
+      { name: 'c', mountPath: '/etc/one.ini', subPath: 'one.ini' },
+      { name: 'e', mountPath: '/logs', subPathExpr: 'logs/$(POD)' },
+    ]);
     assert.ok(first.ok, first.ok ? '' : first.message);
     const [file, logs, hosts] = first.mounts;
     assert.equal(file?.hostPath, `${world.root}/pods/u-sub/volume-subpaths/c/m/0`);
@@ -192,18 +241,30 @@ describe('volumes on this machine', { skip: need }, () => {
     const base = join(world.root, 'host');
     mkdirSync(base);
     writeFileSync(`${base}/file`, '');
-    const volumes: Volume[] = [{ name: 'd', hostPath: { path: `${base}/a/b`, type: 'DirectoryOrCreate' } }, { name: 'f', hostPath: { path: `${base}/new`, type: 'FileOrCreate' } }, { name: 'z', hostPath: { path: '/dev/null', type: 'CharDevice' } }];
+    const volumes: Volume[] = [
+      { name: 'd', hostPath: { path: `${base}/a/b`, type: 'DirectoryOrCreate' } },
+      { name: 'f', hostPath: { path: `${base}/new`, type: 'FileOrCreate' } },
+      { name: 'z', hostPath: { path: '/dev/null', type: 'CharDevice' } },
+    ];
     await prepared(podOf('u-host', volumes));
     assert.deepEqual([modeOf(`${base}/a/b`), modeOf(`${base}/new`)], ['755', '644']);
     const wrong = await world.volumes.prepare(podOf('u-host2', [{ name: 'w', hostPath: { path: `${base}/file`, type: 'Directory' } }]), signal);
-    assert.equal(wrong.ok ? '' : wrong.message, `MountVolume.SetUp failed for volume "w" : hostPath type check failed: ${base}/file is not a directory, it's a File`);
+    assert.equal(
+      wrong.ok ? '' : wrong.message,
+      `MountVolume.SetUp failed for volume "w" : hostPath type check failed: ${base}/file is not a directory, it's a File`,
+    );
     await world.volumes.teardown('u-host', signal);
     await world.volumes.teardown('u-host2', signal);
     assert.ok(lstatSync(`${base}/a/b`).isDirectory());
   });
 
   test('what an earlier run left is found and goes', async () => {
-    await prepared(podOf('u-left', [{ name: 'm', emptyDir: { medium: 'Memory' } }, { name: 'c', configMap: { name: 'c' } }]));
+    await prepared(
+      podOf('u-left', [
+        { name: 'm', emptyDir: { medium: 'Memory' } },
+        { name: 'c', configMap: { name: 'c' } },
+      ]),
+    );
     const fresh = world.reopen();
     assert.deepEqual(await fresh.uidsOnDisk(), ['u-left']);
     await fresh.teardown('u-left', signal);

@@ -1,0 +1,45 @@
+import { hasCode, messageOf, OpError } from '../../base/errors.ts';
+import { ApiError } from '../../base/kubeapi/errors.ts';
+import type { ConfigMap, Pod, Secret } from '../../proto/kube/types.ts';
+import { tokenKey } from '../core/volumes-payload.ts';
+import type { Fetched, PayloadInputs, PayloadNeeds } from '../core/volumes-payload.ts';
+import type { EnvSources } from '../seams.ts';
+import type { Tokens } from './tokens.ts';
+
+export interface InputSources {
+  readonly sources: Pick<EnvSources, 'configMap' | 'secret'>;
+  readonly tokens: Pick<Tokens, 'get'>;
+  readonly allocatable: () => Readonly<Record<string, string>>;
+}
+
+/** All that the files of a volume are made of. What could not be read is in the answer; only the caller's own stop throws. */
+export async function fetchInputs(from: InputSources, pod: Pod, needs: PayloadNeeds, signal: AbortSignal): Promise<PayloadInputs> {
+  const namespace = pod.metadata.namespace ?? '';
+  const configMaps = new Map<string, Fetched<ConfigMap>>();
+  const secrets = new Map<string, Fetched<Secret>>();
+  const tokens = new Map<string, { token: string } | { error: string }>();
+  await Promise.all([
+    ...needs.configMaps.map(async (name) => configMaps.set(name, await fetched(from.sources.configMap(namespace, name, signal)))),
+    ...needs.secrets.map(async (name) => secrets.set(name, await fetched(from.sources.secret(namespace, name, signal)))),
+    ...needs.tokens.map(async (ask) => {
+      const got = await fetched(from.tokens.get(pod, ask, signal));
+      tokens.set(tokenKey(ask), 'error' in got ? { error: `failed to fetch token: ${got.error}` } : { token: got.object ?? '' });
+    }),
+  ]);
+  return { pod, configMaps, secrets, tokens, allocatable: from.allocatable() };
+}
+
+async function fetched<T>(promise: Promise<T | null>): Promise<Fetched<T>> {
+  try {
+    return { object: await promise };
+  } catch (error) {
+    if (!isExpected(error)) throw error;
+    return { error: messageOf(error) };
+  }
+}
+
+/** Failures of the outside, which are told and tried again. Bugs and the caller's own stop pass on. */
+export function isExpected(error: unknown): boolean {
+  if (hasCode(error, 'aborted')) return false;
+  return error instanceof OpError || error instanceof ApiError;
+}
