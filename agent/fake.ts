@@ -83,7 +83,11 @@ export class FakeProbes implements Probes {
   }
   forget(uid: string, containerId: string): void {
     const results = this.#results.get(uid) ?? {};
-    for (const [name, each] of Object.entries(results)) if (each.containerId === containerId) delete results[name];
+    for (const [name, each] of Object.entries(results)) {
+      if (each.containerId !== containerId) continue;
+      const { startup: _startup, liveness: _liveness, ...rest } = each;
+      results[name] = rest;
+    }
   }
   onChange(callback: (uid: string) => void): void {
     this.#callbacks.push(callback);

@@ -110,7 +110,10 @@ export function createLoop(options: LoopOptions): Loop {
         // What the worker has just read itself is no news.
         if (worker !== undefined && sinceMs === undefined && worker.knows(pleg.facts().get(uid))) continue;
         kick(uid);
-        if (sinceMs !== undefined && clock.monoMs() - sinceMs > impatienceMs) void worker?.observe();
+        if (sinceMs === undefined || worker === undefined) continue;
+        clock.after(Math.max(0, sinceMs + impatienceMs - clock.monoMs()), () => {
+          if (busySinceMs.get(uid) === sinceMs) void worker.observe();
+        });
       }
     },
   });
@@ -122,7 +125,8 @@ export function createLoop(options: LoopOptions): Loop {
   };
 
   for (const source of sources) {
-    source.onUpdate((key) => {
+    source.onUpdate((key, change) => {
+      if (change === 'status') return workers.get(key.uid)?.reconcile(viewOf(key.uid));
       kick(key.uid);
       adoptOrphans();
     });

@@ -184,7 +184,8 @@ export interface PodSourceReader {
   list(): readonly PodView[];
   get(uid: string): PodView | undefined;
   synced(): boolean;
-  onUpdate(callback: (key: PodKey) => void): void;
+  /** `status`: only what a kubelet writes itself has changed. */
+  onUpdate(callback: (key: PodKey, change: 'wish' | 'status') => void): void;
 }
 
 /* ---------- settings: KubeletConfiguration v1beta1, read by io/config.ts, names as there, durations in ms ---------- */

@@ -40,8 +40,8 @@ export interface WorkerDeps {
   readonly runtimeName: () => string;
   readonly recursiveReadOnly: () => boolean;
   readonly syncFrequencyMs: number;
-  /** Whether the node takes this pod; asked once, before anything is done for it. */
-  readonly admit: (pod: Pod) => Verdict | null;
+  /** Whether the node takes this pod; asked before anything is done for it. `later`: the Node is not known yet. */
+  readonly admit: (pod: Pod) => Verdict | null | 'later';
   readonly podLogDir: (key: PodKey) => string;
   readonly containersLogDir: string;
 }
@@ -59,6 +59,7 @@ interface Eviction {
 
 const firstRetryMs = 1000;
 const maxRetryMs = 10_000;
+const nodeWaitMs = 500;
 
 /**
  * One pod, one thing at a time: read, plan, do, tell. `sync` is never called twice at once; what arrives meanwhile
@@ -77,6 +78,8 @@ export class PodWorker {
   #adopted = false;
   readonly #backoffs: Record<string, Backoff | undefined> = {};
   readonly #waiting: Record<string, { reason: string; message: string } | undefined> = {};
+  /** Back-offs that an Event has told of. */
+  readonly #heldSaid: Record<string, string | undefined> = {};
   readonly #preStopBegun = new Set<string>();
   #retryMs = firstRetryMs;
   #refreshedAtMs = 0;
@@ -107,6 +110,14 @@ export class PodWorker {
     if (end === null) return;
     if (mayStart(this.#life)) this.#doing.abort();
     else if (this.#life.phase === 'terminating' && shorten(this.#life.end, end) !== this.#life.end) this.#doing.abort();
+  }
+
+  /** The status on the API server has changed: when somebody else wrote it, what was told is written again. */
+  reconcile(view: PodView | undefined): void {
+    if (view === undefined) return;
+    this.#known = view.pod;
+    const told = this.#deps.statuses.current(this.key.uid);
+    if (told !== undefined && this.#life.phase !== 'gone') this.#deps.statuses.set(view.pod, told);
   }
 
   /** Ends the pod for a reason of the node's own; resolves when nothing of it runs. */
@@ -175,6 +186,7 @@ export class PodWorker {
     const pod = this.#known!;
     if (this.#life.phase === 'waiting') {
       const verdict = facts.containers.length > 0 || facts.sandboxes.length > 0 ? null : this.#deps.admit(pod);
+      if (verdict === 'later') return { again: nodeWaitMs, gone: false };
       if (verdict !== null) return this.#reject(pod, verdict);
       this.#move({ phase: 'starting' });
     }
@@ -187,16 +199,16 @@ export class PodWorker {
     const { clock, probes, sources } = this.#deps;
     sources.hold(pod);
     this.#probe(pod, facts, false);
+    const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules });
+    for (const held of plan.held) this.#waiting[held.name] = { reason: held.reason, message: held.message };
     const told = this.#tell(pod, facts, false);
     if (this.#life.phase === 'starting' && told.phase === 'Running') this.#move({ phase: 'running' });
     if (isTerminalPhase(told.phase)) {
       this.#move({ phase: 'terminating', end: { cause: 'completed', graceSeconds: null, sinceMs: clock.nowMs(), verdict: null } });
       return { again: 'now', gone: false };
     }
-    const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules });
     this.#take(pod, plan);
     if (plan.steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText(plan) });
-    if (plan.held.length > 0) this.#tell(pod, facts, false);
     const ready = await this.#ready(pod, plan, stop);
     if (ready !== null) return { again: ready, gone: false };
     const outcome = await this.#do(pod, facts, plan.steps, stop);
@@ -240,8 +252,9 @@ export class PodWorker {
         if (this.#wanted) this.#tell(pod, this.#facts, false);
       },
     };
+    // What condemned a container must not condemn it twice; readiness goes on to the end.
     for (const step of steps) {
-      if (step.kind === 'kill') for (const kill of step.kills) this.#deps.probes.forget(this.key.uid, kill.containerId);
+      if (step.kind === 'kill' && mayStart(this.#life)) for (const kill of step.kills) this.#deps.probes.forget(this.key.uid, kill.containerId);
     }
     return runSteps(this.#deps.steps, run, steps, stop);
   }
@@ -279,9 +292,9 @@ export class PodWorker {
     const nowMs = this.#deps.clock.nowMs();
     for (const { name, endedAtMs } of plan.grows) this.#backoffs[name] = grow(this.#backoffs[name], this.#deps.rules, endedAtMs, nowMs);
     for (const held of plan.held) {
-      const said = this.#waiting[held.name]?.message === held.message;
-      this.#waiting[held.name] = { reason: held.reason, message: held.message };
-      if (!said) this.#event(pod, { type: 'Warning', reason: 'BackOff', message: `Back-off restarting failed container ${held.name} in pod ${podText(this.key)}`, container: held.name });
+      if (this.#heldSaid[held.name] === held.message) continue;
+      this.#heldSaid[held.name] = held.message;
+      this.#event(pod, { type: 'Warning', reason: 'BackOff', message: `Back-off restarting failed container ${held.name} in pod ${podText(this.key)}`, container: held.name });
     }
   }
 
@@ -400,6 +413,11 @@ export class PodWorker {
   #adopt(facts: PodFacts): void {
     if (this.#adopted || this.#known === undefined) return;
     this.#adopted = true;
+    const { status } = this.#known;
+    for (const told of [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])]) {
+      const { reason = '', message = '' } = told.state?.waiting ?? {};
+      if (reason !== '' && reason !== 'ContainerCreating' && reason !== 'PodInitializing') this.#waiting[told.name] = { reason, message };
+    }
     for (const { container } of specContainers(this.#known.spec)) {
       const newest = facts.containers.find((each) => each.name === container.name);
       if (newest !== undefined) this.#backoffs[container.name] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);

@@ -74,7 +74,7 @@ export interface ContainerResourceFacts {
   readonly unified: Readonly<Record<string, string>>;
 }
 
-/** All that the runtime knows of one pod; newest first in both lists. */
+/** All that the runtime knows of one pod; the newest sandbox first, containers by name and of one name the newest first. */
 export interface PodFacts {
   readonly uid: string;
   readonly namespace: string;

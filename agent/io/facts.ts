@@ -187,9 +187,10 @@ function listedContainer(container: Container): ContainerFacts {
 }
 
 function podFacts(uid: string, sandboxes: SandboxFacts[], containers: ContainerFacts[]): PodFacts {
-  const byAge = (left: { createdAtMs: number; id: string }, right: { createdAtMs: number; id: string }): number => right.createdAtMs - left.createdAtMs || (left.id < right.id ? -1 : 1);
-  sandboxes.sort((left, right) => right.attempt - left.attempt || byAge(left, right));
-  containers.sort((left, right) => (left.name === right.name ? right.attempt - left.attempt : 0) || byAge(left, right));
+  // By attempt before age: the wall clock may have been set back between two runs.
+  const byAge = (left: { attempt: number; createdAtMs: number; id: string }, right: { attempt: number; createdAtMs: number; id: string }): number => right.attempt - left.attempt || right.createdAtMs - left.createdAtMs || (left.id < right.id ? -1 : 1);
+  sandboxes.sort(byAge);
+  containers.sort((left, right) => (left.name < right.name ? -1 : left.name > right.name ? 1 : byAge(left, right)));
   const first = sandboxes[0];
   const labels = containers[0]?.labels;
   return { uid, namespace: first?.namespace ?? labels?.[namespaceLabel] ?? '', name: first?.name ?? labels?.[nameLabel] ?? '', sandboxes, containers };

@@ -149,7 +149,8 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         const { reason, message } = pullFailure(asked, error);
         const backoff = grow(failed?.backoff, options.rules, nowMs, nowMs);
         failures.set(key, { backoff, failedAtMs: nowMs, words: `${reason}: ${message}` });
-        return { ok: false, reason, message, retryAtMs: nowMs + backoff.delayMs };
+        // Soon looked at again, to say that the back-off holds it.
+        return { ok: false, reason, message, retryAtMs: null };
       }
     },
     forget(uid) {

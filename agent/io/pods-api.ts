@@ -3,6 +3,7 @@ import type { Log } from '../../base/log.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
+import { ownConditions } from '../core/status-conditions.ts';
 import type { PodKey, PodView } from '../core/types.ts';
 import type { PodSourceReader } from '../seams.ts';
 
@@ -19,15 +20,20 @@ export interface ApiPods extends PodSourceReader {
 export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }): ApiPods {
   const pods = new Map<string, PodView>();
   const mirrors = new Map<string, Pod>();
-  const callbacks: ((key: PodKey) => void)[] = [];
+  const callbacks: ((key: PodKey, change: 'wish' | 'status') => void)[] = [];
   let synced = false;
-  const tell = (key: PodKey): void => {
-    for (const callback of callbacks) callback(key);
+  const tell = (key: PodKey, change: 'wish' | 'status' = 'wish'): void => {
+    for (const callback of callbacks) callback(key, change);
   };
-  const put = (pod: Pod): void => {
+  const put = (pod: Pod): 'wish' | 'status' => {
     const key = keyOf(pod);
-    if (pod.metadata.annotations?.[mirrorAnnotation] !== undefined) mirrors.set(key.uid, pod);
-    else pods.set(key.uid, { key, source: 'api', pod });
+    if (pod.metadata.annotations?.[mirrorAnnotation] !== undefined) {
+      mirrors.set(key.uid, pod);
+      return 'wish';
+    }
+    const before = pods.get(key.uid)?.pod;
+    pods.set(key.uid, { key, source: 'api', pod });
+    return before !== undefined && sameWish(before, pod) ? 'status' : 'wish';
   };
   const drop = (key: PodKey): void => {
     pods.delete(key.uid);
@@ -56,8 +62,8 @@ export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }
           },
           changed(type, pod) {
             const key = keyOf(pod);
-            if (type === 'DELETED') drop(key);
-            else put(pod);
+            if (type !== 'DELETED') return tell(key, put(pod));
+            drop(key);
             tell(key);
           },
           trouble: (error) => deps.log.warn('Watching pods', { err: messageOf(error) }),
@@ -69,4 +75,15 @@ export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }
         signal,
       ),
   };
+}
+
+/** Whether two versions differ in nothing but what a kubelet writes into the status. */
+function sameWish(before: Pod, after: Pod): boolean {
+  return wishText(before) === wishText(after);
+}
+
+function wishText({ metadata, spec, status }: Pod): string {
+  const { resourceVersion: _, managedFields: __, ...own } = metadata;
+  const foreign = (status?.conditions ?? []).filter((condition) => !ownConditions.has(condition.type)).map(({ type, status: value }) => [type, value]);
+  return JSON.stringify([own, spec, foreign]);
 }

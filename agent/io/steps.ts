@@ -90,9 +90,10 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
       if (step.kind === 'start-container') {
         sandbox ??= await openSandbox(deps, run, step.sandboxAttempt, signal);
         const failure = await startContainer(deps, run, step, sandbox, signal);
-        done += 1;
-        if (failure === null) started.push(step.name);
-        else {
+        if (failure === null) {
+          started.push(step.name);
+          done += 1;
+        } else {
           failures.push(failure);
           if (step.endsPlan) break;
         }

@@ -1,0 +1,362 @@
+import { load } from 'js-yaml';
+import { backoffRules } from '../../agent/core/backoff.ts';
+import { defaultMaskedPaths } from '../../agent/core/security.ts';
+import { admit } from '../../agent/core/admit.ts';
+import { timeMs } from '../../agent/core/time.ts';
+import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
+import { createFactsReader } from '../../agent/io/facts.ts';
+import { createHooks } from '../../agent/io/hooks.ts';
+import { createImagePuller } from '../../agent/io/images.ts';
+import { createApiPods } from '../../agent/io/pods-api.ts';
+import { createStatusApi } from '../../agent/io/status-api.ts';
+import type { StepDeps } from '../../agent/io/steps.ts';
+import { createLoop } from '../../agent/loop.ts';
+import type { Loop } from '../../agent/loop.ts';
+import { createFakeClock } from '../../base/fake-clock.ts';
+import type { FakeClock } from '../../base/fake-clock.ts';
+import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
+import { pods } from '../../base/kubeapi/refs.ts';
+import { silentLog } from '../../base/log.ts';
+import { seededRng } from '../../base/rng.ts';
+import type { ConfigMap, ContainerState, ContainerStatus, EphemeralContainer, Pod } from '../../proto/kube/types.ts';
+import { createCriClient } from '../../cri/client.ts';
+import { failpoints } from '../../cri/failpoint.ts';
+import type { Failpoints } from '../../cri/failpoint.ts';
+import { FakeRuntime } from '../../cri/fake.ts';
+import type { ContainerScript, ExecScript } from '../../cri/fake-state.ts';
+import { CallRenderer } from '../../cri/render.ts';
+import { compose } from '../../cri/transport.ts';
+import type { Interceptor } from '../../cri/transport.ts';
+import type { GoldenWorld } from '../golden.ts';
+
+const timeoutMs = 120_000;
+
+/** Calls that only look. */
+const quiet = new Set(['ListPodSandbox', 'ListContainers', 'PodSandboxStatus', 'ContainerStatus', 'ImageStatus', 'Version', 'Status']);
+
+/** The real loop, workers, planner, puller and status writer between a fake runtime and a fake API server. */
+export class AgentWorld implements GoldenWorld {
+  readonly clock: FakeClock = createFakeClock();
+  readonly rng = seededRng(1);
+  readonly api: FakeKubeApi;
+  readonly runtime: FakeRuntime;
+  readonly failpoints: Failpoints;
+  readonly cri;
+  /** Calls that change something, each with its moment. */
+  readonly criLines: string[] = [];
+  readonly volumes = new FakeVolumes();
+  readonly sources = new FakeSources();
+  readonly cgroups = new FakeCgroups();
+  readonly events = new FakeEvents();
+  readonly node = new FakeNode();
+  readonly files = new FakePodFiles();
+  probes = new FakeProbes();
+  crashLoopMaxMs: number | undefined;
+  serial = true;
+  maxParallel = 0;
+  #agent: { stop: AbortController; loop: Loop; done: Promise<unknown> } | undefined;
+  readonly #startMs: number;
+  readonly #seen = { events: 0, cri: 0, patches: 0 };
+  /** Images that a script has said more about than that they are there. */
+  readonly #declared = new Set<string>();
+  bug: unknown;
+
+  constructor() {
+    this.#startMs = this.clock.nowMs();
+    this.api = new FakeKubeApi({ clock: this.clock, rng: this.rng });
+    this.runtime = new FakeRuntime({ clock: this.clock });
+    this.failpoints = failpoints(this.clock);
+    const recorder = new CallRenderer().recorder((line) => this.criLines.push(`${this.stamp()} ${line.replaceAll('default/', '')}`), (method) => !quiet.has(method));
+    this.cri = createCriClient(compose(this.runtime, ...this.interceptors(recorder)));
+  }
+
+  /** What stands between the agent and the runtime; the simulation adds its own. */
+  interceptors(recorder: Interceptor): Interceptor[] {
+    return [recorder, this.failpoints];
+  }
+
+  stamp(): string {
+    return `${((this.clock.nowMs() - this.#startMs) / 1000).toFixed(1)}s`;
+  }
+
+  get loop(): Loop {
+    return this.#agent!.loop;
+  }
+
+  /** A new agent process: nothing of the last one is left but what runtime, disk and API server hold. */
+  async start(): Promise<void> {
+    const { clock, rng, api, cri, volumes, sources, cgroups, events, node, files } = this;
+    const log = silentLog;
+    this.probes = new FakeProbes();
+    const probes = this.probes;
+    const statuses = createStatusApi({ clock, rng, log, api });
+    const apiPods = createApiPods({ api, nodeName: 'node-1', log });
+    const rules = backoffRules(this.crashLoopMaxMs);
+    const images = createImagePuller({ cri, clock, rules: backoffRules(), credentials: { forImage: async () => ({ auths: [], missing: [] }) }, serial: this.serial, maxParallel: this.maxParallel, timeoutMs });
+    const steps: StepDeps = {
+      cri, clock, log, volumes, sources, cgroups, images, files, node,
+      hooks: createHooks({ cri, clock, tell: () => {} }),
+      dns: new FakeDns(),
+      clusterDomain: 'cluster.local',
+      containersLogDir: '/var/log/containers',
+      timeoutMs,
+      runtimeClasses: { handlerOf: async () => '' },
+      context: { podLogsDir: '/var/log/pods', rootDir: '/var/lib/kubelet', cpuCFSQuota: true, cpuCFSQuotaPeriodUs: 100_000, seccompDefault: false, cgroupVersion: 2, singleProcessOOMKill: null, memoryCapacityBytes: 8n << 30n, hugePageSizes: [], swapControllerAvailable: false, maskedPaths: defaultMaskedPaths, nodeName: 'node-1' },
+    };
+    const loop: Loop = createLoop({
+      clock, log, sources: [apiPods],
+      onBug: (error) => (this.bug = error),
+      worker: {
+        clock, log, steps, volumes, sources, cgroups, probes, statuses, events, node, files, rules,
+        facts: createFactsReader({ cri, lastWords: { of: async () => '' }, timeoutMs }),
+        runtimeName: () => 'fake',
+        recursiveReadOnly: () => false,
+        syncFrequencyMs: 60_000,
+        admit: (pod) => admit({ pod, node: node.node(), others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.mayRun(other.metadata.uid ?? '')), allowedUnsafeSysctls: [] }),
+        podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
+        containersLogDir: '/var/log/containers',
+      },
+    });
+    const stop = new AbortController();
+    const done = Promise.all([apiPods.run(stop.signal), loop.run(stop.signal)]).then(() => statuses[Symbol.asyncDispose]());
+    this.#agent = { stop, loop, done };
+    await clock.settle();
+  }
+
+  async stop(): Promise<void> {
+    const agent = this.#agent;
+    this.#agent = undefined;
+    agent?.stop.abort();
+    // Calls that were under way end with the process.
+    await this.clock.advance(1);
+    await agent?.done;
+  }
+
+  async command(words: readonly string[], input: string): Promise<string> {
+    const answer = await this.#command(words, input);
+    if (this.bug !== undefined) throw this.bug;
+    return answer;
+  }
+
+  async #command(words: readonly string[], input: string): Promise<string> {
+    const [verb = '', ...rest] = words;
+    switch (`${verb} ${rest[0] ?? ''}`) {
+      case 'pod add':
+        return this.#add(load(input) as Pod);
+      case 'pod status': {
+        const pod = this.#pod(rest[1]!);
+        this.api.put(pods('default', rest[1]), { ...pod, status: { ...pod.status, ...(load(input) as object) } });
+        return this.#settle();
+      }
+      case 'configmap add': {
+        const map = load(input) as ConfigMap;
+        this.sources.configMaps.set(`${map.metadata.namespace}/${map.metadata.name}`, map);
+        this.sources.changed();
+        return this.#settle();
+      }
+      case 'agent stop':
+        await this.stop();
+        return '';
+      case 'agent start':
+        await this.start();
+        return '';
+      case 'agent set':
+        Object.assign(this, load(input));
+        return '';
+    }
+    switch (verb) {
+      case 'tick':
+        await this.clock.advance(milliseconds(rest[0]!));
+        return '';
+      case 'cri': {
+        const from = this.#seen.cri;
+        this.#seen.cri = this.criLines.length;
+        return this.criLines.slice(from).join('\n');
+      }
+      case 'events': {
+        const from = this.#seen.events;
+        this.#seen.events = this.events.lines.length;
+        return this.events.lines.slice(from).join('\n');
+      }
+      case 'patches': {
+        const all = this.patches();
+        const from = this.#seen.patches;
+        this.#seen.patches = all.length;
+        return all.slice(from).join('\n');
+      }
+      case 'status':
+        return this.#status(rest[0]!);
+      case 'delete': {
+        const grace = rest[1] === undefined ? undefined : Number(rest[1]);
+        const pod = this.#pod(rest[0]!);
+        await this.api.delete(pods('default', rest[0]), { gracePeriodSeconds: grace ?? pod.spec.terminationGracePeriodSeconds ?? 30 });
+        return this.#settle();
+      }
+      case 'remove':
+        this.api.remove(pods('default', rest[0]));
+        return this.#settle();
+      case 'image':
+        this.#declared.add((load(input) as { name: string }).name);
+        this.runtime.images.add(load(input) as { name: string });
+        return '';
+      case 'script':
+        this.runtime.script(rest[0]!, ...(load(input) as ContainerScript[]));
+        return '';
+      case 'exit':
+        this.runtime.exit(this.runtime.container(rest[0]!)!, Number(rest[1]), rest[2]);
+        return this.#settle();
+      case 'lose':
+        // As somebody with a tool of the runtime's own: the container is gone without a trace.
+        this.runtime.containers.delete(this.runtime.container(rest[0]!)!.id);
+        return '';
+      case 'unknown': {
+        const container = this.runtime.container(rest[0]!)!;
+        container.status = { state: 'unknown', startedAtNs: container.status.state === 'created' ? 0n : container.status.startedAtNs } as typeof container.status;
+        return '';
+      }
+      case 'kill-sandbox':
+        this.runtime.killSandbox([...this.runtime.sandboxes.values()].findLast((sandbox) => sandbox.config.metadata?.name === rest[0])!);
+        return '';
+      case 'fail':
+        this.failpoints.set(rest[0]!, rest[1] ?? '');
+        return '';
+      case 'probe': {
+        const uid = this.#pod(rest[0]!).metadata.uid!;
+        this.probes.set(uid, rest[1]!, rest[2] as 'readiness', rest[3] as 'success');
+        return this.#settle();
+      }
+      case 'debug': {
+        const pod = this.#pod(rest[0]!);
+        pod.spec.ephemeralContainers = [...(pod.spec.ephemeralContainers ?? []), load(input) as EphemeralContainer];
+        this.api.put(pods('default', rest[0]), pod);
+        return this.#settle();
+      }
+      case 'set-image': {
+        const pod = this.#pod(rest[0]!);
+        pod.spec.containers.find((container) => container.name === rest[1])!.image = rest[2]!;
+        this.api.put(pods('default', rest[0]), pod);
+        return this.#settle();
+      }
+      case 'evict':
+        void this.loop.evict(this.#pod(rest[0]!).metadata.uid!, load(input) as Parameters<Loop['evict']>[1], new AbortController().signal);
+        return this.#settle();
+      case 'exec-answers': {
+        const answer = load(input) as ExecScript;
+        this.runtime.onExec = () => answer;
+        return '';
+      }
+      case 'leftovers':
+        return this.leftovers().join('\n');
+      default:
+        throw new Error(`no such command: ${words.join(' ')}`);
+    }
+  }
+
+  /** What is left of pods in the runtime and on the node. */
+  leftovers(): string[] {
+    return [
+      ...[...this.runtime.sandboxes.values()].map((sandbox) => `sandbox of ${sandbox.config.metadata?.name}`),
+      ...[...this.runtime.containers.values()].map((container) => `container ${container.config.metadata?.name}`),
+      ...[...this.volumes.dirs].map((uid) => `volumes of ${uid}`),
+      ...[...this.cgroups.pods].map((uid) => `cgroup of ${uid}`),
+      ...[...this.sources.held].map((uid) => `sources of ${uid}`),
+      ...[...this.files.dirs].map((dir) => `log directory ${dir}`),
+    ];
+  }
+
+  /** One line a status write: what of it a person wants to know. */
+  patches(): string[] {
+    return this.api.calls.filter((call) => call.verb === 'patch' && call.path.endsWith('/status')).map((call) => {
+      const status = (call.body as Pod).status ?? {};
+      const conditions = (status.conditions ?? []).filter((condition) => condition.status !== undefined).map((condition) => `${condition.type}=${condition.status}`);
+      const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])].map((each) => `${each.name}:${stateWords(each.state)}${each.ready ? ',ready' : ''}`);
+      return [call.path.split('/').at(-2), status.phase ?? '', ...conditions, ...containers].filter((part) => part !== '').join(' ');
+    });
+  }
+
+  async #add(short: Pod): Promise<string> {
+    const pod = fullPod(short, this.rng.uuid());
+    for (const { image = '' } of [...pod.spec.containers, ...(pod.spec.initContainers ?? [])]) {
+      if (!image.startsWith('missing') && !this.#declared.has(image)) this.runtime.images.add({ name: image, present: true });
+    }
+    this.api.put(pods('default', pod.metadata.name), pod);
+    return this.#settle();
+  }
+
+  #pod(name: string): Pod {
+    const pod = this.api.find<Pod>(pods('default', name));
+    if (pod === undefined) throw new Error(`no pod ${name}`);
+    return pod;
+  }
+
+  async #settle(): Promise<string> {
+    await this.clock.settle();
+    return '';
+  }
+
+  #status(name: string): string {
+    const pod = this.api.find<Pod>(pods('default', name));
+    if (pod === undefined) return 'gone';
+    const status = pod.status ?? {};
+    const head = [`phase=${status.phase}`, ...(status.reason === undefined ? [] : [`reason=${status.reason}`]), ...(status.podIP === undefined ? [] : [`ip=${status.podIP}`])].join(' ');
+    const conditions = (status.conditions ?? []).filter((condition) => condition.type !== 'PodScheduled').map((condition) => `${condition.type}=${condition.status}${condition.reason === undefined ? '' : `(${condition.reason})`}`);
+    const lines = [head, `  ${conditions.join(' ')}`];
+    for (const each of [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? []), ...(status.ephemeralContainerStatuses ?? [])]) lines.push(`  ${this.#container(each)}`);
+    if (status.message !== undefined) lines.splice(1, 0, `  ${status.message}`);
+    return lines.join('\n');
+  }
+
+  #container(status: ContainerStatus): string {
+    const last = status.lastState?.terminated === undefined ? '' : ` last=${stateWords(status.lastState)}`;
+    const flags = [status.started === true ? 'started' : '', status.ready ? 'ready' : ''].filter((flag) => flag !== '').join(' ');
+    const message = status.state?.waiting?.message ?? status.state?.terminated?.message;
+    return `${status.name}: ${stateWords(status.state)}${flags === '' ? '' : ` ${flags}`} restarts=${status.restartCount}${last}${message === undefined ? '' : `\n    ${message}`}`;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  /** Wall-clock seconds since the start of the world, of an API time. */
+  sinceStart(time: string | undefined): number {
+    return (timeMs(time) - this.#startMs) / 1000;
+  }
+}
+
+export async function makeAgentWorld(): Promise<AgentWorld> {
+  const world = new AgentWorld();
+  await world.start();
+  return world;
+}
+
+function stateWords(state: ContainerState | undefined): string {
+  if (state?.running !== undefined) return 'running';
+  if (state?.terminated !== undefined) return `terminated(${state.terminated.exitCode} ${state.terminated.reason ?? ''})`;
+  return `waiting(${state?.waiting?.reason ?? ''})`;
+}
+
+function milliseconds(text: string): number {
+  const match = /^([\d.]+)(ms|s|m|h)$/.exec(text);
+  if (match === null) throw new Error(`not a duration: ${text}`);
+  return Number(match[1]) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }[match[2] as 'ms'];
+}
+
+/** What an API server would have filled in. */
+export function fullPod(short: Pod, uid: string): Pod {
+  const spec = short.spec;
+  const defaults = { terminationMessagePath: '/dev/termination-log', terminationMessagePolicy: 'File', image: 'busybox:1' };
+  return {
+    ...short,
+    metadata: { namespace: 'default', generation: 1, name: 'p', uid, ...short.metadata },
+    spec: {
+      restartPolicy: 'Always',
+      terminationGracePeriodSeconds: 30,
+      enableServiceLinks: true,
+      nodeName: 'node-1',
+      ...spec,
+      containers: spec.containers.map((container) => ({ ...defaults, ...container })),
+      ...(spec.initContainers === undefined ? {} : { initContainers: spec.initContainers.map((container) => ({ ...defaults, ...container })) }),
+    },
+    status: { phase: 'Pending', qosClass: 'BestEffort', conditions: [{ type: 'PodScheduled', status: 'True' }], ...short.status },
+  };
+}
