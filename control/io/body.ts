@@ -1,0 +1,73 @@
+import { badRequest, unsupportedMedia } from '../core/failure.ts';
+import { fit, repeatedFields } from '../core/decode.ts';
+import { copy, isObject } from '../core/json.ts';
+import type { Obj } from '../core/json.ts';
+import { apiVersionOf } from '../core/schema.ts';
+import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
+import type { Call, Kernel } from './kernel.ts';
+
+const ACCEPTED = ['application/json', 'application/yaml'];
+
+/** The body as data: parsed here unless the caller is in this process. */
+export async function parseBody(call: Call): Promise<unknown> {
+  const { body } = call;
+  if (body.kind === 'none') return undefined;
+  if (body.kind === 'object') return copy(body.value);
+  const type = call.contentType.split(';')[0]!.trim().toLowerCase();
+  if (type.endsWith('yaml')) {
+    const { load } = await import('js-yaml');
+    try {
+      return load(body.text) as unknown;
+    } catch (error) {
+      throw badRequest(`error parsing YAML: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  if (type !== '' && !type.endsWith('json') && type !== 'application/x-www-form-urlencoded') throw unsupportedMedia([...ACCEPTED]);
+  if (body.text.trim() === '') return undefined;
+  try {
+    return JSON.parse(body.text) as unknown;
+  } catch (error) {
+    throw badRequest(`couldn't get version/kind; json parse error: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+export interface ValidationMode {
+  mode: 'Strict' | 'Warn' | 'Ignore';
+}
+
+export function validationMode(query: URLSearchParams): ValidationMode['mode'] {
+  const asked = query.get('fieldValidation') ?? '';
+  if (asked === '' || asked === 'Warn') return 'Warn';
+  if (asked === 'Strict' || asked === 'Ignore') return asked;
+  throw badRequest(`fieldValidation: Unsupported value: ${JSON.stringify(asked)}: supported values: "Ignore", "Strict", "Warn"`);
+}
+
+/** Fits an object into the schema of its kind; strict clients get an error for what others get a warning. */
+export function fitObject(kernel: Kernel, info: { group: string; version: string; definition: string; kind: string }, object: Obj, call: Call, warnings: string[]): void {
+  const definition = kernel.types.definition(info.definition);
+  if (definition === undefined) return;
+  const mode = validationMode(call.query);
+  const { complaints } = fit(kernel.types, definition, object, info.version);
+  if (mode !== 'Ignore' && call.body.kind === 'text' && call.contentType.includes('json') && call.body.text.length < 512 * 1024) complaints.push(...repeatedFields(call.body.text));
+  if (complaints.length === 0 || mode === 'Ignore') return;
+  if (mode === 'Strict') {
+    throw badRequest(`${info.kind} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: strict decoding error: ${complaints.join(', ')}`);
+  }
+  warnings.push(...complaints);
+}
+
+/** The object of a create or update, with its kind checked against the path. */
+export async function decodeObject(kernel: Kernel, info: ResourceInfo, call: Call, warnings: string[]): Promise<Obj> {
+  const parsed = await parseBody(call);
+  if (!isObject(parsed)) throw badRequest(`the object provided is unrecognized (must be of type ${info.kind}): couldn't get version/kind; json parse error`);
+  const object = parsed;
+  object['apiVersion'] ??= apiVersionOf(info);
+  object['kind'] ??= info.kind;
+  if (object['kind'] !== info.kind) throw badRequest(`${String(object['kind'])} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: expected kind ${info.kind}`);
+  if (object['apiVersion'] !== apiVersionOf(info)) {
+    throw badRequest(`the API version in the data (${String(object['apiVersion'])}) does not match the expected API version (${apiVersionOf(info)})`);
+  }
+  if (!isObject(object['metadata'])) object['metadata'] = {};
+  fitObject(kernel, info, object, call, warnings);
+  return object;
+}
