@@ -1,11 +1,10 @@
-import type { Sys } from '../base/sys/types.ts';
 import type { Log } from '../base/log.ts';
+import type { Family } from './core/ip.ts';
 import type { Op } from './core/ops.ts';
-import { findMeans } from './io/machine.ts';
+import type { NftKernel } from './io/kernel.ts';
 
-/** Removes our tables and nothing else. Adding first makes the deletion succeed where there is none. */
-export async function cleanUp(sys: Sys, log: Log): Promise<number> {
-  const { kernel, families } = await findMeans(sys, log);
+/** Removes our tables and nothing else; returns the exit code. Adding first makes the deletion succeed where there is none. */
+export async function removeTables(kernel: NftKernel, families: readonly Family[], log: Log): Promise<number> {
   const ops: readonly Op[] = [{ op: 'add-table', comment: 'rules for kube-proxy' }, { op: 'delete-table' }];
   let code = 0;
   for (const family of families) {

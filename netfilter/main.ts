@@ -10,7 +10,7 @@ import { createFallbackSys } from '../base/sys/fallback.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
-import { cleanUp } from './cleanup.ts';
+import { removeTables } from './cleanup.ts';
 import type { ProxyConfig } from './core/config.ts';
 import { ProxyHealth } from './health.ts';
 import { announceStart } from './io/birth.ts';
@@ -79,7 +79,10 @@ export async function main(host: Host): Promise<number> {
     }
     const log = createLog({ name: 'netfilter', verbosity: command.verbosity, nowMs: () => realClock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
     await using sys = openSys(host, log);
-    if (command.kind === 'cleanup') return await cleanUp(sys, log);
+    if (command.kind === 'cleanup') {
+      const { kernel, families } = await findMeans(sys, log);
+      return await removeTables(kernel, families, log);
+    }
     if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
     return await runProxy(host, command.config, command.master, sys, log);
   } catch (error) {

@@ -34,6 +34,8 @@ export interface ProxyOptions {
   log: Log;
   /** Addresses of all interfaces, now. */
   machineAddresses: () => readonly string[];
+  /** How long emptied chains wait for their deletion; default 1 s. */
+  staleMs?: number;
 }
 
 /** Carries what the API server says to the families' tables. */
@@ -64,6 +66,7 @@ export class Proxy {
         health,
         minSyncPeriodMs: config.minSyncPeriodMs,
         syncPeriodMs: config.syncPeriodMs,
+        ...(options.staleMs === undefined ? {} : { staleMs: options.staleMs }),
         afterSync: (result: SyncResult) => this.#afterSync(settings.family, result),
       };
       return new FamilySync(syncOptions, settings, topologyOf(null, options.nodeName));
@@ -103,6 +106,11 @@ export class Proxy {
       nodeWait[Symbol.dispose]();
       await this.#healthUpdates;
     }
+  }
+
+  /** Whether all that was heard is in the kernel. */
+  get isIdle(): boolean {
+    return this.#families.every((family) => family.isIdle);
   }
 
   #hear(what: 'services' | 'slices' | 'node'): void {

@@ -16,8 +16,8 @@ import type { Table, WriteResult } from './table.ts';
  * and looks from time to time whether somebody else changed the table. Each family runs by itself.
  */
 
-/** Chains wait this long between being emptied and being deleted. */
-const STALE_MS = 1000;
+/** Chains wait this long between being emptied and being deleted: kernels before 6.2 call them busy for a moment. */
+export const STALE_MS = 1000;
 /** Upstream rewrites everything about hourly. */
 const FULL_SYNC_PERIOD_MS = 3_600_000;
 const FIRST_RETRY_MS = 1000;
@@ -33,6 +33,8 @@ export interface FamilySyncOptions {
   health: ProxyHealth;
   minSyncPeriodMs: number;
   syncPeriodMs: number;
+  /** Default STALE_MS. */
+  staleMs?: number;
   /** Runs after each successful write; conntrack and the health ports follow the rules, never precede them. */
   afterSync: (result: SyncResult, signal?: AbortSignal) => Promise<void>;
 }
@@ -61,6 +63,7 @@ export class FamilySync {
   #lastEndMs = -Infinity;
   #lastFullMs = -Infinity;
   #failures = 0;
+  #busy = false;
   #due: Due = { requestMs: Infinity, retryMs: Infinity, staleMs: Infinity, checkMs: Infinity };
   #wake: () => void = () => {};
   /** What was worked out per Service port: which Service it is of, and whether policy Local leaves it without endpoints. */
@@ -76,10 +79,19 @@ export class FamilySync {
     return this.#settings.family === 'ip' ? 'IPv4' : 'IPv6';
   }
 
+  /** Whether everything heard so far is written, and what follows a write is done. */
+  get isIdle(): boolean {
+    return this.#ready && !this.#busy && this.#due.requestMs === Infinity && this.#failures === 0;
+  }
+
   /** Services and slices have been heard in full: nothing is written before. */
   setReady(): void {
     this.#ready = true;
     this.request();
+  }
+
+  get #staleMs(): number {
+    return this.#options.staleMs ?? STALE_MS;
   }
 
   /** Something about these Services may have changed. */
@@ -115,6 +127,7 @@ export class FamilySync {
     try {
       while (!signal.aborted) {
         const waitMs = Math.min(...Object.values(this.#due)) - this.#options.clock.monoMs();
+        this.#busy = waitMs <= 0;
         if (waitMs > 0) await this.#waitFor(waitMs, signal);
         else await this.#runDue(signal);
       }
@@ -176,7 +189,7 @@ export class FamilySync {
     metrics.observe('kubeproxy_sync_proxy_rules_duration_seconds', seconds, labels);
     metrics.observe(`kubeproxy_sync_${full ? 'full' : 'partial'}_proxy_rules_duration_seconds`, seconds, labels);
     this.#due.checkMs = this.#lastEndMs + this.#options.syncPeriodMs;
-    if (this.#options.table.staleCount > 0) this.#due.staleMs = this.#lastEndMs + STALE_MS;
+    if (this.#options.table.staleCount > 0) this.#due.staleMs = this.#lastEndMs + this.#staleMs;
 
     if (!outcome.ok) {
       for (const key of dirty) this.#dirty.add(key);
@@ -214,14 +227,14 @@ export class FamilySync {
     const now = clock.monoMs();
     this.#due.staleMs = Infinity;
     if (table.staleCount === 0) return;
-    const result = await table.deleteStale(this.#settings.family, now - STALE_MS, signal);
+    const result = await table.deleteStale(this.#settings.family, now - this.#staleMs, signal);
     if (!result.ok) {
       log.error('Unable to delete stale chains; will retry later', { ipFamily: this.family, error: result.error });
       metrics.add('kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total', 1, { ip_family: this.family });
     } else if (result.deleted > 0) {
       log.debug(2, 'Deleted stale chains', { ipFamily: this.family, chains: result.deleted });
     }
-    if (table.staleCount > 0) this.#due.staleMs = clock.monoMs() + (result.ok ? STALE_MS : this.#options.syncPeriodMs);
+    if (table.staleCount > 0) this.#due.staleMs = clock.monoMs() + (result.ok ? this.#staleMs : this.#options.syncPeriodMs);
   }
 
   async #writeWhole(signal?: AbortSignal): Promise<WriteResult> {
