@@ -275,5 +275,7 @@ int serve_main(void) {
     if (out.length && !flush()) open = false;
   }
   end_all();
+  buf_free(&in);
+  buf_free(&out);
   return 0;
 }

@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { hasCode } from '../../base/errors.ts';
+import { silentLog } from '../../base/log.ts';
+import { createSysClient } from '../../base/sys/client.ts';
+import { watchLeaks } from '../leaks.ts';
+import { buildProgram, type Program, sysProblem } from './program.ts';
+
+const skip = sysProblem();
+if (skip !== false) console.log(`sys client: skipped, ${skip}`);
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  for (let waitedMs = 0; !condition(); waitedMs += 10) {
+    assert.ok(waitedMs < 3000, `not in time: ${what}`);
+    await delay(10);
+  }
+}
+
+describe('sys client', { skip }, () => {
+  let program: Program;
+  before(() => {
+    program = buildProgram();
+  });
+  after(() => program[Symbol.dispose]());
+
+  test('when sys is killed, what was asked fails, its programs die, and the next request works', async () => {
+    await using _ = watchLeaks();
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const pidFile = `${program.dir}/pid`;
+    const failing = assert.rejects(sys.run({ argv: ['sh', '-c', `echo $$ > ${pidFile}; sleep 61 & sleep 62`], timeoutMs: 60_000 }), (error) => hasCode(error, 'unavailable'));
+    const programPid = (): string => {
+      try {
+        return readFileSync(pidFile, 'utf8').trim();
+      } catch {
+        return '';
+      }
+    };
+    await until(() => programPid() !== '', 'the program runs');
+    process.kill(sys.pid ?? 0, 'SIGKILL');
+    await failing;
+    await until(() => !isAlive(programPid()), 'the program dies with sys');
+    assert.equal((await sys.run({ argv: ['true'], timeoutMs: 5000 })).code, 0);
+  });
+
+  test('a lock is taken again after sys was killed', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    await using other = createSysClient({ path: program.path, log: silentLog });
+    const path = `${program.dir}/lock`;
+    const lost: unknown[] = [];
+    await using _lock = await sys.lock(path, (error) => lost.push(error));
+    const inode = statSync(path).ino;
+    const holder = (): string | undefined => new RegExp(`FLOCK .* (\\d+) \\S+:${inode} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
+    const first = holder();
+    assert.notEqual(first, undefined);
+    process.kill(sys.pid ?? 0, 'SIGKILL');
+    await until(() => holder() !== undefined && holder() !== first, 'the lock is taken again');
+    await assert.rejects(other.lock(path), (error) => hasCode(error, 'conflict'));
+    assert.deepEqual(lost, []);
+  });
+
+  test('the kernel log is followed across a restart', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const records: string[] = [];
+    await using _follow = await sys.followKernelLog((record) => records.push(record));
+    const marker = `sys-test-${process.pid}`;
+    writeFileSync('/dev/kmsg', `${marker} one\n`);
+    await until(() => records.some((record) => record.includes(`${marker} one`)), 'the first record');
+    process.kill(sys.pid ?? 0, 'SIGKILL');
+    await until(() => {
+      writeFileSync('/dev/kmsg', `${marker} two\n`);
+      return records.some((record) => record.includes(`${marker} two`));
+    }, 'the second record');
+  });
+
+  test('a program that is missing or speaks another version fails each request', async () => {
+    await using missing = createSysClient({ path: '/nonexistent/sys', log: silentLog });
+    await assert.rejects(missing.readFiles(['/etc/hostname']), (error) => hasCode(error, 'unavailable'));
+    await using silent = createSysClient({ path: '/bin/true', log: silentLog });
+    await assert.rejects(silent.readFiles(['/etc/hostname']), (error) => hasCode(error, 'unavailable'));
+  });
+
+  test('a thousand requests at once are all answered', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const results = await Promise.all(Array.from({ length: 1000 }, () => sys.readFiles(['/proc/self/stat'])));
+    assert.ok(results.every(([data]) => (data?.length ?? 0) > 0));
+  });
+
+  test('answers of megabytes arrive whole while small ones pass', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const big = sys.run({ argv: ['head', '-c', '30000000', '/dev/zero'], maxOutputBytes: 30_000_000, timeoutMs: 30_000 });
+    const small = await sys.run({ argv: ['echo', 'x'], timeoutMs: 5000 });
+    assert.equal(small.stdout.length, 2);
+    assert.equal((await big).stdout.length, 30_000_000);
+  });
+
+  test('a netlink dump in a network namespace of its own sees its loopback alone', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const dumpLinks = Buffer.alloc(32);
+    dumpLinks.writeUInt32LE(32, 0);
+    dumpLinks.writeUInt16LE(18, 4); // RTM_GETLINK
+    dumpLinks.writeUInt16LE(0x301, 6); // NLM_F_REQUEST | NLM_F_DUMP
+    const answers = await sys.netlink({ family: 0, messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 });
+    assert.ok(Buffer.concat(answers).includes('lo\0'));
+    await assert.rejects(sys.netlink({ family: 0, netns: '/nonexistent', messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 }), (error) => hasCode(error, 'not-found'));
+    const ended = performance.now();
+    const refused = await sys.netlink({ family: 0, messages: Buffer.concat([dumpLinks.subarray(0, 4), Buffer.of(0xff, 0x0f, 5, 0), Buffer.alloc(24)]), expectAnswers: 5, timeoutMs: 5000 });
+    assert.equal(refused.length, 1);
+    assert.ok(performance.now() - ended < 2000, 'a refusal ends the wait');
+  });
+});
+
+function isAlive(pid: string): boolean {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
