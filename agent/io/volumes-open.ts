@@ -4,30 +4,36 @@ import type { Log } from '../../base/log.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { stampOf } from '../core/volumes-writer.ts';
+import type { EnvSources } from '../seams.ts';
 import { Tokens } from './tokens.ts';
 import { Claims } from './volumes-claims.ts';
 import { VolumeDisk } from './volumes-disk.ts';
 import { PodVolumes } from './volumes.ts';
 import type { VolumesOptions } from './volumes.ts';
 
-export interface OpenVolumesOptions extends Omit<VolumesOptions, 'disk' | 'tokens' | 'claims'> {
+export interface OpenVolumesOptions extends Omit<VolumesOptions, 'disk' | 'tokens' | 'claims' | 'sources'> {
   readonly sys: Sys;
   readonly api: KubeApi;
   readonly rng: Rng;
   readonly clock: Clock;
   readonly log: Log;
+  readonly sources: EnvSources;
+  /** Stops refreshes that a change has begun. */
+  readonly signal: AbortSignal;
   /** Bound of one batch of file operations; a hung disk costs the pod on it this much per attempt. */
   readonly diskTimeoutMs?: number;
 }
 
-/** Joins the parts of the volumes: disk, tokens, claims. */
+/** Joins the parts of the volumes: disk, tokens, claims; a changed object is taken over as soon as its watch tells. */
 export function openVolumes(options: OpenVolumesOptions): PodVolumes {
   const { sys, api, clock, rng, log, rootDir } = options;
   const stamp = (): string => stampOf(clock.nowMs(), rng.int(2 ** 31));
-  return new PodVolumes({
+  const volumes = new PodVolumes({
     ...options,
     disk: new VolumeDisk({ sys, rootDir, timeoutMs: options.diskTimeoutMs ?? 5000, stamp }),
     tokens: new Tokens({ api, clock, rng, log }),
     claims: new Claims(api),
   });
+  options.sources.onChange((uid) => void volumes.objectChanged(uid, options.signal));
+  return volumes;
 }

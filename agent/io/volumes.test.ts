@@ -33,6 +33,7 @@ function world() {
   open.push(sources);
   const reopen = () =>
     openVolumes({
+      signal,
       sys,
       api,
       sources,
@@ -152,6 +153,39 @@ test('a failure is told at once, then at growing distances, and at once when it 
   api.put<ConfigMap>(configMaps('n', 'later'), { metadata: { name: 'later', namespace: 'n' }, data: {} });
   await clock.settle();
   assert.deepEqual(await told(), ['MountVolume.SetUp failed for volume "x" : configmap references non-existent config key: k']);
+});
+
+test('a pod that was adopted after a restart gets its renewed token by refreshes alone', async () => {
+  const { clock, sys, sources, reopen, volumes } = world();
+  const pod = podOf('u1', all.slice(3, 5));
+  sources.hold(pod);
+  await clock.settle();
+  await volumes.prepare(pod, signal);
+  const token = `${volumeRoot}/kubernetes.io~projected/t/token`;
+  assert.equal(sys.get(token), 't1');
+  const adopted = reopen();
+  await adopted.refresh(pod, signal);
+  assert.equal(sys.get(token), 't2');
+  await clock.advance(3_600_000);
+  await adopted.refresh(pod, signal);
+  assert.equal(sys.get(token), 't3');
+  assert.equal(sys.mounts.length, 2, 'one mount for each volume');
+});
+
+test('a change is taken over as soon as it is told, once for many', async () => {
+  const { clock, api, sys, sources, volumes } = world();
+  const pod = podOf('u1', [{ name: 'c', configMap: { name: 'c' } }]);
+  sources.hold(pod);
+  await clock.settle();
+  await volumes.prepare(pod, signal);
+  let writes = 0;
+  sys.fault = () => {
+    writes += 1;
+  };
+  for (const value of ['two', 'three']) api.put<ConfigMap>(configMaps('n', 'c'), { metadata: { name: 'c', namespace: 'n' }, data: { a: value } });
+  await clock.settle();
+  assert.equal(sys.get(`${volumeRoot}/kubernetes.io~configmap/c/a`), 'three');
+  assert.ok(writes <= 4, `${writes} calls`);
 });
 
 test('a refresh that cannot read leaves the files as they are', async () => {

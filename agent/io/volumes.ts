@@ -1,14 +1,9 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { messageOf } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import { hostnameOf } from '../core/hostname.ts';
-import { hostNetworkHosts, managedHosts } from '../core/hosts.ts';
 import type { EventText, Failure } from '../core/types.ts';
-import { planMounts } from '../core/volumes-mounts.ts';
-import type { MountPlan } from '../core/volumes-mounts.ts';
 import { isSafeUid, podPaths } from '../core/volumes-paths.ts';
 import { payloadOf } from '../core/volumes-payload.ts';
 import type { PayloadFile } from '../core/volumes-payload.ts';
@@ -20,6 +15,7 @@ import type { Tokens } from './tokens.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';
+import { mountsFor } from './volumes-mounts.ts';
 
 export interface VolumesOptions {
   readonly rootDir: string;
@@ -46,6 +42,8 @@ export interface VolumesOptions {
 
 /** What is known to lie on disk for one pod. */
 interface PodRecord {
+  /** As it was last given to us. */
+  pod: Pod;
   existed: boolean;
   mounted: ReadonlySet<string>;
   /** Something failed half way: what lies on disk is looked at again before the next attempt. */
@@ -66,6 +64,7 @@ export class PodVolumes implements Volumes {
   readonly #options: VolumesOptions;
   readonly #records = new Map<string, PodRecord>();
   readonly #turns = new Map<string, Promise<unknown>>();
+  readonly #changed = new Set<string>();
 
   constructor(options: VolumesOptions) {
     this.#options = options;
@@ -77,7 +76,7 @@ export class PodVolumes implements Volumes {
       const plans = planVolumes(pod, this.#options.allocatable());
       let record: PodRecord;
       try {
-        record = await this.#recordOf(uid);
+        record = await this.#recordOf(uid, pod);
       } catch (error) {
         if (!isExpected(error)) throw error;
         const message = `error making pod data directories: ${messageOf(error)}`;
@@ -116,42 +115,22 @@ export class PodVolumes implements Volumes {
     const uid = pod.metadata.uid ?? '';
     const env = await this.#envFor(pod, container, podIPs, signal);
     if (!env.ok) return env;
-    return await this.#inTurn(uid, async () => {
-      const plan = planMounts({
-        container,
-        plans: planVolumes(pod, this.#options.allocatable()),
-        podDir: podPaths(this.#options.rootDir, uid).pod,
-        claims: this.#records.get(uid)?.claims ?? new Map(),
-        env: env.env,
-        supportsRecursiveReadOnly: this.#options.supportsRecursiveReadOnly?.() ?? false,
-      });
-      if (!plan.ok) return configError(plan.message);
-      const mounts: ContainerMount[] = [];
-      for (const mount of plan.mounts) {
-        const hostPath = await this.#pathOf(uid, container.name, mount);
-        if (typeof hostPath !== 'string') return hostPath;
-        const { name, containerPath, readonly, recursiveReadOnly, propagation } = mount;
-        mounts.push({ name, hostPath, containerPath, readonly, recursiveReadOnly, propagation });
-      }
-      const isManaged = pod.spec.hostNetwork === true || podIPs.length > 0;
-      if (isManaged && !plan.mountsEtcHosts) {
-        const hosts = await this.#hostsMount(pod, podIPs);
-        if ('ok' in hosts) return hosts;
-        mounts.push(hosts);
-      }
-      return { ok: true, mounts };
-    });
+    return await this.#inTurn(
+      uid,
+      async () => await mountsFor(this.#options, pod, container, podIPs, { env: env.env, claims: this.#records.get(uid)?.claims ?? new Map() }),
+    );
   }
 
   async refresh(pod: Pod, signal: AbortSignal): Promise<void> {
     const uid = pod.metadata.uid ?? '';
     await this.#inTurn(uid, async () => {
-      const record = this.#records.get(uid);
-      if (record === undefined) return;
+      // A pod that was adopted after a restart was never prepared by this process: its files are found on disk.
+      const record = await this.#recordOf(uid, pod);
       for (const plan of planVolumes(pod, this.#options.allocatable())) {
-        if (plan.kind !== 'payload' || !record.done.has(plan.name)) continue;
+        if (plan.kind !== 'payload') continue;
         const message = await this.#setUp(pod, plan, record, signal);
-        if (message !== null)
+        if (message === null) record.done.add(plan.name);
+        else
           this.#options.log.warn('A volume was not brought up to date', {
             pod: pod.metadata.name,
             namespace: pod.metadata.namespace,
@@ -160,6 +139,22 @@ export class PodVolumes implements Volumes {
           });
       }
     });
+  }
+
+  /** An object that the pod names has changed: its files follow at once. Refreshes that wait for the same turn are one. */
+  async objectChanged(uid: string, signal: AbortSignal): Promise<void> {
+    const pod = this.#records.get(uid)?.pod;
+    if (pod === undefined || signal.aborted || this.#changed.has(uid)) return;
+    this.#changed.add(uid);
+    try {
+      await this.#inTurn(uid, async () => {
+        this.#changed.delete(uid);
+      });
+      if (this.#records.has(uid)) await this.refresh(pod, signal);
+    } catch (error) {
+      if (!isExpected(error) && !signal.aborted) throw error;
+      this.#options.log.warn('A change was not taken over, the next sync does it', { podUID: uid, err: messageOf(error) });
+    }
   }
 
   async teardown(uid: string, signal: AbortSignal): Promise<void> {
@@ -174,8 +169,9 @@ export class PodVolumes implements Volumes {
     return (await this.#options.disk.uids()).filter(isSafeUid);
   }
 
-  async #recordOf(uid: string): Promise<PodRecord> {
+  async #recordOf(uid: string, pod: Pod): Promise<PodRecord> {
     const present = this.#records.get(uid);
+    if (present !== undefined) present.pod = pod;
     if (present?.isStale === true) {
       present.mounted = new Set(await this.#options.disk.mountsOf(uid));
       present.existed = true;
@@ -185,7 +181,16 @@ export class PodVolumes implements Volumes {
     const { existed } = await this.#options.disk.ensurePodDir(uid);
     // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
     const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
-    const record: PodRecord = { existed, mounted, isStale: false, done: new Set(), written: new Map(), claims: new Map(), told: new Map() };
+    const record: PodRecord = {
+      pod,
+      existed,
+      mounted,
+      isStale: false,
+      done: new Set(),
+      written: new Map(),
+      claims: new Map(),
+      told: new Map(),
+    };
     this.#records.set(uid, record);
     return record;
   }
@@ -247,40 +252,6 @@ export class PodVolumes implements Volumes {
     }
   }
 
-  async #pathOf(uid: string, container: string, mount: MountPlan): Promise<string | Failure> {
-    if (mount.subPath === null) return mount.volumePath;
-    try {
-      const path = await this.#options.disk.bindSubPath(uid, {
-        volume: mount.name,
-        container,
-        index: mount.index,
-        volumePath: mount.volumePath,
-        subPath: mount.subPath,
-      });
-      if (path !== null) return path;
-      this.#options.log.warn('A subPath leads out of its volume', { uid, volume: mount.name, container });
-    } catch (error) {
-      if (!isExpected(error)) throw error;
-      // The pod's owner must not learn from the message what lies on the node.
-      this.#options.log.warn('A subPath could not be bound', { uid, volume: mount.name, container, err: messageOf(error) });
-    }
-    return configError(`failed to prepare subPath for volumeMount ${JSON.stringify(mount.name)} of container ${JSON.stringify(container)}`);
-  }
-
-  async #hostsMount(pod: Pod, podIPs: readonly string[]): Promise<ContainerMount | Failure> {
-    const uid = pod.metadata.uid ?? '';
-    const aliases = pod.spec.hostAliases ?? [];
-    const name = hostnameOf(pod, this.#options.clusterDomain);
-    if (!name.ok) return configError(name.message);
-    const text =
-      pod.spec.hostNetwork === true
-        ? hostNetworkHosts(await readFile(this.#options.hostsFile ?? '/etc/hosts', 'utf8'), aliases)
-        : managedHosts({ podIPs, hostname: name.host, domain: name.domain, aliases });
-    await this.#options.disk.writeHosts(uid, text);
-    const hostPath = podPaths(this.#options.rootDir, uid).etcHosts;
-    return { name: 'k8s-managed-etc-hosts', hostPath, containerPath: '/etc/hosts', readonly: false, selinuxRelabel: true, propagation: 'PROPAGATION_PRIVATE' };
-  }
-
   async #envFor(
     pod: Pod,
     container: Container,
@@ -314,10 +285,6 @@ export class PodVolumes implements Volumes {
       if (this.#turns.get(uid) === settled) this.#turns.delete(uid);
     }
   }
-}
-
-function configError(message: string): Failure {
-  return { ok: false, reason: 'CreateContainerConfigError', message };
 }
 
 function digestOf(files: readonly PayloadFile[]): string {

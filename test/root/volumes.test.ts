@@ -37,8 +37,10 @@ async function openWorld(): Promise<World> {
   const sys = createSysClient({ path: sysPath, log: silentLog });
   const api = new FakeKubeApi({ clock: realClock });
   const sources = new Sources({ api, clock: realClock, log: silentLog });
-  const reopen = (): PodVolumes =>
+  let running = new AbortController();
+  const start = (): PodVolumes =>
     openVolumes({
+      signal: running.signal,
       sys,
       api,
       sources,
@@ -50,7 +52,20 @@ async function openWorld(): Promise<World> {
       allocatable: () => ({ memory: '256Mi', cpu: '2' }),
       env: async () => ({ ok: true, env: new Map([['POD', 'p']]) }),
     });
-  return { sys, api, sources, root, volumes: reopen(), reopen };
+  const opened: World = {
+    sys,
+    api,
+    sources,
+    root,
+    volumes: start(),
+    reopen() {
+      running.abort();
+      running = new AbortController();
+      opened.volumes = start();
+      return opened.volumes;
+    },
+  };
+  return opened;
 }
 
 function podOf(uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod {
@@ -132,6 +147,7 @@ describe('volumes on this machine', { skip: need }, () => {
     const object = await world.api.get<ConfigMap>(configMaps('n', 'c'));
     await world.api.update<ConfigMap>(configMaps('n', 'c'), { ...object, data: { 'one.ini': 'v2' } });
     assert.equal(await told, 'u-config');
+    for (let tries = 0; tries < 100 && readFileSync(`${config}/one.ini`, 'utf8') !== 'v2'; tries += 1) await delay(20);
     await again.refresh(pod, signal);
     assert.equal(readFileSync(`${config}/one.ini`, 'utf8'), 'v2');
     assert.deepEqual(
