@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { messageOf, OpError } from '../../base/errors.ts';
-import { loadYamlDocuments } from '../../base/yaml.ts';
+import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
 import { imagesOf, readManifest, type ManifestObject } from '../core/manifest.ts';
 import { conflicts, MAX_NODES, subnetProblem, type SetPlan } from '../core/plan.ts';
@@ -77,12 +77,7 @@ async function readManifestFile(path: string): Promise<ManifestObject[]> {
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new OpError('not-found', `reading ${path}`, 'there is no such file that can be read', { cause, advice: 'name a file with Kubernetes objects, for example examples/web.yaml' });
   });
-  let documents: unknown[];
-  try {
-    documents = loadYamlDocuments(text);
-  } catch (cause) {
-    throw new OpError('invalid', `reading ${path}`, messageOf(cause), { cause, advice: 'nothing was started; mend the file and try again' });
-  }
+  const documents = await readYamlAll(text, path);
   const { objects, problems } = readManifest(documents, builtinTypes, path);
   if (problems.length > 0) throw new OpError('invalid', 'reading the manifest', problems.join('; '), { advice: 'nothing was started; mend the file and try again' });
   return objects;
