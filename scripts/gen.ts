@@ -5,6 +5,7 @@ import { printCriTypes, readCriSource } from './gen/cri.ts';
 import { buildResources, printResources } from './gen/kube-resources.ts';
 import { buildSchema, printSchema, readKubeSource } from './gen/kube-schema.ts';
 import { printKubeTypes } from './gen/kube-types.ts';
+import { buildWire, printWire } from './gen/kube-wire.ts';
 import type { Schema } from '../proto/kube/schema-types.ts';
 
 /*
@@ -43,6 +44,8 @@ if (kube === undefined) {
   const schema = buildSchema(kube);
   put('proto/kube/schema.json', printSchema(schema));
   put('proto/kube/resources.json', printResources(buildResources(kube.swagger, schema)));
+  const wire = buildWire(modules, schema, criApi);
+  if (wire !== undefined) put('proto/kube/wire.json', printWire(wire));
 }
 put('proto/kube/types.ts', printKubeTypes(JSON.parse(read('proto/kube/schema.json')) as Schema));
 

@@ -6,6 +6,8 @@ export type Shape = Property & { properties?: Record<string, Property> };
 export interface Types {
   /** The shape of a kind by its definition's short name. */
   definition(name: string): Definition | undefined;
+  /** The short name of a definition by its full one. */
+  nameOf(id: string): string | undefined;
   /** Follows `ref`; list and map extensions beside the reference win over the definition's own. */
   resolve(property: Property | undefined): Shape | undefined;
   /** The shape below a field of an object. */
@@ -14,6 +16,7 @@ export interface Types {
 }
 
 export function createTypes(schema: Schema): Types {
+  const names = new Map(Object.entries(schema.definitions).map(([name, { id }]) => [id, name]));
   const resolved = new Map<Property, Shape | undefined>();
   const resolve = (property: Property | undefined): Shape | undefined => {
     if (property === undefined || property.ref === undefined) return property;
@@ -26,6 +29,7 @@ export function createTypes(schema: Schema): Types {
   };
   return {
     definition: (name) => schema.definitions[name],
+    nameOf: (id) => names.get(id),
     resolve,
     field: (shape, name) => resolve(shape?.properties?.[name] ?? shape?.additionalProperties),
     item: (shape) => resolve(shape?.items),

@@ -5,14 +5,16 @@ import type { Obj } from '../core/json.ts';
 import { apiVersionOf } from '../core/schema.ts';
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import type { Call, Kernel } from './kernel.ts';
+import { readProtobuf } from './protobuf.ts';
 
 const ACCEPTED = ['application/json', 'application/yaml'];
 
 /** The body as data: parsed here unless the caller is in this process. */
-export async function parseBody(call: Call): Promise<unknown> {
+export async function parseBody(kernel: Kernel, call: Call): Promise<unknown> {
   const { body } = call;
   if (body.kind === 'none') return undefined;
   if (body.kind === 'object') return copy(body.value);
+  if (body.kind === 'bytes') return readProtobuf(kernel.types, (apiVersion, kind) => definitionOf(kernel, apiVersion, kind), body.bytes);
   const type = call.contentType.split(';')[0]!.trim().toLowerCase();
   if (type.endsWith('yaml')) {
     const { load } = await import('js-yaml');
@@ -29,6 +31,14 @@ export async function parseBody(call: Call): Promise<unknown> {
   } catch (error) {
     throw badRequest(`couldn't get version/kind; json parse error: ${error instanceof Error ? error.message : String(error)}`);
   }
+}
+
+function definitionOf(kernel: Kernel, apiVersion: string, kind: string): string | undefined {
+  const [group, version] = apiVersion.includes('/') ? (apiVersion.split('/') as [string, string]) : ['', apiVersion];
+  const known = kernel.registry.kind(group, version, kind);
+  if (known !== undefined) return known.definition;
+  // Kinds that are no resources of their own: options, scales, evictions, bindings.
+  return Object.entries(kernel.schema.definitions).find(([, item]) => item['x-kubernetes-group-version-kind']?.some((own) => own.group === group && own.version === version && own.kind === kind) === true)?.[0];
 }
 
 export interface ValidationMode {
@@ -58,7 +68,7 @@ export function fitObject(kernel: Kernel, info: { group: string; version: string
 
 /** The object of a create or update, with its kind checked against the path. */
 export async function decodeObject(kernel: Kernel, info: ResourceInfo, call: Call, warnings: string[]): Promise<Obj> {
-  const parsed = await parseBody(call);
+  const parsed = await parseBody(kernel, call);
   if (!isObject(parsed)) throw badRequest(`the object provided is unrecognized (must be of type ${info.kind}): couldn't get version/kind; json parse error`);
   const object = parsed;
   object['apiVersion'] ??= apiVersionOf(info);

@@ -55,7 +55,7 @@ export interface Call {
   signal: AbortSignal;
 }
 
-export type Body = { kind: 'none' } | { kind: 'text'; text: string } | { kind: 'object'; value: unknown };
+export type Body = { kind: 'none' } | { kind: 'text'; text: string } | { kind: 'bytes'; bytes: Buffer } | { kind: 'object'; value: unknown };
 
 /** What goes back. Objects stay objects until the last moment: in-process callers never see text. */
 export type Answer = { status: number; headers?: Record<string, string>; warnings?: string[] } & (

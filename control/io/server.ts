@@ -123,7 +123,9 @@ async function readBody(request: Request): Promise<Body> {
     if (size > BODY_MAX_BYTES) throw new Failure(413, 'RequestEntityTooLarge', `Request entity too large: limit is ${BODY_MAX_BYTES}`);
     chunks.push(chunk);
   }
-  return size === 0 ? { kind: 'none' } : { kind: 'text', text: Buffer.concat(chunks).toString('utf8') };
+  if (size === 0) return { kind: 'none' };
+  const bytes = Buffer.concat(chunks);
+  return (request.headers['content-type'] ?? '').includes('protobuf') ? { kind: 'bytes', bytes } : { kind: 'text', text: bytes.toString('utf8') };
 }
 
 function makeCall(options: ServerOptions, request: Request, body: Body, signal: AbortSignal): Call {
@@ -158,7 +160,7 @@ async function serve(options: ServerOptions, state: { inFlight: number }, reques
     if (isForwarded(call)) await serveForwarded(options, call, request, response);
     else await send(options, call, response, await options.api.handle(call));
   } catch (error) {
-    await sendError(options, error, response);
+    sendError(options, error, response, /^(curl|Wget|Mozilla)/.test(String(request.headers['user-agent'] ?? '')));
   } finally {
     if (!isLong) state.inFlight--;
   }
@@ -235,7 +237,7 @@ async function serveForwarded(options: ServerOptions, call: Call, request: Reque
   answer.pipe(response);
 }
 
-async function sendError(options: ServerOptions, error: unknown, response: Response): Promise<void> {
+function sendError(options: ServerOptions, error: unknown, response: Response, pretty: boolean): void {
   if (error instanceof BugError) {
     options.fatal(error);
     return;
@@ -250,7 +252,7 @@ async function sendError(options: ServerOptions, error: unknown, response: Respo
   if (failure.details?.['retryAfterSeconds'] !== undefined) headers['retry-after'] = String(failure.details['retryAfterSeconds']);
   if (failure.code === 401) headers['www-authenticate'] = 'Basic realm="kubernetes-master"';
   writeHead(response, failure.code, headers);
-  response.end(`${JSON.stringify(failure.toStatus())}\n`);
+  response.end(`${JSON.stringify(failure.toStatus(), undefined, pretty ? 2 : undefined)}\n`);
 }
 
 /** exec, attach, port-forward: checked here, then handed to the kubelet. */

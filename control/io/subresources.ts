@@ -41,7 +41,7 @@ export async function subresource(kernel: Kernel, tokens: Tokens, info: Resource
       return readOrWrite(kernel, info, call, resized);
     case 'serviceaccounts/token':
       if (call.method !== 'POST') throw methodNotAllowed(info, call.info.verb);
-      return { status: 201, kind: 'object', object: tokens.issue(call.info.namespace, call.info.name, ((await parseBody(call)) ?? {}) as Obj) };
+      return { status: 201, kind: 'object', object: tokens.issue(call.info.namespace, call.info.name, ((await parseBody(kernel, call)) ?? {}) as Obj) };
     case 'certificatesigningrequests/approval':
       return readOrWrite(kernel, info, call, (next, old) => ({ ...old, status: { ...old['status'], conditions: next['status']?.conditions } }));
     default:
@@ -109,7 +109,7 @@ async function scale(kernel: Kernel, info: ResourceInfo, call: Call): Promise<An
     await kernel.store.committed();
     return { status: 200, kind: 'object', object: scaleOf(entry) };
   }
-  const body = await parseBody(call);
+  const body = await parseBody(kernel, call);
   let asked: Obj;
   if (call.method === 'PUT') asked = body as Obj;
   else if (call.method === 'PATCH') asked = call.contentType.startsWith('application/json-patch') ? applyJsonPatch(scaleOf(entry), body) : (applyMergePatch(scaleOf(entry), body) as Obj);
@@ -146,7 +146,7 @@ async function finalize(kernel: Kernel, info: ResourceInfo, call: Call): Promise
 /** The scheduler's write: a pod gets its node once and for all. */
 export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<Answer> {
   if (call.method !== 'POST') throw methodNotAllowed(pods, call.info.verb);
-  const body = (await parseBody(call)) as Obj | undefined;
+  const body = (await parseBody(kernel, call)) as Obj | undefined;
   const name = call.info.name === '' ? (body?.['metadata']?.name ?? '') : call.info.name;
   const node: string = body?.['target']?.name ?? '';
   if (node === '') throw invalid('', 'Binding', name, [{ reason: 'FieldValueRequired', field: 'target.name', message: 'Required value' }]);
@@ -173,7 +173,7 @@ export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Prom
 /** A polite delete: refused while a disruption budget has nothing left. */
 async function evict(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<Answer> {
   if (call.method !== 'POST') throw methodNotAllowed(pods, call.info.verb);
-  const body = ((await parseBody(call)) ?? {}) as Obj;
+  const body = ((await parseBody(kernel, call)) ?? {}) as Obj;
   const entry = required(kernel, pods, call);
   const pod = entry.object;
   const isDryRun = (call.query.get('dryRun') ?? '') !== '' || (body['deleteOptions']?.dryRun ?? []).length > 0;

@@ -189,7 +189,7 @@ export async function patch(kernel: Kernel, info: ResourceInfo, call: Call, opti
   const kind = PATCHES[call.contentType.split(';')[0]!.trim()];
   if (kind === undefined) throw unsupportedMedia(Object.keys(PATCHES).filter((type) => type !== 'application/apply-patch+json'));
   const warnings: string[] = [];
-  const body = await parseBody(call);
+  const body = await parseBody(kernel, call);
   const old = kernel.store.get(collectionOf(info), info.namespaced ? call.info.namespace : '', call.info.name);
   if (kind === 'apply') return applyPatch(kernel, info, call, old, body, options);
   if (call.query.get('force') !== null) throw badRequest('PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch');
@@ -243,8 +243,8 @@ async function applyPatch(kernel: Kernel, info: ResourceInfo, call: Call, old: E
   return answerWith(kernel, info, 200, updateObject(kernel, info, call, old, merged, { ...options, isApply: true }), warnings);
 }
 
-async function deleteRequest(call: Call): Promise<DeleteRequest> {
-  const body = await parseBody(call);
+async function deleteRequest(kernel: Kernel, call: Call): Promise<DeleteRequest> {
+  const body = await parseBody(kernel, call);
   const out: DeleteRequest = isObject(body) ? { ...(body as DeleteRequest) } : {};
   const { query } = call;
   if (query.has('gracePeriodSeconds')) out.gracePeriodSeconds ??= Number(query.get('gracePeriodSeconds'));
@@ -286,7 +286,7 @@ function deleteNamespace(kernel: Kernel, info: ResourceInfo, call: Call, entry: 
 }
 
 export async function remove(kernel: Kernel, info: ResourceInfo, call: Call): Promise<Answer> {
-  const request = await deleteRequest(call);
+  const request = await deleteRequest(kernel, call);
   const entry = kernel.store.get(collectionOf(info), info.namespaced ? call.info.namespace : '', call.info.name);
   if (entry === undefined) throw notFound(info, call.info.name);
   const { object, isGone } = deleteObject(kernel, info, call, entry, request);
@@ -297,7 +297,7 @@ export async function remove(kernel: Kernel, info: ResourceInfo, call: Call): Pr
 }
 
 export async function removeCollection(kernel: Kernel, info: ResourceInfo, call: Call): Promise<Answer> {
-  const request = await deleteRequest(call);
+  const request = await deleteRequest(kernel, call);
   const { entries, metadata } = await list(kernel, info, info.namespaced ? call.info.namespace : '', call.query);
   for (const entry of entries) {
     const current = kernel.store.get(collectionOf(info), entry.namespace, entry.name);
