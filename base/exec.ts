@@ -59,15 +59,15 @@ export async function tryExec(argv: readonly [string, ...string[]], options: Exe
   if (options.onLine !== undefined) {
     const { onLine } = options;
     void (async () => {
-      for await (const line of child.iterable({ from: 'stderr' })) onLine(String(line));
+      for await (const line of child.iterable({ from: 'stderr' })) onLine(line);
     })().catch(() => {});
   }
   const result = await child;
-  const stderr = String(result.stderr);
+  const { stderr } = result;
   if (result.timedOut) throw new OpError('deadline', doing, detailOf(stderr, `not done within ${options.timeoutMs} ms`), adviceOf(options));
   if (result.isCanceled) throw new OpError('aborted', doing, 'stopped by the caller', { cause: options.signal?.reason });
-  if (result.exitCode !== undefined) return { stdout: String(result.stdout), stderr, code: result.exitCode };
-  if (result.signal !== undefined) return { stdout: String(result.stdout), stderr, code: 128 + signalNumber(result.signal) };
+  if (result.exitCode !== undefined) return { stdout: result.stdout, stderr, code: result.exitCode };
+  if (result.signal !== undefined) return { stdout: result.stdout, stderr, code: 128 + signalNumber(result.signal) };
   const code = result.code === 'ENOENT' ? 'not-found' : result.code === 'EACCES' ? 'denied' : 'failed';
   throw new OpError(code, doing, code === 'not-found' ? `${argv[0]} is not installed` : messageOf(result.cause ?? result), adviceOf(options));
 }

@@ -59,5 +59,8 @@ test('advanceUntil stops at the timer that makes the condition true', async () =
   clock.after(60, () => assert.fail('too far'));
   await clock.advanceUntil(() => done, 100);
   assert.equal(clock.monoMs(), 30);
-  await assert.rejects(clock.advanceUntil(() => false, 10), /does not hold/);
+  await assert.rejects(
+    clock.advanceUntil(() => false, 10),
+    /does not hold/,
+  );
 });

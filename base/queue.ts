@@ -99,7 +99,7 @@ export function createKeyedQueue(options: KeyedQueueOptions): KeyedQueue {
     async [Symbol.asyncDispose]() {
       stop.abort();
       ready.clear();
-      for (const key of [...delayed.keys()]) cancelDelay(key);
+      for (const key of delayed.keys()) cancelDelay(key);
       if (running.size > 0) await new Promise<void>((resolve) => idleWaiters.push(resolve));
     },
   };

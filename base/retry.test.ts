@@ -8,7 +8,10 @@ import { realRng, seededRng } from './rng.ts';
 const delays = { baseMs: 100, maxMs: 1000, jitter: 0 };
 
 test('delays double up to the cap and chance only lengthens them', () => {
-  assert.deepEqual([1, 2, 3, 4, 5, 50].map((n) => backoffMs(n, delays, seededRng(1))), [100, 200, 400, 800, 1000, 1000]);
+  assert.deepEqual(
+    [1, 2, 3, 4, 5, 50].map((n) => backoffMs(n, delays, seededRng(1))),
+    [100, 200, 400, 800, 1000, 1000],
+  );
   for (let n = 1; n < 100; n++) {
     const ms = backoffMs(n, { ...delays, jitter: 0.5 }, realRng);
     assert.ok(ms >= Math.min(1000, 100 * 2 ** (n - 1)) && ms < 1500);
@@ -44,7 +47,9 @@ test('it gives up after its attempts, and at once when aborted', async () => {
   assert.equal(tries, 3);
 
   const stop = new AbortController();
-  const endless = retry({ ...delays, clock, rng: seededRng(1) }, () => Promise.reject(new OpError('deadline', 'call', 'late')), stop.signal).catch((error: unknown) => error);
+  const endless = retry({ ...delays, clock, rng: seededRng(1) }, () => Promise.reject(new OpError('deadline', 'call', 'late')), stop.signal).catch(
+    (error: unknown) => error,
+  );
   await clock.advance(50);
   stop.abort();
   assert.ok(hasCode(await endless, 'aborted'));

@@ -16,7 +16,9 @@ export interface Footprint {
 
 function linesOf(path: string): string[] {
   try {
-    return readFileSync(path, 'utf8').split('\n').filter((line) => line !== '');
+    return readFileSync(path, 'utf8')
+      .split('\n')
+      .filter((line) => line !== '');
   } catch {
     return [];
   }
@@ -67,7 +69,12 @@ function added(before: readonly string[], after: readonly string[]): string[] {
 /** What there is more of than before; empty lists when nothing was left. */
 export function leftSince(before: Footprint): Footprint {
   const now = takeFootprint();
-  return { children: added(before.children, now.children), mounts: added(before.mounts, now.mounts), netns: added(before.netns, now.netns), handles: added(before.handles, now.handles) };
+  return {
+    children: added(before.children, now.children),
+    mounts: added(before.mounts, now.mounts),
+    netns: added(before.netns, now.netns),
+    handles: added(before.handles, now.handles),
+  };
 }
 
 export const nothing: Footprint = { children: [], mounts: [], netns: [], handles: [] };

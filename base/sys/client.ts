@@ -1,35 +1,14 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import type { Readable, Writable } from 'node:stream';
 import { hasCode, OpError } from '../errors.ts';
-import type { Log } from '../log.ts';
-import { errnoError, errnoName } from './errno.ts';
+import { Connection, type ConnectionOptions, type Request } from './connection.ts';
+import { errnoName } from './errno.ts';
 import { readFileOpResult, writeFileOp } from './file-ops.ts';
 import { mountFlags, propagationBits } from './flags.ts';
 import type { BindRequest, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
-import { type Answer, AnswerSplitter, type FieldReader, FieldWriter, kinds, linkCodes, ops, protocolVersion } from './wire.ts';
+import { type FieldReader, FieldWriter, linkCodes, ops } from './wire.ts';
 
-export interface SysClientOptions {
-  /** The C program, `dist/sys`. */
-  path: string;
-  log: Log;
+export interface SysClientOptions extends ConnectionOptions {
   /** $NOTIFY_SOCKET, when a service manager set it. */
   notifySocket?: string;
-}
-
-interface Pending {
-  doing: string;
-  resolve(fields: FieldReader): void;
-  reject(error: unknown): void;
-  onEvent?: (fields: FieldReader) => void;
-}
-
-interface Request {
-  doing: string;
-  op: number;
-  fields: FieldWriter;
-  timeoutMs: number;
-  signal?: AbortSignal;
-  onEvent?: (fields: FieldReader) => void;
 }
 
 function throwIfStopped(request: Request): void {
@@ -40,94 +19,6 @@ const defaultTimeoutMs = 30_000;
 /** Below what `sys` itself takes at once; more wait here. */
 const maxInFlight = 256;
 const defaultPath = 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
-
-/** One `sys` process: frames out, answers in. Once it is gone it never comes back; the client makes another. */
-class Connection {
-  readonly #process: ChildProcess;
-  readonly #pending = new Map<number, Pending>();
-  #nextId = 1;
-  readonly ended: Promise<void>;
-  gone = false;
-
-  constructor(options: SysClientOptions) {
-    this.#process = spawn(options.path, ['serve'], { stdio: ['pipe', 'pipe', 'inherit'], env: {}, cwd: '/' });
-    const splitter = new AnswerSplitter();
-    this.#input.on('error', () => {});
-    (this.#process.stdout as Readable).on('data', (chunk: Buffer) => {
-      for (const answer of splitter.push(chunk)) this.#answered(answer);
-    });
-    this.ended = new Promise((resolve) => {
-      const end = (why: string): void => {
-        this.gone = true;
-        const waiting = [...this.#pending.values()];
-        this.#pending.clear();
-        for (const pending of waiting) pending.reject(new OpError('unavailable', pending.doing, why));
-        resolve();
-      };
-      this.#process.on('error', (error) => end(`sys cannot be started: ${error.message}`));
-      this.#process.on('close', (code, signal) => end(`sys ended (${signal ?? code})`));
-    });
-    const hello: Pending = {
-      doing: 'greet sys',
-      resolve: (fields) => {
-        if (fields.u32() !== protocolVersion) {
-          options.log.error('sys speaks another protocol version; build it again', { path: options.path });
-          this.#process.kill('SIGTERM');
-        }
-      },
-      reject: () => {},
-    };
-    this.#pending.set(0, hello);
-    this.#input.write(new FieldWriter().u32(protocolVersion).frame(0, ops.hello, 0));
-  }
-
-  get #input(): Writable {
-    return this.#process.stdin as Writable;
-  }
-
-  get pid(): number | undefined {
-    return this.#process.pid;
-  }
-
-  get inFlight(): number {
-    return this.#pending.size;
-  }
-
-  #answered(answer: Answer): void {
-    const pending = this.#pending.get(answer.id);
-    if (pending === undefined) return;
-    if (answer.kind === kinds.event) {
-      pending.onEvent?.(answer.fields);
-      return;
-    }
-    this.#pending.delete(answer.id);
-    if (answer.kind === kinds.done) pending.resolve(answer.fields);
-    else pending.reject(errnoError(pending.doing, errnoName(answer.fields.u32()), answer.fields.bytes().toString()));
-  }
-
-  send(request: Request): { answer: Promise<FieldReader>; cancel(): void } {
-    const id = this.#nextId;
-    this.#nextId = id === 0xffffffff ? 1 : id + 1;
-    const { promise, resolve, reject } = Promise.withResolvers<FieldReader>();
-    if (this.gone) {
-      reject(new OpError('unavailable', request.doing, 'sys is not running'));
-      return { answer: promise, cancel() {} };
-    }
-    this.#pending.set(id, { doing: request.doing, resolve, reject, onEvent: request.onEvent });
-    this.#input.write(request.fields.frame(id, request.op, request.timeoutMs));
-    return {
-      answer: promise,
-      cancel: () => {
-        if (this.#pending.has(id) && !this.gone) this.#input.write(new FieldWriter().frame(id, ops.cancel, 0));
-      },
-    };
-  }
-
-  async close(): Promise<void> {
-    this.#input.end();
-    await this.ended;
-  }
-}
 
 /** Something held for as long as its holder wants it, so it is asked for again from the next process. */
 interface Standing {
@@ -157,7 +48,7 @@ class SysClient implements Sys {
     void connection.ended.then(() => {
       if (this.#closed || this.#connection !== connection) return;
       this.#options.log.warn('sys ended unexpectedly; it is started again');
-      for (const standing of [...this.#standing]) void this.#hold(standing).catch((error: unknown) => this.#lost(standing, error));
+      for (const standing of this.#standing) void this.#hold(standing).catch((error: unknown) => this.#lost(standing, error));
     });
     return connection;
   }
@@ -228,7 +119,10 @@ class SysClient implements Sys {
   async run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
     const env = request.env === undefined ? [defaultPath] : Object.entries(request.env).map(([name, value]) => `${name}=${value}`);
     const fields = new FieldWriter().strings(request.argv).strings(env);
-    fields.string(request.cwd ?? '').string(request.netns ?? '').string(request.mntns ?? '');
+    fields
+      .string(request.cwd ?? '')
+      .string(request.netns ?? '')
+      .string(request.mntns ?? '');
     fields.bytes(request.stdin ?? '').u32(request.maxOutputBytes ?? 1024 * 1024);
     const got = await this.#ask({ doing: `run ${request.argv[0]}`, op: ops.run, fields, timeoutMs: request.timeoutMs, signal });
     const code = got.u32();
@@ -251,24 +145,42 @@ class SysClient implements Sys {
   }
 
   async bind(request: BindRequest): Promise<void> {
-    const options = (request.recursive === true ? 1 : 0) | (request.readOnly === true ? 2 : 0) | (request.recursiveReadOnly === true ? 4 : 0) | (request.links === 'beneath' ? 8 : 0);
-    const fields = new FieldWriter().string(request.beneath ?? '').string(request.source).string(request.target);
+    const options =
+      (request.recursive === true ? 1 : 0) |
+      (request.readOnly === true ? 2 : 0) |
+      (request.recursiveReadOnly === true ? 4 : 0) |
+      (request.links === 'beneath' ? 8 : 0);
+    const fields = new FieldWriter()
+      .string(request.beneath ?? '')
+      .string(request.source)
+      .string(request.target);
     fields.u32(options).u64(propagationBits(request.propagation));
     await this.#ask({ doing: `bind ${request.target}`, op: ops.bind, fields, timeoutMs: request.timeoutMs ?? defaultTimeoutMs });
   }
 
   async readBeneath(root: string, path: string, options: { maxBytes: number; fromEnd?: boolean }): Promise<Uint8Array> {
-    const fields = new FieldWriter().string(root).string(path).u32(options.maxBytes).u8(options.fromEnd === true ? 1 : 0);
+    const fields = new FieldWriter()
+      .string(root)
+      .string(path)
+      .u32(options.maxBytes)
+      .u8(options.fromEnd === true ? 1 : 0);
     return (await this.#ask({ doing: `read ${path} in ${root}`, op: ops.readBeneath, fields, timeoutMs: defaultTimeoutMs })).bytes();
   }
 
   async mkdirBeneath(root: string, path: string, mode: number, options: { links?: 'refuse' | 'beneath' } = {}): Promise<void> {
-    const fields = new FieldWriter().string(root).string(path).u32(mode).u8(linkCodes[options.links ?? 'refuse']);
+    const fields = new FieldWriter()
+      .string(root)
+      .string(path)
+      .u32(mode)
+      .u8(linkCodes[options.links ?? 'refuse']);
     await this.#ask({ doing: `make directory ${path} in ${root}`, op: ops.mkdirBeneath, fields, timeoutMs: defaultTimeoutMs });
   }
 
   async fileOps(request: FileOpsRequest, signal?: AbortSignal): Promise<FileOpResult[]> {
-    const fields = new FieldWriter().string(request.root).u8(linkCodes[request.links ?? 'refuse']).u32(request.ops.length);
+    const fields = new FieldWriter()
+      .string(request.root)
+      .u8(linkCodes[request.links ?? 'refuse'])
+      .u32(request.ops.length);
     for (const op of request.ops) writeFileOp(fields, op);
     const got = await this.#ask({ doing: `work on files in ${request.root}`, op: ops.fileOps, fields, timeoutMs: request.timeoutMs, signal });
     const results: FileOpResult[] = [];
@@ -283,9 +195,17 @@ class SysClient implements Sys {
     await this.#ask({ doing: `remove ${path}`, op: ops.removeTree, fields: new FieldWriter().string(path), timeoutMs: options.timeoutMs, signal });
   }
 
-  async chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number }, signal?: AbortSignal): Promise<void> {
+  async chownTree(
+    path: string,
+    options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number },
+    signal?: AbortSignal,
+  ): Promise<void> {
     const fields = new FieldWriter().string(path);
-    fields.u32(options.uid ?? -1).u32(options.gid ?? -1).u32(options.orMode ?? 0).u32(options.orDirMode ?? 0);
+    fields
+      .u32(options.uid ?? -1)
+      .u32(options.gid ?? -1)
+      .u32(options.orMode ?? 0)
+      .u32(options.orDirMode ?? 0);
     await this.#ask({ doing: `change owner of ${path}`, op: ops.chownTree, fields, timeoutMs: options.timeoutMs, signal });
   }
 
@@ -300,7 +220,10 @@ class SysClient implements Sys {
   }
 
   async netlink(request: { family: number; netns?: string; messages: Uint8Array; expectAnswers: number; timeoutMs: number }): Promise<Uint8Array[]> {
-    const fields = new FieldWriter().u32(request.family).string(request.netns ?? '').bytes(request.messages);
+    const fields = new FieldWriter()
+      .u32(request.family)
+      .string(request.netns ?? '')
+      .bytes(request.messages);
     fields.u32(request.expectAnswers).u32(request.timeoutMs);
     // The child hands over what came by its own deadline; the one given here is for a child that hangs.
     const got = await this.#ask({ doing: 'netlink', op: ops.netlink, fields, timeoutMs: request.timeoutMs + 1000 });
@@ -343,7 +266,12 @@ class SysClient implements Sys {
   async notify(state: string): Promise<void> {
     const socket = this.#options.notifySocket ?? '';
     if (socket === '') return;
-    await this.#ask({ doing: 'notify the service manager', op: ops.notify, fields: new FieldWriter().string(socket).string(state), timeoutMs: defaultTimeoutMs });
+    await this.#ask({
+      doing: 'notify the service manager',
+      op: ops.notify,
+      fields: new FieldWriter().string(socket).string(state),
+      timeoutMs: defaultTimeoutMs,
+    });
   }
 
   async lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable> {

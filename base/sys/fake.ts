@@ -15,7 +15,15 @@ function errnoOf(error: unknown): string {
 
 /** What a scripted program answers: fields left out mean success without output. */
 export function fakeRunResult(fields: Partial<Omit<RunResult, 'stdout' | 'stderr'>> & { stdout?: string; stderr?: string } = {}): RunResult {
-  return { code: 0, signal: null, truncated: false, timedOut: false, ...fields, stdout: Buffer.from(fields.stdout ?? ''), stderr: Buffer.from(fields.stderr ?? '') };
+  return {
+    code: 0,
+    signal: null,
+    truncated: false,
+    timedOut: false,
+    ...fields,
+    stdout: Buffer.from(fields.stdout ?? ''),
+    stderr: Buffer.from(fields.stderr ?? ''),
+  };
 }
 
 /** `Sys` in memory: a tree of files with mounts; programs and netlink are scripted by the test. */
@@ -86,7 +94,16 @@ export class FakeSys implements Sys {
     this.#attach(request.target, () => {
       const root = bound?.node ?? fakeNode('dir', Number.parseInt(/(?:^|,)mode=([0-7]+)/.exec(request.data ?? '')?.[1] ?? '1777', 8));
       const recursive = bound === undefined || flags.includes('rec');
-      return { source: request.source, fstype: bound === undefined ? request.fstype : 'bind', data: request.data ?? '', readOnly: bound === undefined && readOnly, recursive, allReadOnly: false, propagation: '', root };
+      return {
+        source: request.source,
+        fstype: bound === undefined ? request.fstype : 'bind',
+        data: request.data ?? '',
+        readOnly: bound === undefined && readOnly,
+        recursive,
+        allReadOnly: false,
+        propagation: '',
+        root,
+      };
     });
   }
 
@@ -104,12 +121,22 @@ export class FakeSys implements Sys {
 
   async bind(request: BindRequest): Promise<void> {
     await this.fault('bind', request.target);
-    const source = request.beneath === undefined ? this.#tree.find(request.source) : this.#tree.below(request.beneath, request.source, request.links ?? 'refuse', true);
+    const source =
+      request.beneath === undefined ? this.#tree.find(request.source) : this.#tree.below(request.beneath, request.source, request.links ?? 'refuse', true);
     this.#attach(request.target, (over) => {
       if ((over.node.type === 'dir') !== (source.node.type === 'dir')) throw errnoError(`bind ${request.target}`, 'ENOTDIR');
       const shown = request.beneath === undefined ? request.source : `${request.beneath}/${request.source}`;
       const readOnly = request.readOnly === true || request.recursiveReadOnly === true;
-      return { source: shown, fstype: 'bind', data: '', readOnly, recursive: request.recursive === true, allReadOnly: request.recursiveReadOnly === true, propagation: request.propagation ?? '', root: source.node };
+      return {
+        source: shown,
+        fstype: 'bind',
+        data: '',
+        readOnly,
+        recursive: request.recursive === true,
+        allReadOnly: request.recursiveReadOnly === true,
+        propagation: request.propagation ?? '',
+        root: source.node,
+      };
     });
   }
 
@@ -203,7 +230,17 @@ export class FakeSys implements Sys {
         if (node.type !== 'dir') throw errnoError('list', 'ENOTDIR');
         return { errno: '', names: [...node.children.keys()] };
       case 'stat':
-        return { errno: '', stat: { type: node.type, mode: node.mode, uid: node.uid, gid: node.gid, size: node.type === 'link' ? node.target.length : node.data.length, mountPoint: place.mountPoint } };
+        return {
+          errno: '',
+          stat: {
+            type: node.type,
+            mode: node.mode,
+            uid: node.uid,
+            gid: node.gid,
+            size: node.type === 'link' ? node.target.length : node.data.length,
+            mountPoint: place.mountPoint,
+          },
+        };
     }
   }
 
@@ -275,7 +312,14 @@ export class FakeSys implements Sys {
     await this.fault('statfs', path);
     const mount = this.#tree.find(path).mounts.at(-1);
     const totalBytes = Number(/(?:^|,)size=(\d+)/.exec(mount?.data ?? '')?.[1] ?? 100 * 2 ** 30);
-    return { totalBytes, freeBytes: totalBytes / 2, availableBytes: totalBytes / 2, inodes: 1_000_000, inodesFree: 900_000, magic: mount?.fstype === 'tmpfs' ? tmpfsMagic : 0xef53 };
+    return {
+      totalBytes,
+      freeBytes: totalBytes / 2,
+      availableBytes: totalBytes / 2,
+      inodes: 1_000_000,
+      inodesFree: 900_000,
+      magic: mount?.fstype === 'tmpfs' ? tmpfsMagic : 0xef53,
+    };
   }
 
   async netlink(request: NetlinkRequest): Promise<Uint8Array[]> {

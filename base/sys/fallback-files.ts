@@ -1,4 +1,20 @@
-import { chmod, chown, constants, type FileHandle, lstat, mkdir, open, readdir, readFile, readlink, rename, rmdir, stat, symlink, unlink } from 'node:fs/promises';
+import {
+  chmod,
+  chown,
+  constants,
+  type FileHandle,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rmdir,
+  stat,
+  symlink,
+  unlink,
+} from 'node:fs/promises';
 import { OpError } from '../errors.ts';
 import { errnoError } from './errno.ts';
 import { type Links, openBeneath, PATH_ONLY } from './fallback-paths.ts';

@@ -32,7 +32,12 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
   if (request.cwd !== undefined && statSync(request.cwd, { throwIfNoEntry: false }) === undefined) throw errnoError(doing, 'ENOENT', 'working directory');
   const argv = [...request.argv];
   if (request.netns !== undefined || request.mntns !== undefined) {
-    argv.unshift('nsenter', ...(request.netns === undefined ? [] : [`--net=${request.netns}`]), ...(request.mntns === undefined ? [] : [`--mount=${request.mntns}`]), '--');
+    argv.unshift(
+      'nsenter',
+      ...(request.netns === undefined ? [] : [`--net=${request.netns}`]),
+      ...(request.mntns === undefined ? [] : [`--mount=${request.mntns}`]),
+      '--',
+    );
   }
   const child = execa(argv[0] ?? '', argv.slice(1), {
     detached: true,
@@ -68,8 +73,15 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
     const result = await child;
     if (hasEnded(signal)) throw new OpError('aborted', doing, 'stopped by the caller', { cause: signal?.reason });
     if (child.pid === undefined) throw errnoError(doing, result.code ?? 'EIO');
-    const number = result.signal === undefined ? null : constants.signals[result.signal as NodeJS.Signals];
-    return { code: number === null ? (result.exitCode ?? null) : null, signal: number, stdout: stdout.bytes(), stderr: stderr.bytes(), truncated: stdout.truncated() || stderr.truncated(), timedOut };
+    const number = result.signal === undefined ? null : constants.signals[result.signal];
+    return {
+      code: number === null ? (result.exitCode ?? null) : null,
+      signal: number,
+      stdout: stdout.bytes(),
+      stderr: stderr.bytes(),
+      truncated: stdout.truncated() || stderr.truncated(),
+      timedOut,
+    };
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', killGroup);

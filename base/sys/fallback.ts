@@ -21,7 +21,9 @@ const flockConflict = 75;
 /** Mount points at `path` and below it, deepest last. */
 async function mountsBelow(path: string): Promise<string[]> {
   const table = await readFile('/proc/self/mountinfo', 'utf8');
-  const points = table.split('\n').map((line) => (line.split(' ')[4] ?? '').replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8))));
+  const points = table
+    .split('\n')
+    .map((line) => (line.split(' ')[4] ?? '').replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8))));
   return points.filter((point) => point === path || point.startsWith(`${path}/`)).sort();
 }
 
@@ -46,7 +48,8 @@ class FallbackSys implements Sys {
   async #tool(doing: string, argv: readonly string[], timeoutMs: number, signal?: AbortSignal): Promise<string> {
     const result = await runGroup({ argv, timeoutMs, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' } }, signal);
     if (result.timedOut) throw errnoError(doing, 'ETIMEDOUT');
-    if (result.code !== 0) throw new OpError('failed', doing, Buffer.from(result.stderr).toString().trim() || `${argv[0]} ended with ${result.code ?? `signal ${result.signal}`}`);
+    if (result.code !== 0)
+      throw new OpError('failed', doing, Buffer.from(result.stderr).toString().trim() || `${argv[0]} ended with ${result.code ?? `signal ${result.signal}`}`);
     return Buffer.from(result.stdout).toString();
   }
 
@@ -70,7 +73,11 @@ class FallbackSys implements Sys {
     const timeoutMs = options.timeoutMs ?? shortMs;
     const probe = await runGroup({ argv: ['mountpoint', '-q', '--nofollow', target], timeoutMs });
     if (probe.code === 1 || probe.code === 32) return 'not-mounted';
-    await this.#tool(`unmount ${target}`, ['umount', ...(options.lazy === true ? ['--lazy'] : []), ...(options.force === true ? ['--force'] : []), target], timeoutMs);
+    await this.#tool(
+      `unmount ${target}`,
+      ['umount', ...(options.lazy === true ? ['--lazy'] : []), ...(options.force === true ? ['--force'] : []), target],
+      timeoutMs,
+    );
     return 'unmounted';
   }
 
@@ -116,7 +123,11 @@ class FallbackSys implements Sys {
     await this.#tool(doing, ['rm', '-rf', '--one-file-system', '--', path], options.timeoutMs, signal);
   }
 
-  async chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number }, signal?: AbortSignal): Promise<void> {
+  async chownTree(
+    path: string,
+    options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number },
+    signal?: AbortSignal,
+  ): Promise<void> {
     const doing = `change owner of ${path}`;
     const inside = (await mountsBelow(path)).filter((point) => point !== path);
     const find = ['find', path, '-xdev', ...inside.flatMap((point) => ['-path', literal(point), '-prune', '-o'])];
@@ -124,18 +135,27 @@ class FallbackSys implements Sys {
     if (owner !== ':') await this.#tool(doing, [...find, '-exec', 'chown', '-h', owner, '{}', '+'], options.timeoutMs, signal);
     const chmod = (bits: number): string[] => ['-exec', 'chmod', `+${bits.toString(8).padStart(4, '0')}`, '{}', '+'];
     if ((options.orDirMode ?? 0) !== 0) await this.#tool(doing, [...find, '-type', 'd', ...chmod(options.orDirMode ?? 0)], options.timeoutMs, signal);
-    if ((options.orMode ?? 0) !== 0) await this.#tool(doing, [...find, '-not', '-type', 'd', '-not', '-type', 'l', ...chmod(options.orMode ?? 0)], options.timeoutMs, signal);
+    if ((options.orMode ?? 0) !== 0)
+      await this.#tool(doing, [...find, '-not', '-type', 'd', '-not', '-type', 'l', ...chmod(options.orMode ?? 0)], options.timeoutMs, signal);
   }
 
   async diskUsage(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<{ bytes: number; inodes: number }> {
-    const measure = async (what: string): Promise<number> => Number.parseInt(await this.#tool(`measure ${path}`, ['du', '-sx', what, '--', path], options.timeoutMs, signal), 10);
+    const measure = async (what: string): Promise<number> =>
+      Number.parseInt(await this.#tool(`measure ${path}`, ['du', '-sx', what, '--', path], options.timeoutMs, signal), 10);
     return { bytes: await measure('--block-size=1'), inodes: await measure('--inodes') };
   }
 
   async statfs(path: string, options: { timeoutMs: number }): Promise<FsFacts> {
     const answer = await this.#tool(`statfs ${path}`, ['stat', '-f', '-c', '%S %b %f %a %c %d %t', '--', path], options.timeoutMs);
     const [size = 0, total = 0, free = 0, available = 0, inodes = 0, inodesFree = 0] = answer.split(' ').map(Number);
-    return { totalBytes: total * size, freeBytes: free * size, availableBytes: available * size, inodes, inodesFree, magic: Number.parseInt(answer.trim().split(' ')[6] ?? '0', 16) };
+    return {
+      totalBytes: total * size,
+      freeBytes: free * size,
+      availableBytes: available * size,
+      inodes,
+      inodesFree,
+      magic: Number.parseInt(answer.trim().split(' ')[6] ?? '0', 16),
+    };
   }
 
   netlink(): Promise<Uint8Array[]> {
@@ -208,14 +228,22 @@ class FallbackSys implements Sys {
   async notify(state: string): Promise<void> {
     const socket = this.#options.notifySocket ?? '';
     if (socket === '') return;
-    const result = await runGroup({ argv: ['systemd-notify', ...state.split('\n')], env: { PATH: '/usr/bin:/bin', NOTIFY_SOCKET: socket }, timeoutMs: shortMs });
+    const result = await runGroup({
+      argv: ['systemd-notify', ...state.split('\n')],
+      env: { PATH: '/usr/bin:/bin', NOTIFY_SOCKET: socket },
+      timeoutMs: shortMs,
+    });
     if (result.code !== 0) throw new OpError('failed', 'notify the service manager', Buffer.from(result.stderr).toString().trim());
   }
 
   async lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable> {
     const doing = `lock ${path}`;
     // The holder ends when its input does, so that the lock cannot outlive this process.
-    const holder = execa('flock', ['--nonblock', '--conflict-exit-code', String(flockConflict), '--no-fork', path, 'sh', '-c', 'echo held; exec cat >/dev/null'], { reject: false, buffer: false, stderr: 'ignore' });
+    const holder = execa(
+      'flock',
+      ['--nonblock', '--conflict-exit-code', String(flockConflict), '--no-fork', path, 'sh', '-c', 'echo held; exec cat >/dev/null'],
+      { reject: false, buffer: false, stderr: 'ignore' },
+    );
     let released = false;
     const held = await new Promise<boolean>((resolve) => {
       holder.stdout.once('data', () => resolve(true));
@@ -249,7 +277,10 @@ async function readUpTo(handle: FileHandle, maxBytes: number, from: number | nul
   const pieces: Uint8Array[] = [];
   let length = 0;
   while (length < maxBytes) {
-    const { bytesRead, buffer } = await handle.read({ buffer: Buffer.alloc(Math.min(65_536, maxBytes - length)), position: from === null ? null : from + length });
+    const { bytesRead, buffer } = await handle.read({
+      buffer: Buffer.alloc(Math.min(65_536, maxBytes - length)),
+      position: from === null ? null : from + length,
+    });
     if (bytesRead === 0) break;
     pieces.push(buffer.subarray(0, bytesRead));
     length += bytesRead;

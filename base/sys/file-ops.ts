@@ -31,7 +31,10 @@ export function readFileOpResult(op: FileOp['op'], errno: number, data: Buffer):
     case 'stat': {
       const fields = new FieldReader(data);
       const mode = fields.u32();
-      return { errno: '', stat: { type: pathType(mode), mode: mode & 0o7777, uid: fields.u32(), gid: fields.u32(), size: fields.u64(), mountPoint: fields.u8() === 1 } };
+      return {
+        errno: '',
+        stat: { type: pathType(mode), mode: mode & 0o7777, uid: fields.u32(), gid: fields.u32(), size: fields.u64(), mountPoint: fields.u8() === 1 },
+      };
     }
     default:
       return { errno: '' };

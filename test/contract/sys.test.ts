@@ -94,9 +94,16 @@ function contract(world: World): void {
       sys.run({ argv: ['sh', '-c', script], timeoutMs: soonMs, ...more }, signal);
 
     test('hands over input, environment, directory, output and exit code', async () => {
-      const result = await run('cat; echo $X; pwd; env | wc -l; echo wrong >&2; exit 3', { stdin: 'in\n', env: { PATH: '/bin:/usr/bin', X: 'a b' }, cwd: '/usr' });
+      const result = await run('cat; echo $X; pwd; env | wc -l; echo wrong >&2; exit 3', {
+        stdin: 'in\n',
+        env: { PATH: '/bin:/usr/bin', X: 'a b' },
+        cwd: '/usr',
+      });
       const [input, value, cwd] = text(result.stdout).split('\n');
-      assert.deepEqual([input, value, cwd, text(result.stderr), result.code, result.signal, result.timedOut, result.truncated], ['in', 'a b', '/usr', 'wrong\n', 3, null, false, false]);
+      assert.deepEqual(
+        [input, value, cwd, text(result.stderr), result.code, result.signal, result.timedOut, result.truncated],
+        ['in', 'a b', '/usr', 'wrong\n', 3, null, false, false],
+      );
     });
 
     test('a signal that ends it is reported', async () => {
@@ -154,7 +161,10 @@ function contract(world: World): void {
 
     test('many run at once', async () => {
       const results = await Promise.all(Array.from({ length: 30 }, (_, index) => run(`echo ${index}`)));
-      assert.deepEqual(results.map(({ stdout }) => Number(text(stdout))), Array.from({ length: 30 }, (_, index) => index));
+      assert.deepEqual(
+        results.map(({ stdout }) => Number(text(stdout))),
+        Array.from({ length: 30 }, (_, index) => index),
+      );
     });
   });
 
@@ -176,7 +186,10 @@ function contract(world: World): void {
         { op: 'stat', path: 'ops' },
         { op: 'stat', path: 'ops/link' },
       );
-      assert.deepEqual(results.map(({ errno }) => errno), results.map(() => ''));
+      assert.deepEqual(
+        results.map(({ errno }) => errno),
+        results.map(() => ''),
+      );
       assert.equal(results[5]?.target, 'file');
       assert.deepEqual(results[6]?.names?.toSorted(), ['file', 'link']);
       assert.equal(text(results[7]?.data), 'h');
@@ -186,36 +199,81 @@ function contract(world: World): void {
     });
 
     test('rename replaces, unlink of nothing is fine, unlink of a full directory is not', async () => {
-      await work(dir, { op: 'mkdir', path: 'ren', mode: 0o755 }, { op: 'write', path: 'ren/a', data: 'a', mode: 0o600 }, { op: 'write', path: 'ren/b', data: 'b', mode: 0o600 });
-      const results = await work(dir, { op: 'rename', path: 'ren/a', to: 'ren/b' }, { op: 'unlink', path: 'ren/a' }, { op: 'read', path: 'ren/b', maxBytes: 9 }, { op: 'unlink', path: 'ren' });
-      assert.deepEqual(results.map(({ errno }) => errno), ['', '', '', 'ENOTEMPTY']);
+      await work(
+        dir,
+        { op: 'mkdir', path: 'ren', mode: 0o755 },
+        { op: 'write', path: 'ren/a', data: 'a', mode: 0o600 },
+        { op: 'write', path: 'ren/b', data: 'b', mode: 0o600 },
+      );
+      const results = await work(
+        dir,
+        { op: 'rename', path: 'ren/a', to: 'ren/b' },
+        { op: 'unlink', path: 'ren/a' },
+        { op: 'read', path: 'ren/b', maxBytes: 9 },
+        { op: 'unlink', path: 'ren' },
+      );
+      assert.deepEqual(
+        results.map(({ errno }) => errno),
+        ['', '', '', 'ENOTEMPTY'],
+      );
       assert.equal(text(results[2]?.data), 'a');
-      assert.deepEqual((await work(dir, { op: 'unlink', path: 'ren/b' }, { op: 'unlink', path: 'ren' }, { op: 'stat', path: 'ren' })).map(({ errno }) => errno), ['', '', 'ENOENT']);
+      assert.deepEqual(
+        (await work(dir, { op: 'unlink', path: 'ren/b' }, { op: 'unlink', path: 'ren' }, { op: 'stat', path: 'ren' })).map(({ errno }) => errno),
+        ['', '', 'ENOENT'],
+      );
     });
 
     test('the list of answers ends at the first failure', async () => {
       const results = await work(dir, { op: 'stat', path: '' }, { op: 'read', path: 'absent', maxBytes: 1 }, { op: 'stat', path: '' });
-      assert.deepEqual(results.map(({ errno }) => errno), ['', 'ENOENT']);
+      assert.deepEqual(
+        results.map(({ errno }) => errno),
+        ['', 'ENOENT'],
+      );
       assert.equal((await last(dir, { op: 'symlink', target: 'x', path: 'twice' }, { op: 'symlink', target: 'x', path: 'twice' })).errno, 'EEXIST');
       await assert.rejects(sys.fileOps({ root: `${dir}/absent`, ops: [{ op: 'stat', path: '' }], timeoutMs: soonMs }), (error) => hasCode(error, 'not-found'));
     });
 
     test('links are refused, kept inside, or followed, as asked', async () => {
-      await work(dir, { op: 'mkdir', path: 'in', mode: 0o755 }, { op: 'mkdir', path: 'in/d', mode: 0o755 }, { op: 'write', path: 'in/d/f', data: 'x', mode: 0o644 }, { op: 'write', path: 'out', data: 'secret', mode: 0o644 });
-      await work(`${dir}/in`, { op: 'symlink', target: 'd/f', path: 'good' }, { op: 'symlink', target: '../out', path: 'bad' }, { op: 'symlink', target: 'd', path: 'dirlink' });
+      await work(
+        dir,
+        { op: 'mkdir', path: 'in', mode: 0o755 },
+        { op: 'mkdir', path: 'in/d', mode: 0o755 },
+        { op: 'write', path: 'in/d/f', data: 'x', mode: 0o644 },
+        { op: 'write', path: 'out', data: 'secret', mode: 0o644 },
+      );
+      await work(
+        `${dir}/in`,
+        { op: 'symlink', target: 'd/f', path: 'good' },
+        { op: 'symlink', target: '../out', path: 'bad' },
+        { op: 'symlink', target: 'd', path: 'dirlink' },
+      );
       const read = async (path: string, links: 'refuse' | 'beneath' | 'follow'): Promise<string> => {
         const [result] = await sys.fileOps({ root: `${dir}/in`, ops: [{ op: 'read', path, maxBytes: 9 }], links, timeoutMs: soonMs });
         return result?.errno === '' ? text(result.data) : (result?.errno ?? '');
       };
-      assert.deepEqual(await Promise.all([read('good', 'refuse'), read('good', 'beneath'), read('good', 'follow'), read('dirlink/f', 'refuse'), read('dirlink/f', 'beneath')]), ['ELOOP', 'x', 'x', 'ELOOP', 'x']);
-      assert.deepEqual(await Promise.all([read('bad', 'refuse'), read('bad', 'beneath'), read('bad', 'follow'), read('../out', 'refuse')]), ['ELOOP', 'EXDEV', 'secret', 'EXDEV']);
+      assert.deepEqual(
+        await Promise.all([read('good', 'refuse'), read('good', 'beneath'), read('good', 'follow'), read('dirlink/f', 'refuse'), read('dirlink/f', 'beneath')]),
+        ['ELOOP', 'x', 'x', 'ELOOP', 'x'],
+      );
+      assert.deepEqual(await Promise.all([read('bad', 'refuse'), read('bad', 'beneath'), read('bad', 'follow'), read('../out', 'refuse')]), [
+        'ELOOP',
+        'EXDEV',
+        'secret',
+        'EXDEV',
+      ]);
       assert.equal((await last(`${dir}/in`, { op: 'write', path: 'good', data: 'no', mode: 0o600 })).errno, 'ELOOP');
     });
   });
 
   describe('beneath a root', () => {
     test('directories get the mode asked for and stay inside', async () => {
-      await work(dir, { op: 'mkdir', path: 'root', mode: 0o755 }, { op: 'symlink', target: '/', path: 'root/away' }, { op: 'mkdir', path: 'root/real', mode: 0o755 }, { op: 'symlink', target: 'real', path: 'root/near' });
+      await work(
+        dir,
+        { op: 'mkdir', path: 'root', mode: 0o755 },
+        { op: 'symlink', target: '/', path: 'root/away' },
+        { op: 'mkdir', path: 'root/real', mode: 0o755 },
+        { op: 'symlink', target: 'real', path: 'root/near' },
+      );
       await sys.mkdirBeneath(`${dir}/root`, 'a//b/./c', 0o2777);
       assert.equal((await last(dir, { op: 'stat', path: 'root/a/b/c' })).stat?.mode, 0o2777);
       await sys.mkdirBeneath(`${dir}/root`, 'a/b', 0o700);
@@ -229,7 +287,12 @@ function contract(world: World): void {
     });
 
     test('reading takes the start or the end of a regular file and follows no link', async () => {
-      await work(dir, { op: 'mkdir', path: 'log', mode: 0o755 }, { op: 'write', path: 'log/f', data: 'abcdef', mode: 0o600 }, { op: 'symlink', target: 'f', path: 'log/l' });
+      await work(
+        dir,
+        { op: 'mkdir', path: 'log', mode: 0o755 },
+        { op: 'write', path: 'log/f', data: 'abcdef', mode: 0o600 },
+        { op: 'symlink', target: 'f', path: 'log/l' },
+      );
       assert.equal(text(await sys.readBeneath(`${dir}/log`, 'f', { maxBytes: 4 })), 'abcd');
       assert.equal(text(await sys.readBeneath(`${dir}/log`, 'f', { maxBytes: 4, fromEnd: true })), 'cdef');
       assert.equal(text(await sys.readBeneath(`${dir}/log`, 'f', { maxBytes: 40, fromEnd: true })), 'abcdef');
@@ -258,7 +321,13 @@ function contract(world: World): void {
     });
 
     test('a bind shows the source, read-only when asked, recursively when asked', async () => {
-      await work(dir, { op: 'mkdir', path: 'b', mode: 0o755 }, { op: 'mkdir', path: 'b/src', mode: 0o755 }, { op: 'mkdir', path: 'b/src/sub', mode: 0o755 }, { op: 'mkdir', path: 'b/dst', mode: 0o755 });
+      await work(
+        dir,
+        { op: 'mkdir', path: 'b', mode: 0o755 },
+        { op: 'mkdir', path: 'b/src', mode: 0o755 },
+        { op: 'mkdir', path: 'b/src/sub', mode: 0o755 },
+        { op: 'mkdir', path: 'b/dst', mode: 0o755 },
+      );
       await sys.mount({ source: 'tmpfs', target: `${dir}/b/src/sub`, fstype: 'tmpfs' });
       const write = async (path: string): Promise<string> => (await last(dir, { op: 'write', path, data: 'x', mode: 0o600 })).errno;
       await sys.bind({ source: `${dir}/b/src`, target: `${dir}/b/dst`, recursive: true, readOnly: true, propagation: 'rslave' });
@@ -274,8 +343,19 @@ function contract(world: World): void {
     });
 
     test('a bind below a root cannot be led outside, and a file can be bound', async () => {
-      await work(dir, { op: 'mkdir', path: 'v', mode: 0o755 }, { op: 'mkdir', path: 'v/data', mode: 0o755 }, { op: 'write', path: 'v/data/f', data: 'F', mode: 0o644 });
-      await work(dir, { op: 'symlink', target: 'data', path: 'v/link' }, { op: 'symlink', target: '/usr', path: 'v/evil' }, { op: 'write', path: 'target', data: '', mode: 0o644 }, { op: 'mkdir', path: 'targetdir', mode: 0o755 });
+      await work(
+        dir,
+        { op: 'mkdir', path: 'v', mode: 0o755 },
+        { op: 'mkdir', path: 'v/data', mode: 0o755 },
+        { op: 'write', path: 'v/data/f', data: 'F', mode: 0o644 },
+      );
+      await work(
+        dir,
+        { op: 'symlink', target: 'data', path: 'v/link' },
+        { op: 'symlink', target: '/usr', path: 'v/evil' },
+        { op: 'write', path: 'target', data: '', mode: 0o644 },
+        { op: 'mkdir', path: 'targetdir', mode: 0o755 },
+      );
       await sys.bind({ beneath: `${dir}/v`, source: 'data/f', target: `${dir}/target` });
       assert.equal(text((await last(dir, { op: 'read', path: 'target', maxBytes: 9 })).data), 'F');
       await sys.umount(`${dir}/target`);
@@ -292,7 +372,12 @@ function contract(world: World): void {
   describe('trees', () => {
     const plant = async (name: string): Promise<void> => {
       await sys.mkdirBeneath(dir, `${name}/deep/er`, 0o755);
-      await work(dir, { op: 'write', path: `${name}/f`, data: Buffer.alloc(8192, 'x'), mode: 0o600 }, { op: 'write', path: `${name}/deep/g`, data: Buffer.alloc(4096, 'x'), mode: 0o600 }, { op: 'symlink', target: dir, path: `${name}/deep/up` });
+      await work(
+        dir,
+        { op: 'write', path: `${name}/f`, data: Buffer.alloc(8192, 'x'), mode: 0o600 },
+        { op: 'write', path: `${name}/deep/g`, data: Buffer.alloc(4096, 'x'), mode: 0o600 },
+        { op: 'symlink', target: dir, path: `${name}/deep/up` },
+      );
     };
 
     test('removal takes everything, no link further, and nothing is success', async () => {
@@ -322,8 +407,24 @@ function contract(world: World): void {
       await plant('t3');
       await work(dir, { op: 'write', path: 'outside', data: '', mode: 0o600 }, { op: 'symlink', target: '../outside', path: 't3/out' });
       await sys.chownTree(`${dir}/t3`, { gid: 4242, orMode: 0o060, orDirMode: 0o2070, timeoutMs: soonMs });
-      const results = await work(dir, { op: 'stat', path: 't3' }, { op: 'stat', path: 't3/deep/er' }, { op: 'stat', path: 't3/deep/g' }, { op: 'stat', path: 't3/out' }, { op: 'stat', path: 'outside' });
-      assert.deepEqual(results.map(({ stat }) => [stat?.gid, stat?.type === 'link' ? null : stat?.mode]), [[4242, 0o2775], [4242, 0o2775], [4242, 0o660], [4242, null], [0, 0o600]]);
+      const results = await work(
+        dir,
+        { op: 'stat', path: 't3' },
+        { op: 'stat', path: 't3/deep/er' },
+        { op: 'stat', path: 't3/deep/g' },
+        { op: 'stat', path: 't3/out' },
+        { op: 'stat', path: 'outside' },
+      );
+      assert.deepEqual(
+        results.map(({ stat }) => [stat?.gid, stat?.type === 'link' ? null : stat?.mode]),
+        [
+          [4242, 0o2775],
+          [4242, 0o2775],
+          [4242, 0o660],
+          [4242, null],
+          [0, 0o600],
+        ],
+      );
       await sys.removeTree(`${dir}/t3`, { timeoutMs: soonMs });
     });
 
@@ -344,15 +445,27 @@ function contract(world: World): void {
     test('many are read at once, each cut at its limit, null where there is none', async () => {
       await work(dir, { op: 'write', path: 's1', data: 'one', mode: 0o600 }, { op: 'write', path: 's2', data: '', mode: 0o600 });
       const results = await sys.readFiles([`${dir}/s1`, `${dir}/absent`, `${dir}/s2`, dir], { maxBytesEach: 2 });
-      assert.deepEqual(results.map((data) => (data === null ? null : text(data))), ['on', null, '', null]);
+      assert.deepEqual(
+        results.map((data) => (data === null ? null : text(data))),
+        ['on', null, '', null],
+      );
       assert.deepEqual(await sys.readFiles([]), []);
     });
 
     test('existing files are written, absent ones are not made', async () => {
       await work(dir, { op: 'write', path: 'w', data: 'longer than before', mode: 0o600 });
-      const results = await sys.writeFiles([{ path: `${dir}/w`, data: 'new' }, { path: `${dir}/absent`, data: 'x' }]);
-      assert.deepEqual(results.map((failure) => failure?.errno ?? null), [null, 'ENOENT']);
-      assert.deepEqual((await sys.readFiles([`${dir}/w`, `${dir}/absent`])).map((data) => (data === null ? null : text(data))), ['new', null]);
+      const results = await sys.writeFiles([
+        { path: `${dir}/w`, data: 'new' },
+        { path: `${dir}/absent`, data: 'x' },
+      ]);
+      assert.deepEqual(
+        results.map((failure) => failure?.errno ?? null),
+        [null, 'ENOENT'],
+      );
+      assert.deepEqual(
+        (await sys.readFiles([`${dir}/w`, `${dir}/absent`])).map((data) => (data === null ? null : text(data))),
+        ['new', null],
+      );
     });
   });
 

@@ -29,7 +29,9 @@ describe('sys client', { skip }, () => {
     await using _ = watchLeaks();
     await using sys = createSysClient({ path: program.path, log: silentLog });
     const pidFile = `${program.dir}/pid`;
-    const failing = assert.rejects(sys.run({ argv: ['sh', '-c', `echo $$ > ${pidFile}; sleep 61 & sleep 62`], timeoutMs: 60_000 }), (error) => hasCode(error, 'unavailable'));
+    const failing = assert.rejects(sys.run({ argv: ['sh', '-c', `echo $$ > ${pidFile}; sleep 61 & sleep 62`], timeoutMs: 60_000 }), (error) =>
+      hasCode(error, 'unavailable'),
+    );
     const programPid = (): string => {
       try {
         return readFileSync(pidFile, 'utf8').trim();
@@ -55,7 +57,7 @@ describe('sys client', { skip }, () => {
     const first = holder();
     assert.notEqual(first, undefined);
     process.kill(sys.pid ?? 0, 'SIGKILL');
-    await until(() => holder() !== undefined && holder() !== first, 'the lock is taken again');
+    await until(() => ![undefined, first].includes(holder()), 'the lock is taken again');
     await assert.rejects(other.lock(path), (error) => hasCode(error, 'conflict'));
     assert.deepEqual(lost, []);
   });
@@ -103,9 +105,16 @@ describe('sys client', { skip }, () => {
     dumpLinks.writeUInt16LE(0x301, 6); // NLM_F_REQUEST | NLM_F_DUMP
     const answers = await sys.netlink({ family: 0, messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 });
     assert.ok(Buffer.concat(answers).includes('lo\0'));
-    await assert.rejects(sys.netlink({ family: 0, netns: '/nonexistent', messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 }), (error) => hasCode(error, 'not-found'));
+    await assert.rejects(sys.netlink({ family: 0, netns: '/nonexistent', messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 }), (error) =>
+      hasCode(error, 'not-found'),
+    );
     const ended = performance.now();
-    const refused = await sys.netlink({ family: 0, messages: Buffer.concat([dumpLinks.subarray(0, 4), Buffer.of(0xff, 0x0f, 5, 0), Buffer.alloc(24)]), expectAnswers: 5, timeoutMs: 5000 });
+    const refused = await sys.netlink({
+      family: 0,
+      messages: Buffer.concat([dumpLinks.subarray(0, 4), Buffer.of(0xff, 0x0f, 5, 0), Buffer.alloc(24)]),
+      expectAnswers: 5,
+      timeoutMs: 5000,
+    });
     assert.equal(refused.length, 1);
     assert.ok(performance.now() - ended < 2000, 'a refusal ends the wait');
   });

@@ -22,7 +22,12 @@ function fieldsOf(name: string, rng: Rng): FieldWriter {
   const list = (): string[] => Array.from({ length: rng.int(6) }, () => text(rng));
   switch (name) {
     case 'run':
-      fields.strings(['true', ...list()]).strings(list()).string(text(rng)).string(text(rng)).string(text(rng));
+      fields
+        .strings(['true', ...list()])
+        .strings(list())
+        .string(text(rng))
+        .string(text(rng))
+        .string(text(rng));
       return fields.bytes(rng.bytes(rng.int(3000))).u32(number());
     case 'mount':
       return fields.string(text(rng)).string(text(rng)).string(text(rng)).u64(number()).string(text(rng));
@@ -36,7 +41,15 @@ function fieldsOf(name: string, rng: Rng): FieldWriter {
     case 'fileOps': {
       const count = rng.int(5);
       fields.string(text(rng)).u8(rng.int(4)).u32(count);
-      for (let n = 0; n < count; n++) fields.u8(rng.int(11)).string(text(rng)).string(text(rng)).u32(number()).u32(number()).u32(number()).bytes(rng.bytes(rng.int(100)));
+      for (let n = 0; n < count; n++)
+        fields
+          .u8(rng.int(11))
+          .string(text(rng))
+          .string(text(rng))
+          .u32(number())
+          .u32(number())
+          .u32(number())
+          .bytes(rng.bytes(rng.int(100)));
       return fields;
     }
     case 'chownTree':
@@ -47,7 +60,12 @@ function fieldsOf(name: string, rng: Rng): FieldWriter {
     case 'lock':
       return fields.string(text(rng));
     case 'netlink':
-      return fields.u32(number()).string(text(rng)).bytes(rng.bytes(rng.int(500))).u32(number()).u32(number());
+      return fields
+        .u32(number())
+        .string(text(rng))
+        .bytes(rng.bytes(rng.int(500)))
+        .u32(number())
+        .u32(number());
     case 'readFiles':
       return fields.u32(number()).strings(list());
     case 'writeFiles': {
@@ -74,17 +92,20 @@ function mutated(frame: Buffer, rng: Rng): Buffer {
     case 1: // several bytes of the fields, the frame still whole
       for (let n = 0; n < 8; n++) copy[Math.min(copy.length - 1, 13 + rng.int(copy.length))] = rng.int(256);
       return copy;
-    case 2: { // cut, with its length put right
+    case 2: {
+      // cut, with its length put right
       const cut = copy.subarray(0, Math.max(13, rng.int(copy.length)));
       cut.writeUInt32LE(cut.length - 4, 0);
       return cut;
     }
-    case 3: { // longer than its fields
+    case 3: {
+      // longer than its fields
       const longer = Buffer.concat([copy, rng.bytes(1 + rng.int(40))]);
       longer.writeUInt32LE(longer.length - 4, 0);
       return longer;
     }
-    case 4: { // a length inside that says too much
+    case 4: {
+      // a length inside that says too much
       if (copy.length >= 17) copy.writeUInt32LE(rng.pick([0xffffffff, 0x7fffffff, copy.length, rng.int(2 ** 32)]), 13);
       return copy;
     }
@@ -147,7 +168,10 @@ test('no frame makes it crash or hang', { skip }, async (t) => {
     survived(run, 'valid frames');
     const codes = frames.map((frame, index) => [frame.name, run.errnos.get(index + 1)]);
     // A link rule of 3 does not exist, but is only a number to the parser.
-    assert.deepEqual(codes, frames.map(({ name }) => [name, errnoNumber('ENOSYS')]));
+    assert.deepEqual(
+      codes,
+      frames.map(({ name }) => [name, errnoNumber('ENOSYS')]),
+    );
   });
 
   for (let round = 0; round < rounds; round++) {
@@ -166,14 +190,24 @@ test('no frame makes it crash or hang', { skip }, async (t) => {
     const rng = seededRng(2);
     const tooLarge = Buffer.alloc(100, 0xff);
     const half = fieldsOf('run', rng).frame(1, ops.run, 1000).subarray(0, 20);
-    for (const chunks of [[rng.bytes(5000)], [hello, rng.bytes(5000)], [hello, tooLarge], [hello, half], [new FieldWriter().frame(1, ops.statfs, 0)], [Buffer.alloc(0)]]) {
+    for (const chunks of [
+      [rng.bytes(5000)],
+      [hello, rng.bytes(5000)],
+      [hello, tooLarge],
+      [hello, half],
+      [new FieldWriter().frame(1, ops.statfs, 0)],
+      [Buffer.alloc(0)],
+    ]) {
       survived(await feed(program.path, chunks), 'garbage');
     }
   });
 
   await t.test('a frame that arrives byte by byte is a frame', async () => {
     const frame = Buffer.concat([hello, new FieldWriter().string('/x').frame(7, ops.statfs, 1000)]);
-    const run = await feed(program.path, Array.from(frame, (byte) => Uint8Array.of(byte)));
+    const run = await feed(
+      program.path,
+      Array.from(frame, (byte) => Uint8Array.of(byte)),
+    );
     survived(run, 'byte by byte');
     assert.equal(run.errnos.get(7), errnoNumber('ENOSYS'));
   });

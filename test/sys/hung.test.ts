@@ -43,7 +43,9 @@ test('a file system that hangs holds nobody but those who asked for it', { skip 
       assert.rejects(sys.diskUsage(target, { timeoutMs: 500 }), late),
       assert.rejects(sys.chownTree(target, { gid: 1, timeoutMs: 500 }), late),
       assert.rejects(sys.fileOps({ root: target, ops: [{ op: 'stat', path: 'x' }], timeoutMs: 500 }), late),
-      assert.rejects(sys.fileOps({ root: target, ops: [{ op: 'list', path: '' }], timeoutMs: 20_000 }, AbortSignal.timeout(300)), (error) => hasCode(error, 'aborted')),
+      assert.rejects(sys.fileOps({ root: target, ops: [{ op: 'list', path: '' }], timeoutMs: 20_000 }, AbortSignal.timeout(300)), (error) =>
+        hasCode(error, 'aborted'),
+      ),
       sys.run({ argv: ['ls', target], timeoutMs: 500 }).then((result) => assert.equal(result.timedOut, true)),
     ];
     for (let round = 0; round < 10; round++) {

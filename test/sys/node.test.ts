@@ -47,13 +47,31 @@ class TestNode {
   }
 
   spec(...services: Record<string, string | number | string[]>[]): void {
-    const lines = services.flatMap((service) => Object.entries(service).flatMap(([word, value]) => (Array.isArray(value) ? value : [value]).map((one) => `${word} ${one}`)));
+    const lines = services.flatMap((service) =>
+      Object.entries(service).flatMap(([word, value]) => (Array.isArray(value) ? value : [value]).map((one) => `${word} ${one}`)),
+    );
     writeFileSync(this.files.spec, [`state ${this.files.state}`, `control ${this.files.control}`, '# a comment', '', ...lines, ''].join('\n'));
   }
 
   async start(...options: string[]): Promise<void> {
     const { spec, log, pid } = this.files;
-    const said = await exec([this.program.path, 'nsrun', '--net=new', '--mount', '--uts=node-test', '--ipc', '--pid', '--pidfile', pid, '--log', log, ...options, '--', 'init', spec]);
+    const said = await exec([
+      this.program.path,
+      'nsrun',
+      '--net=new',
+      '--mount',
+      '--uts=node-test',
+      '--ipc',
+      '--pid',
+      '--pidfile',
+      pid,
+      '--log',
+      log,
+      ...options,
+      '--',
+      'init',
+      spec,
+    ]);
     this.pid = Number(said.stdout);
     assert.equal(readFileSync(pid, 'utf8'), said.stdout);
   }
@@ -109,11 +127,26 @@ describe("sys as a node's PID 1", { skip }, () => {
 
   test('a node has its own names, processes, network and mounts, and its services only their own environment', async () => {
     const n = node('own');
-    n.spec({ service: 'main', argv: ['sh', '-c', 'env; hostname; ls -l /proc/self/fd | wc -l; exec sleep 901'], env: ['PATH=/usr/bin:/bin', 'A=b c'], log: `${program.dir}/main.log`, cwd: '/usr' });
+    n.spec({
+      service: 'main',
+      argv: ['sh', '-c', 'env; hostname; ls -l /proc/self/fd | wc -l; exec sleep 901'],
+      env: ['PATH=/usr/bin:/bin', 'A=b c'],
+      log: `${program.dir}/main.log`,
+      cwd: '/usr',
+    });
     execFileSync('mkdir', ['-p', `${program.dir}/in`, `${program.dir}/t`]);
     await n.start('--bind', `${program.dir}/in:${program.dir}/t`);
-    const log = await until(() => /^node-test$/m.test(readFileSync(`${program.dir}/main.log`, { encoding: 'utf8', flag: 'a+' })) && readFileSync(`${program.dir}/main.log`, 'utf8'), 'the service wrote its log');
-    assert.deepEqual(log.split('\n').filter((line) => line.includes('=')).sort(), ['A=b c', 'PATH=/usr/bin:/bin', 'PWD=/usr']);
+    const log = await until(
+      () => /^node-test$/m.test(readFileSync(`${program.dir}/main.log`, { encoding: 'utf8', flag: 'a+' })) && readFileSync(`${program.dir}/main.log`, 'utf8'),
+      'the service wrote its log',
+    );
+    assert.deepEqual(
+      log
+        .split('\n')
+        .filter((line) => line.includes('='))
+        .sort(),
+      ['A=b c', 'PATH=/usr/bin:/bin', 'PWD=/usr'],
+    );
     const seen = await n.inside('sh', '-c', 'hostname; cat /proc/1/comm; ls /sys/class/net >/dev/null; ip -o link | wc -l');
     assert.deepEqual(seen.stdout.trim().split('\n'), ['node-test', 'sys-init', '1']);
     for (const kind of ['net', 'mnt', 'uts', 'ipc', 'pid']) {
@@ -140,11 +173,18 @@ describe("sys as a node's PID 1", { skip }, () => {
 
   test('a service that dies is started again, later each time; orphans are reaped', async () => {
     const n = node('restart');
-    n.spec({ ...sleeper('903'), delay: 50 }, { service: 'failing', argv: ['false'], env: 'PATH=/usr/bin:/bin', delay: 100 }, { service: 'orphans', argv: ['sh', '-c', 'for i in 1 2 3; do (true &); done; exec sleep 904'], env: 'PATH=/usr/bin:/bin' });
+    n.spec(
+      { ...sleeper('903'), delay: 50 },
+      { service: 'failing', argv: ['false'], env: 'PATH=/usr/bin:/bin', delay: 100 },
+      { service: 'orphans', argv: ['sh', '-c', 'for i in 1 2 3; do (true &); done; exec sleep 904'], env: 'PATH=/usr/bin:/bin' },
+    );
     await n.start();
     const first = await until(() => n.services().get('sleep-903'), 'it runs');
     assert.equal(await n.control('signal sleep-903 9'), 'ok\n');
-    const second = await until(() => ((n.services().get('sleep-903')?.restarts ?? 0) > 0 && (n.services().get('sleep-903')?.pid ?? 0) > 0 ? n.services().get('sleep-903') : null), 'it runs again');
+    const second = await until(
+      () => ((n.services().get('sleep-903')?.restarts ?? 0) > 0 && (n.services().get('sleep-903')?.pid ?? 0) > 0 ? n.services().get('sleep-903') : null),
+      'it runs again',
+    );
     assert.ok(second.pid !== first.pid && second.restarts === 1);
     await delay(1000);
     const { restarts = 0 } = n.services().get('failing') ?? {};
@@ -190,8 +230,18 @@ describe("sys as a node's PID 1", { skip }, () => {
   test('SIGTERM stops the services last first and ends the node', async () => {
     const n = node('term');
     const log = `${program.dir}/order.log`;
-    const polite = (name: string): Record<string, string | string[]> => ({ service: name, argv: ['sh', '-c', `trap 'echo ${name}; exit 0' TERM; echo up; while :; do sleep 0.05; done`], env: 'PATH=/usr/bin:/bin', log });
-    n.spec(polite('runtime'), polite('agent'), { service: 'stray', argv: ['sh', '-c', '(setsid sleep 909 &); exit 0'], env: 'PATH=/usr/bin:/bin', delay: 60_000 });
+    const polite = (name: string): Record<string, string | string[]> => ({
+      service: name,
+      argv: ['sh', '-c', `trap 'echo ${name}; exit 0' TERM; echo up; while :; do sleep 0.05; done`],
+      env: 'PATH=/usr/bin:/bin',
+      log,
+    });
+    n.spec(polite('runtime'), polite('agent'), {
+      service: 'stray',
+      argv: ['sh', '-c', '(setsid sleep 909 &); exit 0'],
+      env: 'PATH=/usr/bin:/bin',
+      delay: 60_000,
+    });
     await n.start();
     await until(() => readFileSync(log, { encoding: 'utf8', flag: 'a+' }) === 'up\nup\n', 'both run');
     process.kill(n.pid, 'SIGTERM');
@@ -208,13 +258,29 @@ describe("sys as a node's PID 1", { skip }, () => {
     assert.equal((await n.inside('sh', '-c', 'exit 7')).code, 7);
     assert.equal((await n.inside('sh', '-c', 'kill -15 $$')).code, 143);
     assert.equal((await n.inside('/nonexistent')).code, 127);
-    const waiting = spawn(program.path, ['exec', '--pid', String(n.pid), '--', 'sh', '-c', 'trap "exit 5" TERM; echo up; while :; do sleep 0.05; done'], { stdio: ['ignore', 'pipe', 'ignore'] });
+    const waiting = spawn(program.path, ['exec', '--pid', String(n.pid), '--', 'sh', '-c', 'trap "exit 5" TERM; echo up; while :; do sleep 0.05; done'], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
     await once(waiting.stdout, 'data');
     waiting.kill('SIGTERM');
     assert.deepEqual(await once(waiting, 'exit'), [5, null]);
     await n.kill();
-    const failed = await tryExec([program.path, 'nsrun', '--pid', '--mount', '--net=/nonexistent', '--pidfile', `${program.dir}/none`, '--', 'init', n.files.spec]);
-    assert.deepEqual([failed.code, failed.stderr, existsSync(`${program.dir}/none`)], [1, 'sys: enter network namespace /nonexistent: No such file or directory\n', false]);
+    const failed = await tryExec([
+      program.path,
+      'nsrun',
+      '--pid',
+      '--mount',
+      '--net=/nonexistent',
+      '--pidfile',
+      `${program.dir}/none`,
+      '--',
+      'init',
+      n.files.spec,
+    ]);
+    assert.deepEqual(
+      [failed.code, failed.stderr, existsSync(`${program.dir}/none`)],
+      [1, 'sys: enter network namespace /nonexistent: No such file or directory\n', false],
+    );
     assert.equal((await tryExec([program.path, 'exec', '--pid', String(n.pid), '--', 'true'])).code, 1);
   });
 });
