@@ -1,7 +1,7 @@
 import { Buffer } from 'node:buffer';
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
-import { OpError } from '../../base/errors.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOp, Sys } from '../../base/sys/types.ts';
@@ -87,22 +87,27 @@ export class PodCgroups implements Cgroups {
 
   async ensureRoots(): Promise<void> {
     const names: CgroupName[] = [kubepods(this.#root), qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort')];
-    for (const name of names) await this.#make(name);
+    for (const name of names) await this.#make(name, 1);
     if (this.version === 2) await this.#enableControllers(qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort'));
-    const { allocatable } = this.#options;
-    if (allocatable !== null) await this.#write(kubepods(this.#root), sharesOnly(cpuShares(allocatable.milliCpu), allocatable.memoryBytes));
-    await this.#write(qosName(this.#root, 'BestEffort'), sharesOnly(2n));
-    await this.#writeBurstable();
+    const { allocatable, log } = this.#options;
+    if (allocatable !== null) {
+      try {
+        await this.#write([[kubepods(this.#root), sharesOnly(cpuShares(allocatable.milliCpu), allocatable.memoryBytes)]]);
+      } catch (error) {
+        // Pods that use more already are left to eviction: the node starts all the same.
+        log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
+      }
+    }
+    await this.#write([[qosName(this.#root, 'BestEffort'), sharesOnly(2n)], this.#burstableLimits()]);
   }
 
   async ensurePod(pod: Pod): Promise<string> {
     const uid = pod.metadata.uid ?? '';
     const name = this.#nameOf(pod);
     const path = cgroupPath(this.driver, name);
-    if (!this.#written.has(path)) await this.#make(name);
-    await this.#write(name, podCgroupResources(pod, this.#options.pod));
+    if (!this.#written.has(path)) await this.#make(name, name.length);
     if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(uid, milliCpuOf(podRequests(pod)));
-    await this.#writeBurstable();
+    await this.#write([[name, podCgroupResources(pod, this.#options.pod)], this.#burstableLimits()]);
     return cgroupParent(this.driver, name);
   }
 
@@ -117,7 +122,7 @@ export class PodCgroups implements Cgroups {
     for (const path of paths) this.#written.delete(path);
     const directories = mounts.flatMap((mount) => paths.map((path) => `${mount}${path}`));
     await this.#removeEmpty(directories, signal);
-    if (this.#burstable.delete(uid)) await this.#writeBurstable();
+    if (this.#burstable.delete(uid)) await this.#write([this.#burstableLimits()]);
   }
 
   async podUids(): Promise<readonly string[]> {
@@ -143,16 +148,17 @@ export class PodCgroups implements Cgroups {
     return podName(this.#root, qos, pod.metadata.uid ?? '');
   }
 
-  async #make(name: CgroupName): Promise<void> {
+  /** Makes the directories from part `from` of the name on; where those above are missing, all of them. */
+  async #make(name: CgroupName, from: number): Promise<void> {
     const ops: FileOp[] = [];
     for (const { mount } of this.layout.hierarchies) {
-      for (let depth = 1; depth <= name.length; depth += 1)
+      for (let depth = from; depth <= name.length; depth += 1)
         ops.push({ op: 'mkdir', path: `${mount}${cgroupPath(this.driver, name.slice(0, depth))}`.slice(1), mode: 0o755 });
     }
     const results = await this.#options.sys.fileOps({ root: '/', ops, timeoutMs: 10_000 });
     const last = results.at(-1);
-    if (results.length < ops.length || (last !== undefined && last.errno !== ''))
-      throw errnoError(`make the cgroup /${ops[results.length - 1]?.path ?? ''}`, last?.errno ?? 'EIO');
+    if (last?.errno === 'ENOENT' && from > 1) return await this.#make(name, 1);
+    if (results.length < ops.length || last?.errno !== '') throw errnoError(`make the cgroup /${ops[results.length - 1]?.path ?? ''}`, last?.errno ?? 'EIO');
   }
 
   /** Version 2 gives controllers to children only where the parent hands them on. */
@@ -166,14 +172,15 @@ export class PodCgroups implements Cgroups {
     for (const directory of directories) await this.#put([{ path: `${directory}/cgroup.subtree_control`, data: wanted }]);
   }
 
-  async #write(name: CgroupName, resources: CgroupResources): Promise<void> {
-    const path = cgroupPath(this.driver, name);
-    const writes = cgroupWrites(this.layout, path, resources);
-    const text = JSON.stringify(writes);
-    if (this.#written.get(path) === text) return;
-    this.#written.delete(path);
-    await this.#put(writes);
-    this.#written.set(path, text);
+  /** Writes the limits of several cgroups in one go, those that are not written already. */
+  async #write(limits: readonly (readonly [CgroupName, CgroupResources])[]): Promise<void> {
+    const open = limits
+      .map(([name, resources]) => ({ path: cgroupPath(this.driver, name), writes: cgroupWrites(this.layout, cgroupPath(this.driver, name), resources) }))
+      .filter(({ path, writes }) => this.#written.get(path) !== JSON.stringify(writes));
+    if (open.length === 0) return;
+    for (const { path } of open) this.#written.delete(path);
+    await this.#put(open.flatMap(({ writes }) => writes));
+    for (const { path, writes } of open) this.#written.set(path, JSON.stringify(writes));
   }
 
   async #put(writes: readonly { path: string; data: string }[]): Promise<void> {
@@ -183,9 +190,9 @@ export class PodCgroups implements Cgroups {
     }
   }
 
-  async #writeBurstable(): Promise<void> {
+  #burstableLimits(): readonly [CgroupName, CgroupResources] {
     const sum = [...this.#burstable.values()].reduce((total, milli) => total + milli, 0n);
-    await this.#write(qosName(this.#root, 'Burstable'), sharesOnly(cpuShares(sum)));
+    return [qosName(this.#root, 'Burstable'), sharesOnly(cpuShares(sum))];
   }
 
   async #removeEmpty(directories: readonly string[], signal: AbortSignal): Promise<void> {

@@ -19,6 +19,7 @@ export interface VolumeDiskOptions {
   readonly stamp: () => string;
 }
 
+const removeTimeoutMs = 60_000;
 const emptyState: WriterState = { names: [], dataTarget: null, dataNames: [] };
 
 /**
@@ -30,7 +31,10 @@ export class VolumeDisk {
   readonly #rootDir: string;
   readonly #timeoutMs: number;
   readonly #stamp: () => string;
-  #hasRoot = false;
+  /** Pods that had a directory before this process made any. */
+  #found: Set<string> | undefined;
+  /** What this process mounted, by pod, in order. */
+  readonly #mounted = new Map<string, Set<string>>();
   /** Kernels before 6.4 do not know it. */
   #tmpfsTakesNoswap = true;
 
@@ -41,20 +45,27 @@ export class VolumeDisk {
     this.#stamp = options.stamp;
   }
 
-  /** Makes the pod's directory; says whether it was there, because then mounts may be too. */
-  async ensurePodDir(uid: string): Promise<{ existed: boolean }> {
-    if (!this.#hasRoot) {
-      await this.ops(
-        '/',
-        parentsOf(`${this.#rootDir.slice(1)}/pods`).map((path) => ({ op: 'mkdir', path, mode: 0o750 })),
-        'follow',
-      );
-      this.#hasRoot = true;
-    }
-    const existed = (await this.stat(`${this.#rootDir}/pods`, uid, 'refuse')) !== null;
-    const made = ['', 'volumes', 'plugins', 'containers'].map((name) => ({ op: 'mkdir' as const, path: name === '' ? uid : `${uid}/${name}`, mode: 0o750 }));
-    await this.ops(`${this.#rootDir}/pods`, made);
+  /**
+   * Makes the pod's directory, and for a pod that is new the directories of its volumes in the same batch. Says
+   * whether it was there before this process: only then can mounts be in it that are not known here.
+   */
+  async ensurePodDir(uid: string, bases: readonly VolumeBase[]): Promise<{ existed: boolean }> {
+    const { pods } = podPaths(this.#rootDir, uid);
+    this.#found ??= await this.#findPods();
+    const existed = this.#found.has(uid);
+    const ops: FileOp[] = ['', '/volumes', '/plugins', '/containers'].map((name) => ({ op: 'mkdir', path: `${uid}${name}`, mode: 0o750 }));
+    if (!existed) for (const base of bases) ops.push(...below(uid, baseOps(base)));
+    await this.ops(pods, ops);
     return { existed };
+  }
+
+  async #findPods(): Promise<Set<string>> {
+    await this.ops(
+      '/',
+      parentsOf(`${this.#rootDir.slice(1)}/pods`).map((path) => ({ op: 'mkdir', path, mode: 0o750 })),
+      'follow',
+    );
+    return new Set(await this.uids());
   }
 
   /** Mount points at or below the pod's directory, those that come off first in front. */
@@ -64,27 +75,27 @@ export class VolumeDisk {
     return mountsBelow(parseMountinfo(Buffer.from(bytes).toString('utf8')), podPaths(this.#rootDir, uid).pod);
   }
 
-  /** Makes, mounts and marks the directory of a volume. `mounted` holds what is mounted for the pod already. */
+  /** Makes, marks and mounts the directory of a volume. `mounted` holds what is mounted for the pod already. */
   async setUpBase(uid: string, base: VolumeBase, state: { existed: boolean; mounted: ReadonlySet<string> }): Promise<'made' | 'was there'> {
     const { pod } = podPaths(this.#rootDir, uid);
     const target = `${pod}/${base.dir}`;
     const isMounted = state.mounted.has(target);
-    if (state.existed && (base.medium.kind === 'disk' || isMounted) && (await this.stat(pod, base.marker, 'refuse')) !== null) return 'was there';
-    const plugin = base.dir.slice(0, base.dir.lastIndexOf('/'));
-    const makeDir: FileOp[] = [
-      { op: 'mkdir', path: plugin, mode: 0o755 },
-      { op: 'mkdir', path: base.dir, mode: 0o777 },
-    ];
-    const mark: FileOp[] = parentsOf(base.marker.slice(0, base.marker.lastIndexOf('/'))).map((path) => ({ op: 'mkdir', path, mode: 0o750 }));
-    mark.push({ op: 'write', path: base.marker, data: '', mode: 0o644 });
-    if (base.medium.kind === 'disk') {
-      await this.ops(pod, [...makeDir, ...groupOps(base.dir, base.fsGroup, 0o777), ...mark]);
-      return 'made';
+    if (state.existed) {
+      if ((base.medium.kind === 'disk' || isMounted) && (await this.stat(pod, base.marker, 'refuse')) !== null) return 'was there';
+      await this.ops(pod, baseOps(base));
     }
-    await this.ops(pod, makeDir);
+    if (base.medium.kind === 'disk') return 'made';
     if (!isMounted) await this.#mountMedium(target, base.medium);
-    await this.ops(pod, [...groupOps(base.dir, base.fsGroup, 0o1777), ...mark]);
+    this.#remember(uid, target);
+    // On the root of the mount, which covers the directory that baseOps treated.
+    await this.ops(pod, groupOps(base.dir, base.fsGroup, 0o1777));
     return 'made';
+  }
+
+  #remember(uid: string, target: string): void {
+    const own = this.#mounted.get(uid) ?? new Set<string>();
+    own.add(target);
+    this.#mounted.set(uid, own);
   }
 
   async #mountMedium(target: string, medium: Exclude<VolumeBase['medium'], { kind: 'disk' }>): Promise<void> {
@@ -190,6 +201,7 @@ export class VolumeDisk {
     const before = await this.stat(pod, name, 'refuse');
     if (before !== null && (before.type === 'dir') !== (found === 'dir')) await this.ops(pod, [{ op: 'unlink', path: name }]);
     await this.ops(pod, [found === 'dir' ? { op: 'mkdir', path: name, mode: 0o750 } : { op: 'write', path: name, data: '', mode: 0o640 }]);
+    this.#remember(uid, target);
     await this.#sys.bind({ source: mount.subPath, beneath: mount.volumePath, links: 'beneath', target, recursive: true });
     return target;
   }
@@ -207,17 +219,24 @@ export class VolumeDisk {
     await this.ops(podPaths(this.#rootDir, uid).pod, [{ op: 'write', path: 'etc-hosts', data: text, mode: 0o644 }]);
   }
 
-  /** Takes all mounts off the pod's directory, then the directory. Throws OpError `conflict` while a mount stays. */
+  /**
+   * Takes all mounts off the pod's directory, then the directory. What this process mounted it knows; where more is
+   * found, the mount table is read. Throws OpError while a mount stays: nothing in it has been removed then.
+   */
   async tearDown(uid: string, signal: AbortSignal): Promise<void> {
-    const { pod, pods } = podPaths(this.#rootDir, uid);
-    const targets = await this.mountsOf(uid);
-    for (const target of targets) await this.#unmountAll(target);
-    if (targets.length > 0) {
-      const [left] = await this.mountsOf(uid);
-      if (left !== undefined) throw new OpError('conflict', `remove the directory of pod ${uid}`, `${left} is still mounted`);
+    const { pod } = podPaths(this.#rootDir, uid);
+    const known = this.#found?.has(uid) === false ? [...(this.#mounted.get(uid) ?? [])].reverse() : await this.mountsOf(uid);
+    for (const target of known) await this.#unmountAll(target);
+    try {
+      await this.#sys.removeTree(pod, { timeoutMs: removeTimeoutMs }, signal);
+    } catch (error) {
+      const rest = await this.mountsOf(uid);
+      if (rest.length === 0) throw error;
+      for (const target of rest) await this.#unmountAll(target);
+      await this.#sys.removeTree(pod, { timeoutMs: removeTimeoutMs }, signal);
     }
-    if ((await this.stat(pods, uid, 'refuse')) === null) return;
-    await this.#sys.removeTree(pod, { timeoutMs: 60_000 }, signal);
+    this.#mounted.delete(uid);
+    this.#found?.delete(uid);
   }
 
   /** A mount point that is busy is detached: it leaves the tree at once and its user keeps what it has open. */
@@ -255,12 +274,30 @@ export class VolumeDisk {
 
   /** Runs all of `ops`; throws an OpError that names the one that failed. */
   async ops(root: string, ops: readonly FileOp[], links: 'refuse' | 'beneath' | 'follow' = 'refuse'): Promise<void> {
+    if (ops.length === 0) return;
     const results = await this.#sys.fileOps({ root, ops, links, timeoutMs: this.#timeoutMs });
     const last = results.at(-1);
     if (results.length === ops.length && (last === undefined || last.errno === '')) return;
     const failed = ops[results.length - 1];
     throw errnoError(`${failed?.op ?? 'write'} ${root}/${failed?.path ?? ''}`, last?.errno ?? 'EIO');
   }
+}
+
+/** The directory of a volume on the pod's own disk, with its mark. A tmpfs that is marked but not mounted counts as not there. */
+function baseOps(base: VolumeBase): FileOp[] {
+  const plugin = base.dir.slice(0, base.dir.lastIndexOf('/'));
+  const ops: FileOp[] = [
+    { op: 'mkdir', path: plugin, mode: 0o755 },
+    { op: 'mkdir', path: base.dir, mode: 0o777 },
+  ];
+  if (base.medium.kind === 'disk') ops.push(...groupOps(base.dir, base.fsGroup, 0o777));
+  for (const path of parentsOf(base.marker.slice(0, base.marker.lastIndexOf('/')))) ops.push({ op: 'mkdir', path, mode: 0o750 });
+  return [...ops, { op: 'write', path: base.marker, data: '', mode: 0o644 }];
+}
+
+/** The same operations, seen from the directory above. */
+function below(dir: string, ops: readonly FileOp[]): FileOp[] {
+  return ops.map((op) => ({ ...op, path: `${dir}/${op.path}` }));
 }
 
 /** What fsGroup does to the root of a volume: group, setgid and group access. */

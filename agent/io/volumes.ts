@@ -178,7 +178,10 @@ export class PodVolumes implements Volumes {
       present.isStale = false;
     }
     if (present !== undefined) return present;
-    const { existed } = await this.#options.disk.ensurePodDir(uid);
+    const { existed } = await this.#options.disk.ensurePodDir(
+      uid,
+      planVolumes(pod, this.#options.allocatable()).flatMap((plan) => (plan.kind === 'emptyDir' || plan.kind === 'payload' ? [plan.base] : [])),
+    );
     // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
     const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
     const record: PodRecord = {
