@@ -127,11 +127,11 @@ test('what containerd refuses', async () => {
   const { client, fake } = setup;
   fake.script('broken', { startError: 'failed to create containerd task: exec: "x": not found' });
   const pod = await sandbox(setup);
-  await assert.rejects(sandbox(setup), refusal('Unknown', /failed to reserve sandbox name "web-0_default_u_0": name .* is reserved for/));
+  await assert.rejects(sandbox(setup), refusal('FailedPrecondition', /failed to reserve sandbox name "web-0_default_u_0": name .* is reserved for/));
   await assert.rejects(client.runtime.createContainer({ podSandboxId: 'none', config: {} }), refusal('NotFound', /failed to find sandbox/));
   await assert.rejects(client.runtime.createContainer({ podSandboxId: pod, config: { metadata: { name: 'a' }, image: { image: 'absent' } } }), refusal('NotFound', /failed to resolve image/));
   const app = await container(setup, pod, 'app');
-  await assert.rejects(container(setup, pod, 'app'), refusal('Unknown', /failed to reserve container name "app_web-0_default_u_0"/));
+  await assert.rejects(container(setup, pod, 'app'), refusal('FailedPrecondition', /failed to reserve container name "app_web-0_default_u_0"/));
   await assert.rejects(client.runtime.execSync({ containerId: app, cmd: ['true'] }), refusal('Unknown', /CONTAINER_CREATED/));
   await client.runtime.startContainer({ containerId: app });
   await assert.rejects(client.runtime.startContainer({ containerId: app }), refusal('Unknown', /container is in CONTAINER_RUNNING state/));
@@ -148,7 +148,7 @@ test('what containerd refuses', async () => {
     client.runtime.removePodSandbox({ podSandboxId: 'none' }),
   ]) await call;
   await client.runtime.stopPodSandbox({ podSandboxId: pod });
-  await assert.rejects(container(setup, pod, 'late'), refusal('NotFound', /no running task found/));
+  await assert.rejects(container(setup, pod, 'late'), refusal('Unknown', /is not running/));
   const answer = await client.runtime.podSandboxStatus({ podSandboxId: pod });
   assert.equal(`${answer.status?.state} "${answer.status?.network?.ip}"`, 'SANDBOX_NOTREADY ""');
   assert.equal((await client.runtime.containerStatus({ containerId: app })).status?.exitCode, 137);

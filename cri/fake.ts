@@ -289,6 +289,7 @@ export class FakeRuntime implements Transport {
           this.networkReady
             ? { type: 'NetworkReady', status: true }
             : { type: 'NetworkReady', status: false, reason: 'NetworkPluginNotReady', message: 'Network plugin returns error: cni plugin not initialized' },
+          ...(this.#version === '1.6' ? [] : [{ type: 'ContainerdHasNoDeprecationWarnings', status: true }]),
         ],
       },
       runtimeHandlers: this.#version === '1.6' ? [] : [{ name: '', features: {} }, { name: 'runc', features: {} }],
@@ -307,7 +308,7 @@ export class FakeRuntime implements Transport {
       const { name, namespace, uid, attempt } = config.metadata;
       const key = `${name}_${namespace}_${uid}_${attempt}`;
       const holder = [...this.sandboxes.values()].find(({ config: { metadata: other } }) => `${other?.name}_${other?.namespace}_${other?.uid}_${other?.attempt}` === key);
-      if (holder !== undefined) this.#refuse(method, 'Unknown', `failed to reserve sandbox name "${key}": name "${key}" is reserved for "${holder.id}"`);
+      if (holder !== undefined) this.#refuse(method, this.#version === '1.6' ? 'Unknown' : 'FailedPrecondition', `failed to reserve sandbox name "${key}": name "${key}" is reserved for "${holder.id}"`);
       const onHost = config.linux?.securityContext?.namespaceOptions?.network === 'NODE';
       if (onHost && (config.hostname ?? '') !== '') this.#refuse(method, 'Unknown', 'failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to set hostname without a private UTS namespace: unknown');
       const id = this.#newId();
@@ -349,13 +350,14 @@ export class FakeRuntime implements Transport {
     CreateContainer: ({ podSandboxId, config, sandboxConfig }: { podSandboxId: string; config: ContainerConfig | null; sandboxConfig: PodSandboxConfig | null }) => {
       const method = 'CreateContainer';
       const sandbox = this.#byId(this.sandboxes, podSandboxId) ?? this.#refuse(method, 'NotFound', `failed to find sandbox id "${podSandboxId}": not found`);
+      if (!sandbox.ready && this.#version !== '1.6') this.#refuse(method, 'Unknown', `sandbox container "${sandbox.id}" is not running`);
       if (!sandbox.ready) this.#refuse(method, 'NotFound', `failed to get sandbox container task: no running task found: task ${sandbox.id} not found: not found`);
       if (config?.metadata == null) this.#refuse(method, 'Unknown', 'container config must include metadata');
       const { name, attempt } = config.metadata;
       const holder = this.#of(sandbox.id).find(({ config: { metadata } }) => metadata?.name === name && metadata?.attempt === attempt);
       const pod = sandbox.config.metadata;
       const key = `${name}_${pod?.name}_${pod?.namespace}_${pod?.uid}_${attempt}`;
-      if (holder !== undefined) this.#refuse(method, 'Unknown', `failed to reserve container name "${key}": name "${key}" is reserved for "${holder.id}"`);
+      if (holder !== undefined) this.#refuse(method, this.#version === '1.6' ? 'Unknown' : 'FailedPrecondition', `failed to reserve container name "${key}": name "${key}" is reserved for "${holder.id}"`);
       const reference = config.image?.image ?? '';
       const image = this.images.find(reference) ?? this.#refuse(method, 'NotFound', `failed to resolve image "${reference}": not found`);
       const folder = sandboxConfig?.logDirectory ?? sandbox.config.logDirectory ?? '';

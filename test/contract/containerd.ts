@@ -82,7 +82,10 @@ export async function startContainerd(): Promise<TestContainerd> {
   await writeFile(join(folder, 'containerd.toml'), configText(folder, Number(version.split('.')[0])));
   const network = { cniVersion: '0.4.0', name: 'contract', plugins: [{ type: 'ptp', ipam: { type: 'host-local', dataDir: `${folder}/ipam`, ranges: [[{ subnet: '10.213.0.0/24' }]], routes: [{ dst: '0.0.0.0/0' }] } }] };
   await writeFile(join(folder, 'cni/10-contract.conflist'), JSON.stringify(network));
-  const script = `set -e; mkdir -p /var/lib/cni; mount -t tmpfs cni /var/lib/cni; ip link set lo up; exec "$0" --config "$1/containerd.toml" > "$1/containerd.log" 2>&1`;
+  // Two places that no setting moves: they are covered in the mount namespace, and taken away if they were not there.
+  const fixed = ['/run/containerd', '/var/lib/cni'];
+  const absent = fixed.filter((path) => !existsSync(path));
+  const script = `set -e; for d in ${fixed.join(' ')}; do mkdir -p $d; mount -t tmpfs contract $d; done; ip link set lo up; exec "$0" --config "$1/containerd.toml" > "$1/containerd.log" 2>&1`;
   const env = { PATH: `${binary.slice(0, binary.lastIndexOf('/'))}:${process.env['PATH'] ?? ''}` };
   const running: ResultPromise = execa('unshare', ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child=SIGKILL', 'sh', '-c', script, binary, folder], { reject: false, env, stdio: 'ignore' });
   const cgroupParent = `/nodelet-contract-${process.pid}`;
@@ -99,6 +102,7 @@ export async function startContainerd(): Promise<TestContainerd> {
     running.kill('SIGKILL');
     await running;
     await removeCgroups(cgroupParent);
+    for (const path of absent) await rmdir(path).catch(() => {});
     await rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
   };
 
@@ -118,10 +122,12 @@ async function untilServing(client: CriClient, running: ResultPromise): Promise<
   for (let tries = 0; ; tries++) {
     try {
       const { status } = await client.runtime.status({}, { timeoutMs: 2000 });
-      if (status?.conditions.every((condition) => condition.status) === true) return;
+      // containerd 2 has a third that is false when it has something deprecated to say.
+      if (status?.conditions.filter(({ type }) => type.endsWith('Ready')).every((condition) => condition.status) === true) return;
     } catch (error) {
-      if (ended || tries > 300) throw error;
+      if (ended) throw error;
     }
+    if (tries > 300) throw new Error('containerd does not become ready');
     await delay(50);
   }
 }

@@ -129,9 +129,10 @@ function suite(open: () => Promise<Runtime>): void {
 
   test('a name is one sandbox, and one container of it', async () => {
     const { id, name } = await pod();
-    await assert.rejects(client.runtime.runPodSandbox({ config: podConfig(name) }), refused('Unknown'));
+    const taken = runtime.major < 2 ? 'Unknown' : 'FailedPrecondition';
+    await assert.rejects(client.runtime.runPodSandbox({ config: podConfig(name) }), refused(taken));
     await create({ id, name }, 'forever');
-    await assert.rejects(create({ id, name }, 'forever'), refused('Unknown'));
+    await assert.rejects(create({ id, name }, 'forever'), refused(taken));
     await client.runtime.removePodSandbox({ podSandboxId: id });
     const again = await client.runtime.runPodSandbox({ config: podConfig(name) });
     await client.runtime.removePodSandbox({ podSandboxId: again.podSandboxId });
@@ -183,7 +184,7 @@ function suite(open: () => Promise<Runtime>): void {
     await client.runtime.stopPodSandbox({ podSandboxId: where.id });
     const status = await statusOf(id);
     assert.equal(`${status.state} ${status.exitCode}`, 'CONTAINER_EXITED 137');
-    await assert.rejects(create(where, 'deaf'), refused('NotFound'));
+    await assert.rejects(create(where, 'deaf'), refused(runtime.major < 2 ? 'NotFound' : 'Unknown'));
     await client.runtime.removePodSandbox({ podSandboxId: where.id });
     await assert.rejects(client.runtime.containerStatus({ containerId: id }), refused('NotFound'));
   });
