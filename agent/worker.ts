@@ -11,7 +11,7 @@ import type { PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
-import { lastStatus, rejectedStatus, statusOf } from './core/status.ts';
+import { lastStatus, podIPsOf, rejectedStatus, statusOf } from './core/status.ts';
 import type { Verdict } from './core/status.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { ContainerFacts, EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
@@ -42,6 +42,8 @@ export interface WorkerDeps {
   readonly syncFrequencyMs: number;
   /** Whether the node takes this pod; asked before anything is done for it. `later`: the Node is not known yet. */
   readonly admit: (pod: Pod) => Verdict | null | 'later';
+  /** Why no pod network can be had now, in upstream's words; null: it can. */
+  readonly networkProblem: () => string | null;
   readonly podLogDir: (key: PodKey) => string;
   readonly containersLogDir: string;
 }
@@ -60,6 +62,7 @@ interface Eviction {
 const firstRetryMs = 1000;
 const maxRetryMs = 10_000;
 const nodeWaitMs = 500;
+const networkWaitMs = 1000;
 
 /**
  * One pod, one thing at a time: read, plan, do, tell. `sync` is never called twice at once; what arrives meanwhile
@@ -219,6 +222,11 @@ export class PodWorker {
   async #ready(pod: Pod, plan: Plan, stop: AbortSignal): Promise<number | null> {
     const { clock, cgroups, volumes } = this.#deps;
     const makes = plan.steps.some((step) => step.kind === 'create-sandbox' || step.kind === 'start-container');
+    const network = this.#deps.networkProblem();
+    if (makes && network !== null && pod.spec.hostNetwork !== true) {
+      this.#event(pod, { type: 'Warning', reason: 'NetworkNotReady', message: `network is not ready: ${network}` });
+      return networkWaitMs;
+    }
     if (!makes) {
       if (clock.monoMs() - this.#refreshedAtMs >= this.#deps.syncFrequencyMs) {
         this.#refreshedAtMs = clock.monoMs();
@@ -406,7 +414,7 @@ export class PodWorker {
 
   #probe(pod: Pod, facts: PodFacts, terminating: boolean): void {
     const running = facts.containers.filter((container): container is ContainerFacts => container.state === 'running');
-    this.#deps.probes.sync(pod, running, { podIPs: facts.sandboxes[0]?.ips ?? [], terminating });
+    this.#deps.probes.sync(pod, running, { podIPs: podIPsOf(pod, facts.sandboxes[0]?.ips ?? [], this.#deps.node.hostIPs()), terminating });
   }
 
   /** The first look at a pod that was there before this process: its restarts so far set the back-off. */

@@ -125,6 +125,11 @@ function addresses(input: StatusInput): Pick<PodStatus, 'hostIP' | 'hostIPs' | '
   return result;
 }
 
+/** The addresses a pod is reached at: the sandbox's, or the node's for a pod on the host's network. */
+export function podIPsOf(pod: Pod, sandboxIPs: readonly string[], hostIPs: readonly string[]): string[] {
+  return pod.spec.hostNetwork === true ? hostIPs.slice(0, 2) : orderLike(hostIPs, sandboxIPs);
+}
+
 /** At most one address of each family; the family of the node's primary address goes first. */
 export function orderLike(hostIPs: readonly string[], ips: readonly string[]): string[] {
   const isSix = (ip: string): boolean => ip.includes(':');

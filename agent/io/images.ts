@@ -78,7 +78,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
     }
   };
   const pull = async (need: ImageNeed, name: ImageName, signal: AbortSignal): Promise<Pulled> => {
-    const { auths } = await options.credentials.forImage(need.pod, name, signal);
+    const { auths, missing } = await options.credentials.forImage(need.pod, name, signal);
     using _turn = await turns.take(signal);
     const beganMs = clock.monoMs();
     const image = { image: name.pullName, annotations: { ...need.pod.metadata.annotations }, ...(need.runtimeHandler === '' ? {} : { runtimeHandler: need.runtimeHandler }) };
@@ -94,6 +94,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         trouble = error;
       }
     }
+    if (missing.length > 0) need.tell({ type: 'Warning', reason: 'FailedToRetrieveImagePullSecret', message: `Unable to retrieve some image pull secrets (${missing.join(', ')}); attempting to pull the image may not succeed.` });
     throw trouble;
   };
 

@@ -2,12 +2,10 @@ import type { MountInput } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { containerConfig, logPathOf, podLogDir } from '../core/container-config.ts';
 import { findContainer, keyOf } from '../core/containers.ts';
-import { envNeeds, envOf } from '../core/env.ts';
-import type { EnvResult } from '../core/env.ts';
 import { graceSecondsOf } from '../core/plan-kill.ts';
 import { rootProblem } from '../core/security.ts';
 import type { ImageUser } from '../core/security.ts';
-import { orderLike } from '../core/status.ts';
+import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
 import { killContainers } from './kill.ts';
 import { failureWords } from './steps.ts';
@@ -61,14 +59,15 @@ async function postStart(deps: StepDeps, run: RunContext, container: Container, 
   const hook = container.lifecycle?.postStart;
   if (hook === undefined) return null;
   const { pod, tell } = run;
-  const outcome = await deps.hooks.run(pod, container, containerId, sandbox.ips, hook, 0, signal);
+  const podIPs = podIPsOf(pod, sandbox.ips, deps.node.hostIPs());
+  const outcome = await deps.hooks.run(pod, container, containerId, podIPs, hook, 0, signal);
   if (outcome.ok) return null;
   signal.throwIfAborted();
   deps.log.warn('Failed to execute PostStartHook', { pod: `${pod.metadata.namespace}/${pod.metadata.name}`, containerName: container.name, message: outcome.message });
   tell({ type: 'Warning', reason: 'FailedPostStartHook', message: 'PostStartHook failed', container: container.name });
   const kill = { containerId, name: container.name, graceSeconds: graceSecondsOf(pod, container, 'post-start'), after: [], preStop: container.lifecycle?.preStop !== undefined, message: 'FailedPostStartHook' };
   try {
-    await killContainers(deps, { pod, podIPs: sandbox.ips, tell, preStopBegun: run.preStopBegun }, [kill], signal);
+    await killContainers(deps, { pod, podIPs, tell, preStopBegun: run.preStopBegun }, [kill], signal);
   } catch (error) {
     deps.log.warn('Failed to kill container', { containerName: container.name, err: failureWords(error) });
   }
@@ -80,9 +79,9 @@ type Prepared = { ok: true; env: readonly { name: string; value: string }[]; mou
 /** Everything of the configuration that has to be looked up. */
 async function prepare(deps: StepDeps, run: RunContext, container: Container, sandbox: OpenSandbox, imageRef: string, signal: AbortSignal): Promise<Prepared> {
   const { pod } = run;
-  const podIPs = podIPsOf(deps, pod, sandbox);
+  const podIPs = podIPsOf(pod, sandbox.ips, deps.node.hostIPs());
   try {
-    const env = await gatherEnv(deps, pod, container, podIPs, signal);
+    const env = await deps.environment(pod, container, podIPs, signal);
     if (!env.ok) return { ok: false, reason: 'CreateContainerConfigError', message: env.message };
     const volumes = await deps.volumes.containerMounts(pod, container, podIPs, signal);
     if (!volumes.ok) return { ok: false, reason: volumes.reason, message: volumes.message };
@@ -97,26 +96,6 @@ async function prepare(deps: StepDeps, run: RunContext, container: Container, sa
     signal.throwIfAborted();
     return { ok: false, reason: 'CreateContainerConfigError', message: failureWords(error) };
   }
-}
-
-/** A pod on the host's network has the node's addresses. */
-function podIPsOf(deps: StepDeps, pod: Pod, sandbox: OpenSandbox): string[] {
-  const hostIPs = deps.node.hostIPs();
-  return pod.spec.hostNetwork === true ? [...hostIPs] : orderLike(hostIPs, sandbox.ips);
-}
-
-async function gatherEnv(deps: StepDeps, pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<EnvResult> {
-  const { sources } = deps;
-  const namespace = pod.metadata.namespace ?? '';
-  const needs = envNeeds(container);
-  const byName = async <T>(names: readonly string[], read: (name: string) => Promise<T>): Promise<Record<string, T>> => Object.fromEntries(await Promise.all(names.map(async (name) => [name, await read(name)] as const)));
-  const [configMaps, secrets, own, master] = await Promise.all([
-    byName(needs.configMaps, (name) => sources.configMap(namespace, name, signal)),
-    byName(needs.secrets, (name) => sources.secret(namespace, name, signal)),
-    sources.services(namespace, signal),
-    namespace === 'default' ? [] : sources.services('default', signal),
-  ]);
-  return envOf({ pod, container, podIPs, hostIPs: deps.node.hostIPs(), configMaps, secrets, services: [...own, ...master], fileKeys: {}, allocatable: deps.node.node()?.status?.allocatable ?? {} });
 }
 
 async function imageUser(deps: StepDeps, imageRef: string, signal: AbortSignal): Promise<ImageUser> {

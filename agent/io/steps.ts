@@ -7,11 +7,13 @@ import { sandboxConfig } from '../core/container-config.ts';
 import type { ConfigContext } from '../core/container-config.ts';
 import { keyOf, podText } from '../core/containers.ts';
 import { hostnameOf } from '../core/hostname.ts';
+import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
 import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
-import type { Cgroups, Dns, EnvSources, Hooks, NodeInfo, Volumes } from '../seams.ts';
+import type { Cgroups, Dns, Hooks, NodeInfo, Volumes } from '../seams.ts';
 import { isNotFound, rpcErrorText, runtimeWords } from './cri.ts';
 import type { Cri } from './cri.ts';
+import type { Environment } from './environment.ts';
 import { sandboxOf } from './facts.ts';
 import type { PodFiles } from './files.ts';
 import type { ImagePuller } from './images.ts';
@@ -33,7 +35,7 @@ export interface StepDeps {
   readonly containersLogDir: string;
   readonly timeoutMs: number;
   readonly volumes: Volumes;
-  readonly sources: EnvSources;
+  readonly environment: Environment;
   readonly dns: Dns;
   readonly cgroups: Cgroups;
   readonly hooks: Hooks;
@@ -116,7 +118,7 @@ async function plainStep(deps: StepDeps, run: RunContext, step: Exclude<Step, { 
       run.tell(step.event);
       return;
     case 'kill':
-      await killContainers(deps, { pod: run.pod, podIPs: run.facts.sandboxes[0]?.ips ?? [], tell: run.tell, preStopBegun: run.preStopBegun }, step.kills, signal);
+      await killContainers(deps, { pod: run.pod, podIPs: podIPsOf(run.pod, run.facts.sandboxes[0]?.ips ?? [], deps.node.hostIPs()), tell: run.tell, preStopBegun: run.preStopBegun }, step.kills, signal);
       return;
     case 'stop-sandbox':
       await ignoreMissing(cri.runtime.stopPodSandbox({ podSandboxId: step.sandboxId }, { timeoutMs, signal }));

@@ -4,6 +4,7 @@ import { defaultMaskedPaths } from '../../agent/core/security.ts';
 import { admit } from '../../agent/core/admit.ts';
 import { timeMs } from '../../agent/core/time.ts';
 import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
+import { createEnvironment } from '../../agent/io/environment.ts';
 import { createFactsReader } from '../../agent/io/facts.ts';
 import { createHooks } from '../../agent/io/hooks.ts';
 import { createImagePuller } from '../../agent/io/images.ts';
@@ -94,7 +95,8 @@ export class AgentWorld implements GoldenWorld {
     const rules = backoffRules(this.crashLoopMaxMs);
     const images = createImagePuller({ cri, clock, rules: backoffRules(), credentials: { forImage: async () => ({ auths: [], missing: [] }) }, serial: this.serial, maxParallel: this.maxParallel, timeoutMs });
     const steps: StepDeps = {
-      cri, clock, log, volumes, sources, cgroups, images, files, node,
+      cri, clock, log, volumes, cgroups, images, files, node,
+      environment: createEnvironment({ sources, node, rootDir: '/var/lib/kubelet', sys: { readBeneath: async () => new Uint8Array() } }),
       hooks: createHooks({ cri, clock, tell: () => {} }),
       dns: new FakeDns(),
       clusterDomain: 'cluster.local',
@@ -111,6 +113,7 @@ export class AgentWorld implements GoldenWorld {
         facts: createFactsReader({ cri, lastWords: { of: async () => '' }, timeoutMs }),
         runtimeName: () => 'fake',
         recursiveReadOnly: () => false,
+        networkProblem: () => null,
         syncFrequencyMs: 60_000,
         admit: (pod) => admit({ pod, node: node.node(), others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.mayRun(other.metadata.uid ?? '')), allowedUnsafeSysctls: [] }),
         podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
