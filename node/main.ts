@@ -33,6 +33,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
   const program = new Command('nodelet')
     .description('A Kubernetes node that runs real containers')
     .exitOverride()
+    .enablePositionalOptions()
     .configureOutput({ writeOut: host.stdout, writeErr: host.stderr })
     .addHelpText('after', `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  ./nodelet kubectl get pods -o wide         kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control`);
   const action =
@@ -65,7 +66,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .action(action(async (context, manifest: string | undefined, options: never) => (await import('./commands/up.ts')).up(context, manifest, options)));
   add('down', 'end a set and remove all of it', ['sudo ./nodelet down', 'sudo ./nodelet down --name second']).action(action(async (context) => (await import('./commands/down.ts')).down(context)));
   add('status', 'what runs: nodes, processes, memory', ['./nodelet status', './nodelet status --json']).action(action(async (context) => (await import('./commands/status.ts')).status(context)));
-  add('kubectl [args...]', 'kubectl with the kubeconfig of the set', ['./nodelet kubectl get pods -A', './nodelet --name second kubectl get nodes'])
+  add('kubectl [args...]', 'kubectl with the kubeconfig of the set', ['./nodelet kubectl get pods -A', './nodelet kubectl --name second get nodes'])
     .allowUnknownOption()
     .passThroughOptions()
     .helpOption(false)
@@ -136,7 +137,6 @@ async function run(): Promise<number> {
     const program = commandTable(host, (value) => {
       code = value;
     });
-    program.enablePositionalOptions();
     await program.parseAsync(host.args as string[], { from: 'user' });
     return code;
   } catch (error) {

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
-import { messageOf, OpError } from '../../base/errors.ts';
+import { OpError } from '../../base/errors.ts';
 import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
 import { imagesOf, readManifest, type ManifestObject } from '../core/manifest.ts';
@@ -14,7 +14,7 @@ import { hostRoutes } from '../io/network.ts';
 import { installPackages, missingPackages } from '../io/packages.ts';
 import { findControlPlane } from '../io/real.ts';
 import { registryAnswers } from '../io/registries.ts';
-import { firstProcess } from '../io/running.ts';
+import { firstProcess, lastWords } from '../io/running.ts';
 import { freeIndex, listSets, loadSet, planOf, saveSet, type SavedSet } from '../io/state.ts';
 import { PAUSE_IMAGE, startSet } from '../io/start.ts';
 import { lookAtMachine, requireRoot, table, type Context } from './context.ts';
@@ -57,6 +57,7 @@ export async function up(context: Context, manifest: string | undefined, options
     await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () => cluster.nodesRegistered(60_000));
   } catch (error) {
     if (isNew) {
+      for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
       context.progress.note('  taking back what was started');
       await killSet(plan).catch(() => undefined);
       await removeRemains(context, plan).catch(() => undefined);

@@ -13,6 +13,7 @@ import type { ManifestObject } from '../core/manifest.ts';
 import type { SetPlan } from '../core/plan.ts';
 
 const POLL_MS = 50;
+const LOOK = 'the set runs on for you to look at: nodelet status, nodelet logs agent, nodelet kubectl describe pods';
 
 export interface PodSummary {
   readonly namespace: string;
@@ -46,7 +47,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
   const config = await readKubeConfig(`${plan.state}/admin.kubeconfig`);
   const api = createKubeApi({ config, log: silentLog, clock: realClock, rng: realRng, userAgent: 'nodelet-up' });
 
-  const until = async (doing: string, timeoutMs: number, look: () => Promise<string | null>): Promise<void> => {
+  const until = async (doing: string, timeoutMs: number, look: () => Promise<string | null>, advice = 'see: nodelet doctor'): Promise<void> => {
     const deadline = performance.now() + timeoutMs;
     for (let last = 'nothing yet'; ; await delay(POLL_MS, undefined, { signal })) {
       try {
@@ -57,7 +58,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
         if (!(error instanceof ApiError) && !(error instanceof OpError)) throw error;
         last = messageOf(error);
       }
-      if (performance.now() > deadline) throw new OpError('deadline', doing, `${last} after ${(timeoutMs / 1000).toFixed(0)} s`, { advice: 'the set runs on for you to look at: nodelet status, nodelet logs agent, nodelet kubectl describe' });
+      if (performance.now() > deadline) throw new OpError('deadline', doing, `${last} after ${(timeoutMs / 1000).toFixed(0)} s`, { advice });
     }
   };
   const nodes = async (): Promise<Map<string, Node>> => new Map((await api.list<Node>({ group: '', version: 'v1', resource: 'nodes' })).items.map((node) => [node.metadata?.name ?? '', node]));
@@ -90,7 +91,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
     async apply(objects) {
       for (const object of objects) await applyOne(api, object);
     },
-    podsReady: (objects, timeoutMs) => until('waiting for the pods', timeoutMs, () => missingPods(api, objects)),
+    podsReady: (objects, timeoutMs) => until('waiting for the pods', timeoutMs, () => missingPods(api, objects), LOOK),
     async servicesAnswer(objects, timeoutMs) {
       const { services } = await summarize(api, objects);
       const withAddress = services.filter((service) => service.clusterIP !== 'None' && service.clusterIP !== '' && service.ports.includes('TCP'));
@@ -98,7 +99,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       await until('waiting for the Services', timeoutMs, async () => {
         for (const service of withAddress) if (!(await connects(service.clusterIP, service.port))) return `${service.namespace}/${service.name} does not answer on ${service.clusterIP}:${service.port}`;
         return null;
-      });
+      }, LOOK);
     },
     summary: (objects) => summarize(api, objects),
     [Symbol.asyncDispose]: () => api[Symbol.asyncDispose](),

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import type { SetPlan } from '../core/plan.ts';
 import { hostPids, memoryOf, processOf, type HostProcess } from './processes.ts';
 
 /** One service of a hub or node, as its PID 1 wrote it down. */
@@ -31,4 +32,21 @@ export async function servicesOf(dir: string, first: HostProcess): Promise<Servi
       return { name, pid, restarts: Number(restarts), memoryBytes: pid === null ? null : await memoryOf(pid) };
     }),
   );
+}
+
+const LAST_LINES = 4;
+
+/** The last lines that programs which died or do not run have logged: what a person needs when a start fails. */
+export async function lastWords(plan: SetPlan): Promise<string[]> {
+  const said: string[] = [];
+  for (const place of [{ name: 'hub', dir: plan.hub.dir }, ...plan.nodes]) {
+    const first = await firstProcess(place.dir);
+    const services = first === null ? [] : await servicesOf(place.dir, first);
+    if (first === null) said.push(`${place.name} does not run`);
+    for (const service of services.filter((one) => one.restarts > 0 || one.pid === null)) {
+      const log = await readFile(`${place.dir}/log/${service.name}.log`, 'utf8').catch(() => '');
+      said.push(`${place.name} ${service.name} (started again ${service.restarts} times):`, ...log.trimEnd().split('\n').slice(-LAST_LINES).map((line) => `  ${line}`));
+    }
+  }
+  return said;
 }
