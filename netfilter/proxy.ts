@@ -12,12 +12,12 @@ import type { ProxyHealth } from './health.ts';
 import type { Conntrack } from './io/conntrack.ts';
 import type { NftKernel } from './io/kernel.ts';
 import type { Metrics } from './io/metrics.ts';
-import type { HealthPorts } from './io/servers.ts';
+import type { HealthCheck, HealthPorts } from './io/servers.ts';
 import { TRIGGER_ANNOTATION, watchAll } from './io/watch.ts';
 import { FamilySync, type SyncResult } from './sync.ts';
 import { Table } from './table.ts';
 
-/** The Node may be slow to appear or hidden from us; rules for Services do not wait longer for it. */
+/** The Node and the ServiceCIDRs may be slow to appear or hidden from us; rules for Services do not wait longer for them. */
 const NODE_WAIT_MS = 5000;
 
 export interface ProxyOptions {
@@ -47,7 +47,7 @@ export class Proxy {
   #settings: NftSettings[];
   #node: NodeObject | null = null;
   #serviceCIDRs: readonly string[] = [];
-  #heard = { services: false, slices: false, node: false };
+  #heard = { services: false, slices: false, node: false, cidrs: false };
   /** Health ports are opened and closed one update after the other. */
   #healthUpdates: Promise<void> = Promise.resolve();
 
@@ -82,7 +82,10 @@ export class Proxy {
   /** Runs until `signal` is aborted; leaves all rules in place. */
   async run(api: KubeApi, signal: AbortSignal): Promise<void> {
     const { nodeName, log, clock } = this.#options;
-    const nodeWait = clock.after(NODE_WAIT_MS, () => this.#hear('node'));
+    const nodeWait = clock.after(NODE_WAIT_MS, () => {
+      this.#hear('node');
+      this.#hear('cidrs');
+    });
     try {
       const watching = watchAll(
         api,
@@ -95,6 +98,7 @@ export class Proxy {
           serviceCIDRs: (cidrs) => {
             this.#serviceCIDRs = cidrs;
             this.#reconfigure(false);
+            this.#hear('cidrs');
           },
         },
         signal,
@@ -113,11 +117,10 @@ export class Proxy {
     return this.#families.every((family) => family.isIdle);
   }
 
-  #hear(what: 'services' | 'slices' | 'node'): void {
-    const heard = this.#heard;
-    const before = heard.services && heard.slices && heard.node;
-    heard[what] = true;
-    if (!before && heard.services && heard.slices && heard.node) for (const family of this.#families) family.setReady();
+  #hear(what: 'services' | 'slices' | 'node' | 'cidrs'): void {
+    const before = Object.values(this.#heard).every(Boolean);
+    this.#heard[what] = true;
+    if (!before && Object.values(this.#heard).every(Boolean)) for (const family of this.#families) family.setReady();
   }
 
   #servicesChanged(change: 'all' | 'one' | 'gone', services: readonly ServiceObject[]): void {
@@ -183,13 +186,18 @@ export class Proxy {
   }
 
   async #afterSync(family: Family, result: SyncResult): Promise<void> {
-    this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update(healthChecks(this.#world, this.#options.nodeName), this.#healthHosts()));
+    this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update(this.#healthChecks()));
     await this.#healthUpdates;
     if (result.udp) await this.#cleanConntrack(family);
   }
 
-  #healthHosts(): string[] {
-    return this.#settings.flatMap(({ family, nodePorts }) => (nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : [...nodePorts.addresses]));
+  #healthChecks(): HealthCheck[] {
+    const hostsOf = (family: Family): readonly string[] => {
+      const nodePorts = this.#settings.find((settings) => settings.family === family)?.nodePorts;
+      if (nodePorts === undefined) return [];
+      return nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : nodePorts.addresses;
+    };
+    return healthChecks(this.#world, this.#options.nodeName).map((check) => ({ ...check, hosts: check.families.flatMap(hostsOf) }));
   }
 
   async #cleanConntrack(family: Family): Promise<void> {

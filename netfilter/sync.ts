@@ -182,6 +182,8 @@ export class FamilySync {
     this.#dirty = new Set();
     const triggers = this.#facts.triggers.splice(0);
     const full = this.#needFull || startMs - this.#lastFullMs > FULL_SYNC_PERIOD_MS;
+    // Cleared before the write: what changes meanwhile asks for the next one.
+    this.#needFull = false;
     const labels = { ip_family: this.family };
     const outcome = full ? await this.#writeWhole(signal) : await this.#writeChanges(dirty, signal);
     this.#lastEndMs = clock.monoMs();
@@ -198,7 +200,6 @@ export class FamilySync {
       return;
     }
     this.#failures = 0;
-    this.#needFull = false;
     if (full) this.#lastFullMs = this.#lastEndMs;
     if (outcome.refused.length > 0) this.#due.retryMs = this.#lastEndMs + this.#options.syncPeriodMs;
     // The key of a port begins with that of its Service.

@@ -101,9 +101,18 @@ export function udpPorts(world: World, family: Family): UdpPort[] {
   return ports;
 }
 
+export interface HealthCheckPort {
+  /** `namespace/name` of the Service. */
+  key: string;
+  port: number;
+  /** Families the Service has an address in. */
+  families: readonly Family[];
+  localEndpoints: number;
+}
+
 /** Health-check node ports with their Service and its ready endpoints on this node, of any family. */
-export function healthChecks(world: World, nodeName: string): { key: string; port: number; localEndpoints: number }[] {
-  const checks: { key: string; port: number; localEndpoints: number }[] = [];
+export function healthChecks(world: World, nodeName: string): HealthCheckPort[] {
+  const checks: HealthCheckPort[] = [];
   for (const [key, service] of world.services) {
     const port = healthCheckNodePort(service);
     if (port === 0) continue;
@@ -112,7 +121,8 @@ export function healthChecks(world: World, nodeName: string): { key: string; por
       const endpoints = [...endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()].flat();
       return new Set(endpoints.filter((endpoint) => endpoint.local && endpoint.ready).map((endpoint) => endpoint.address)).size;
     });
-    checks.push({ key, port, localEndpoints: Math.max(...counts) });
+    const families = (['ip', 'ip6'] as const).filter((family) => servicePorts(service, family).length > 0);
+    checks.push({ key, port, families, localEndpoints: Math.max(...counts) });
   }
   return checks;
 }

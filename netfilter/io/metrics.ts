@@ -81,6 +81,7 @@ export class Metrics {
 
   text(): string {
     return [...this.#families.values()]
+      .filter((family) => family.series.size > 0)
       .sort((a, b) => (a.name < b.name ? -1 : 1))
       .map(familyText)
       .join('');

@@ -27,7 +27,7 @@ export async function serveHealthz(at: { host: string; port: number }, health: P
     const good = health.healthy && (!withNode || health.nodeEligible);
     metrics.add(`kubeproxy_proxy_${withNode ? 'healthz' : 'livez'}_total`, 1, { code: good ? '200' : '503' });
     json(response, good ? 200 : 503, JSON.stringify(health.report(withNode)));
-  });
+  }, { bothFamilies: true });
 }
 
 export async function serveMetrics(at: { host: string; port: number }, metrics: Metrics, mode: string): Promise<AsyncDisposable & { port: number }> {
@@ -51,6 +51,8 @@ export interface HealthCheck {
   key: string;
   port: number;
   localEndpoints: number;
+  /** Where it is served. */
+  hosts: readonly string[];
 }
 
 /** The health-check node ports of Services with policy Local. */
@@ -64,9 +66,9 @@ export class HealthPorts implements AsyncDisposable {
     this.#isHealthy = options.isHealthy;
   }
 
-  /** Opens and closes ports so that exactly `checks` are served on `hosts`, and tells them their counts. */
-  async update(checks: readonly HealthCheck[], hosts: readonly string[]): Promise<void> {
-    const wanted = new Map(checks.map((check) => [`${check.key} ${check.port} ${hosts.join(',')}`, check]));
+  /** Opens and closes ports so that exactly `checks` are served, and tells them their counts. */
+  async update(checks: readonly HealthCheck[]): Promise<void> {
+    const wanted = new Map(checks.map((check) => [`${check.key} ${check.port} ${check.hosts.join(',')}`, check]));
     for (const [id, { servers }] of [...this.#open]) {
       if (wanted.has(id)) continue;
       this.#open.delete(id);
@@ -79,7 +81,7 @@ export class HealthPorts implements AsyncDisposable {
         continue;
       }
       const entry = { check, servers: [] as AsyncDisposable[] };
-      for (const host of hosts) {
+      for (const host of check.hosts) {
         try {
           entry.servers.push(await serve(host, check.port, (_request, response) => this.#answer(entry.check, response), { ipv6Only: host.includes(':') }));
         } catch (error) {
@@ -87,7 +89,7 @@ export class HealthPorts implements AsyncDisposable {
         }
       }
       // A port somebody else holds is tried again at the next sync.
-      if (entry.servers.length > 0 || hosts.length === 0) this.#open.set(id, entry);
+      if (entry.servers.length > 0 || check.hosts.length === 0) this.#open.set(id, entry);
     }
   }
 
@@ -99,6 +101,6 @@ export class HealthPorts implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.update([], []);
+    await this.update([]);
   }
 }

@@ -47,9 +47,6 @@ function trimNode(node: Node): Node {
 /** Watches until `signal` is aborted. */
 export async function watchAll(api: KubeApi, nodeName: string, log: Log, events: WatchEvents, signal: AbortSignal): Promise<void> {
   const trouble = (what: string) => (error: unknown) => log.debug(1, 'Watch interrupted', { what, error });
-  const serviceCidrs = new Map<string, readonly string[]>();
-  const tellCidrs = (): void => events.serviceCIDRs([...new Set([...serviceCidrs.values()].flat())].sort());
-  const noteCidr = (object: ServiceCIDR): void => void serviceCidrs.set(object.metadata.name ?? '', object.spec?.cidrs ?? []);
   await Promise.all([
     api.reflect<Service>(
       refs.services(),
@@ -84,27 +81,33 @@ export async function watchAll(api: KubeApi, nodeName: string, log: Log, events:
       },
       signal,
     ),
-    (await serves(api, signal))
-      ? api.reflect<ServiceCIDR>(
-          refs.serviceCidrs(),
-          {},
-          {
-            replaced: (items) => {
-              serviceCidrs.clear();
-              for (const item of items) noteCidr(item);
-              tellCidrs();
-            },
-            changed: (type, object) => {
-              if (type === 'DELETED') serviceCidrs.delete(object.metadata.name ?? '');
-              else noteCidr(object);
-              tellCidrs();
-            },
-            trouble: trouble('servicecidrs'),
-          },
-          signal,
-        )
-      : undefined,
+    watchServiceCIDRs(api, log, events, signal),
   ]);
+}
+
+async function watchServiceCIDRs(api: KubeApi, log: Log, events: WatchEvents, signal: AbortSignal): Promise<void> {
+  if (!(await serves(api, signal))) return events.serviceCIDRs([]);
+  const byName = new Map<string, readonly string[]>();
+  const note = (object: ServiceCIDR): void => void byName.set(object.metadata.name ?? '', object.spec.cidrs ?? []);
+  const tell = (): void => events.serviceCIDRs([...new Set([...byName.values()].flat())].sort());
+  await api.reflect<ServiceCIDR>(
+    refs.serviceCidrs(),
+    {},
+    {
+      replaced: (items) => {
+        byName.clear();
+        for (const item of items) note(item);
+        tell();
+      },
+      changed: (type, object) => {
+        if (type === 'DELETED') byName.delete(object.metadata.name ?? '');
+        else note(object);
+        tell();
+      },
+      trouble: (error) => log.debug(1, 'Watch interrupted', { what: 'servicecidrs', error }),
+    },
+    signal,
+  );
 }
 
 /** Whether the server has ServiceCIDRs and lets us read them; older ones do not. */
