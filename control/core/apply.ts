@@ -27,8 +27,8 @@ export interface Writer {
   name: string;
   apiVersion: string;
   subresource: string;
-  /** RFC 3339. */
-  time: string;
+  /** RFC 3339. Scale writes are recorded without a time. */
+  time: string | undefined;
 }
 
 interface Manager {
@@ -103,8 +103,8 @@ export function trackUpdate(types: Types, shape: Shape | undefined, before: Obj,
   const forget = Array.isArray(given) && (given.length === 0 || (given.length === 1 && Object.keys(given[0]).length === 0)) && before['metadata'] !== undefined;
   if (forget) return undefined;
   const managers = read(given ?? before['metadata']?.managedFields);
-  const found = compare(types, shape, skeleton(shape, bare(before)), bare(after));
-  const changed = without(union(found.added, found.modified), NOBODYS);
+  const found = compare(types, shape, bare(before), bare(after));
+  const changed = withoutStructures(without(union(found.added, found.modified), NOBODYS));
   const gone = without(found.removed, NOBODYS);
   let own = managers.find((manager) => isWriter(manager, writer, 'Update'));
   for (const manager of managers) {
@@ -123,12 +123,16 @@ export function trackUpdate(types: Types, shape: Shape | undefined, before: Obj,
   return write(managers);
 }
 
-/** An object that does not exist yet still has the structures its kind always has; they belong to nobody. */
-function skeleton(shape: Shape | undefined, before: Obj): Obj {
-  if (before['kind'] !== undefined) return before;
-  const out: Obj = { metadata: {} };
-  for (const name of ['spec', 'status']) if (shape?.properties?.[name] !== undefined) out[name] = {};
-  if (shape?.properties?.['spec'] !== undefined) out['spec'] = { template: { metadata: {}, spec: {} }, strategy: {}, updateStrategy: {} };
+/** Structures every object of a kind has, set or not: only their fields are owned. Pointers in Go are owned themselves. */
+const ALWAYS_THERE = new Set(['metadata', 'spec', 'status', 'template', 'strategy', 'updateStrategy', 'jobTemplate', 'resources', 'loadBalancer', 'nodeInfo', 'daemonEndpoints', 'kubeletEndpoint', 'involvedObject', 'source', 'state', 'lastState'].map((name) => `f:${name}`));
+
+function withoutStructures(set: FieldSet): FieldSet {
+  const out: FieldSet = { member: set.member, below: new Map() };
+  for (const [step, child] of set.below) {
+    const below = withoutStructures(child);
+    if (ALWAYS_THERE.has(step) && below.below.size > 0) below.member = false;
+    out.below.set(step, below);
+  }
   return out;
 }
 
@@ -239,6 +243,5 @@ function conflictOf(conflicts: readonly { manager: Manager; set: FieldSet }[]): 
 
 function describe(manager: Manager): string {
   const name = manager.subresource === '' ? JSON.stringify(manager.name) : `${JSON.stringify(manager.name)} with subresource ${JSON.stringify(manager.subresource)}`;
-  if (manager.operation === 'Apply') return name;
-  return manager.time === undefined ? `${name} using ${manager.apiVersion}` : `${name} using ${manager.apiVersion} at ${manager.time}`;
+  return manager.operation === 'Apply' ? name : `${name} using ${manager.apiVersion}`;
 }

@@ -19,9 +19,9 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
   const kind = object['kind'] ?? definition.id.split('.').at(-1);
   const wrong = (path: string, value: unknown, want: string): never => {
     const got = Array.isArray(value) ? 'array' : value === null ? 'null' : isObject(value) ? 'object' : typeof value === 'boolean' ? 'bool' : typeof value;
-    const owner = definition.id.split('.').at(-1);
     throw new Failure(400, 'BadRequest', `${kind} in version ${JSON.stringify(goVersion)} cannot be handled as a ${kind}: json: cannot unmarshal ${got} into Go struct field ${owner}.${path} of type ${want}`);
   };
+  let owner = definition.id.split('.').at(-1);
   const walk = (shape: Shape | undefined, value: unknown, path: string): unknown => {
     if (shape === undefined) return value;
     if (shape['x-kubernetes-int-or-string'] === true) return typeof value === 'string' || Number.isInteger(value) ? value : wrong(path, value, 'intstr.IntOrString');
@@ -66,6 +66,8 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
     const isStructure = shape.properties !== undefined;
     if (!isObject(value)) return isStructure || shape.additionalProperties !== undefined ? wrong(path, value, isStructure ? 'struct' : 'map') : value;
     if (!isStructure && shape.additionalProperties === undefined) return value;
+    const outer = owner;
+    if (isStructure) owner = (shape as Definition).id?.split('.').at(-1) ?? owner;
     for (const key of Object.keys(value)) {
       const below = path === '' ? key : `${path}.${key}`;
       if (isStructure && shape.properties![key] === undefined) {
@@ -78,6 +80,7 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
       if (kept === undefined) delete value[key];
       else value[key] = kept;
     }
+    owner = outer;
     return value;
   };
   walk(definition as Shape, object, '');

@@ -152,11 +152,12 @@ export interface Comparison {
 /** Which fields differ between two versions of an object. */
 export function compare(types: Types, shape: Shape | undefined, before: unknown, after: unknown): Comparison {
   const out: Comparison = { added: emptySet(), removed: emptySet(), modified: emptySet() };
-  walk(types, shape, before, after, out.added, out.removed, out.modified, out);
+  walk(types, shape, before, after, out);
   return { added: combine(out.added, undefined, (x) => x), removed: combine(out.removed, undefined, (x) => x), modified: combine(out.modified, undefined, (x) => x) };
 }
 
-function walk(types: Types, shape: Shape | undefined, before: unknown, after: unknown, added: FieldSet, removed: FieldSet, modified: FieldSet, out: Comparison): void {
+function walk(types: Types, shape: Shape | undefined, before: unknown, after: unknown, out: Comparison): void {
+  const { added, removed, modified } = out;
   const lists = Array.isArray(before) || Array.isArray(after);
   const maps = isObject(before) || isObject(after);
   const sizeOf = (value: unknown): number => (Array.isArray(value) ? value.length : isObject(value) ? Object.keys(value).length : 0);
@@ -167,7 +168,7 @@ function walk(types: Types, shape: Shape | undefined, before: unknown, after: un
   if (isLeaf) return;
   const down = (step: string, below: Shape | undefined, a: unknown, b: unknown): void => {
     if (a !== undefined && b !== undefined && same(a, b)) return;
-    walk(types, below, a, b, at(added, step), at(removed, step), at(modified, step), out);
+    walk(types, below, a, b, { added: at(added, step), removed: at(removed, step), modified: at(modified, step) });
   };
   if (lists) {
     const kind = listKind(shape);

@@ -57,6 +57,12 @@ const VERBS: Record<string, [method: string, action: string, onItem: boolean]> =
   deletecollection: ['delete', 'deletecollection', false],
 };
 
+const PATCH_BODY: Obj = {
+  content: Object.fromEntries(
+    ['application/apply-patch+yaml', 'application/json-patch+json', 'application/merge-patch+json', 'application/strategic-merge-patch+json'].map((type) => [type, { schema: { type: 'object' } }]),
+  ),
+};
+
 function operation(action: string, kind: Obj, reference: Obj): Obj {
   const body = { content: { '*/*': { schema: reference } } };
   const out: Obj = {
@@ -66,7 +72,7 @@ function operation(action: string, kind: Obj, reference: Obj): Obj {
   };
   if (['post', 'put', 'patch'].includes(action)) {
     out['parameters'] = action === 'patch' ? [...WRITE_QUERY, query('force', 'boolean')] : WRITE_QUERY;
-    out['requestBody'] = body;
+    out['requestBody'] = action === 'patch' ? PATCH_BODY : body;
   }
   return out;
 }

@@ -82,7 +82,7 @@ function mergeList(types: Types, shape: Shape | undefined, current: unknown, pat
   if (key === undefined || !patch.every((item) => isObject(item))) {
     const merged = [...original, ...patch.filter((item) => !original.some((have) => same(have, item)))];
     const unique = merged.filter((item, at) => merged.findIndex((other) => same(other, item)) === at);
-    return inOrder(unique, original, order, undefined);
+    return inOrder(unique, original, order ?? patch, undefined);
   }
   return mergeKeyedList(types, shape, original as Obj[], patch as Obj[], key, order);
 }
@@ -98,7 +98,7 @@ function mergeKeyedList(types: Types, shape: Shape | undefined, original: Obj[],
     else if (at >= 0) out[at] = mergeMap(types, items, out[at]!, item)!;
     else out.push(mergeMap(types, items, {}, item)!);
   }
-  return inOrder(out, original, order, key);
+  return inOrder(out, original, order ?? patch, key);
 }
 
 /**

@@ -46,7 +46,7 @@ const CONFIGMAPS: Strategy = {
     for (const value of Object.values(object['data'] ?? {})) size += utf8Length(String(value));
     for (const value of Object.values(object['binaryData'] ?? {})) size += base64Length(String(value));
     for (const key of Object.keys(object['data'] ?? {})) if (key in (object['binaryData'] ?? {})) out.push(wrong(`data[${key}]`, key, 'duplicate of key present in binaryData'));
-    if (size > OBJECT_DATA_MAX_BYTES) out.push(tooLong('', OBJECT_DATA_MAX_BYTES));
+    if (size > OBJECT_DATA_MAX_BYTES) out.push(tooLong('[]', OBJECT_DATA_MAX_BYTES));
     return [...out, ...checkImmutable(object, old, ['data', 'binaryData'])];
   },
 };

@@ -35,7 +35,7 @@ function writerOf(kernel: Kernel, info: ResourceInfo, call: Call): Writer {
     name: name === '' ? (call.userAgent.split('/')[0] || 'unknown').slice(0, 128) : name,
     apiVersion: apiVersionOf(info),
     subresource: call.info.subresource,
-    time: rfc3339(kernel.clock.nowMs()),
+    time: call.info.subresource === 'scale' ? undefined : rfc3339(kernel.clock.nowMs()),
   };
 }
 
@@ -72,6 +72,7 @@ export function createObject(kernel: Kernel, info: ResourceInfo, call: Call, giv
   }
   strategy.defaults?.(object);
   admitCreate(info, object, call.user, around, warnings);
+  const managedFields = applied?.managedFields ?? trackUpdate(kernel.types, kernel.types.definition(info.definition), {}, withoutStatus(info, object), writerOf(kernel, info, call));
   if (strategy.hasGeneration) metadata['generation'] = 1;
   metadata['uid'] = kernel.rng.uuid();
   metadata['creationTimestamp'] = around.now;
@@ -79,11 +80,17 @@ export function createObject(kernel: Kernel, info: ResourceInfo, call: Call, giv
   const causes = [...checkMetadata(metadata, strategy.nameRule, info.namespaced), ...(strategy.validate?.(object, undefined, around) ?? [])];
   if (causes.length > 0) throw invalid(info.group, info.kind, metadata['name'] ?? metadata['generateName'] ?? '', causes);
   if (kernel.store.get(collectionOf(info), namespace, metadata['name']) !== undefined) throw alreadyExists(info, metadata['name']);
-  const managedFields = applied?.managedFields ?? trackUpdate(kernel.types, kernel.types.definition(info.definition), {}, object, writerOf(kernel, info, call));
   if (managedFields === undefined) delete metadata['managedFields'];
   else metadata['managedFields'] = managedFields;
   if (isDryRun(call.query)) return object;
   return kernel.store.put(collectionOf(info), namespace, metadata['name'], orderFields(object)).object;
+}
+
+/** What a write through the main resource is recorded for: the status is none of its business where it has a path of its own. */
+function withoutStatus(info: ResourceInfo, object: Obj): Obj {
+  if (info.subresources?.some((sub) => sub.name === 'status') !== true || object['status'] === undefined) return object;
+  const { status: _, ...rest } = object;
+  return rest;
 }
 
 /** apiVersion, kind and metadata first, as everything prints them. */
@@ -137,18 +144,18 @@ export function updateObject(kernel: Kernel, info: ResourceInfo, call: Call, old
       else object['status'] = before['status'];
     }
     admitUpdate(info, object, before, call.user, around);
-    strategy.prepareUpdate?.(object, before, around);
   } else object = options.merge(object, before);
-  if (strategy.hasGeneration && !same(specOf(object), specOf(before))) object['metadata'].generation = (kept['generation'] ?? 0) + 1;
-  const causes: Cause[] = [];
-  causes.push(...checkMetadata(object['metadata'], strategy.nameRule, info.namespaced), ...checkMetadataUpdate(object['metadata'], kept));
-  if (options.merge === undefined || options.skipValidation !== true) causes.push(...(strategy.validate?.(object, before, around) ?? []));
-  if (causes.length > 0) throw invalid(info.group, info.kind, name, causes);
   if (options.isApply !== true) {
     const managedFields = trackUpdate(kernel.types, kernel.types.definition(info.definition), before, object, writerOf(kernel, info, call));
     if (managedFields === undefined) delete object['metadata'].managedFields;
     else object['metadata'].managedFields = managedFields;
   }
+  if (options.merge === undefined) strategy.prepareUpdate?.(object, before, around);
+  if (strategy.hasGeneration && !same(specOf(object), specOf(before))) object['metadata'].generation = (kept['generation'] ?? 0) + 1;
+  const causes: Cause[] = [];
+  causes.push(...checkMetadata(object['metadata'], strategy.nameRule, info.namespaced), ...checkMetadataUpdate(object['metadata'], kept));
+  if (options.merge === undefined || options.skipValidation !== true) causes.push(...(strategy.validate?.(object, before, around) ?? []));
+  if (causes.length > 0) throw invalid(info.group, info.kind, name, causes);
   if (sameButTimes(object, before)) return before;
   if (isDryRun(call.query)) return object;
   const endsNow = kept['deletionTimestamp'] !== undefined && (object['metadata'].finalizers ?? []).length === 0 && (object['metadata'].deletionGracePeriodSeconds ?? 0) === 0;
@@ -176,6 +183,8 @@ export async function update(kernel: Kernel, info: ResourceInfo, call: Call, opt
   }
   return answerWith(kernel, info, 200, updateObject(kernel, info, call, old, object, options), warnings);
 }
+
+const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 
 const PATCHES: Record<string, 'json' | 'merge' | 'strategic' | 'apply'> = {
   'application/json-patch+json': 'json',
@@ -240,6 +249,8 @@ async function applyPatch(kernel: Kernel, info: ResourceInfo, call: Call, old: E
   const version = config['metadata'].resourceVersion;
   if (version !== undefined && version !== String(old.revision)) throw staleWrite(info, call.info.name);
   const merged = copy(serverSideApply(kernel.types, shape, served, config, writer, force));
+  // Who moved from client-side to server-side apply can go back: the annotation follows what kubectl applies.
+  if (writer.name === 'kubectl' && merged['metadata'].annotations?.[LAST_APPLIED] !== undefined) merged['metadata'].annotations[LAST_APPLIED] = `${canonical(config)}\n`;
   return answerWith(kernel, info, 200, updateObject(kernel, info, call, old, merged, { ...options, isApply: true }), warnings);
 }
 
