@@ -68,6 +68,9 @@ test('panic is a bug of this program, as it would be of containerd', async () =>
 
 for (const text of ['2*', 'eror(x)', 'delay(x)', 'delay()', '', '1*error(a)->']) {
   test(`"${text}" is refused`, () => {
-    assert.throws(() => failpoints(createFakeClock(), { Version: text }), (error) => hasCode(error, 'invalid'));
+    assert.throws(
+      () => failpoints(createFakeClock(), { Version: text }),
+      (error) => hasCode(error, 'invalid'),
+    );
   });
 }

@@ -22,7 +22,8 @@ function statusOf(name: string): RpcStatus | undefined {
 
 function parseTerm(text: string): Term {
   const match = /^(?:(\d+)\*)?(off|error|after|panic|delay)(?:\((.*)\))?$/s.exec(text.trim());
-  if (match === null) throw new OpError('invalid', 'parse failpoint', `"${text}" is not a term`, { advice: 'write for instance 2*error(unavailable)->delay(100)->off' });
+  if (match === null)
+    throw new OpError('invalid', 'parse failpoint', `"${text}" is not a term`, { advice: 'write for instance 2*error(unavailable)->delay(100)->off' });
   const [, count, kind, argument = ''] = match;
   const left = count === undefined ? 1 : Number(count);
   switch (kind) {

@@ -108,6 +108,10 @@ export function containerStats({ id, config }: FakeContainer, timestamp: string)
 export function podStats({ id, config }: FakeSandbox, containers: readonly FakeContainer[], timestamp: string): object {
   return {
     attributes: { id, metadata: config.metadata, labels: config.labels, annotations: config.annotations },
-    linux: { cpu: { timestamp, usageCoreNanoSeconds: { value: '1000000' } }, memory: { timestamp, workingSetBytes: { value: '1048576' } }, containers: containers.map((container) => containerStats(container, timestamp)) },
+    linux: {
+      cpu: { timestamp, usageCoreNanoSeconds: { value: '1000000' } },
+      memory: { timestamp, workingSetBytes: { value: '1048576' } },
+      containers: containers.map((container) => containerStats(container, timestamp)),
+    },
   };
 }

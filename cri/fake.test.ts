@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createFakeClock, type FakeClock } from '../base/fake-clock.ts';
 import { hasCode } from '../base/errors.ts';
-import type { ContainerEventResponse } from '../proto/cri/types.ts';
 import { createCriClient, type CriClient } from './client.ts';
 import { RpcError } from './errors.ts';
 import { FakeRuntime } from './fake.ts';
@@ -22,7 +21,10 @@ function setUp(version: '1.6' | '2' = '2'): Setup {
   const fake = new FakeRuntime({ clock, version });
   fake.images.add({ name: 'busybox:1', present: true });
   const lines: string[] = [];
-  const recorder = new CallRenderer().recorder((line) => lines.push(line), (method) => !/^(List|ContainerStatus|PodSandboxStatus)/.test(method));
+  const recorder = new CallRenderer().recorder(
+    (line) => lines.push(line),
+    (method) => !/^(List|ContainerStatus|PodSandboxStatus)/.test(method),
+  );
   return { clock, fake, client: createCriClient(compose(fake, recorder)), lines };
 }
 
@@ -111,7 +113,9 @@ test('a shorter stop overtakes a longer one, and a caller may give up waiting', 
   const containerId = await container(setup, pod, 'deaf');
   await client.runtime.startContainer({ containerId });
   const controller = new AbortController();
-  const given = assert.rejects(client.runtime.stopContainer({ containerId, timeout: 600 }, { signal: controller.signal }), (error) => hasCode(error, 'aborted'));
+  const given = assert.rejects(client.runtime.stopContainer({ containerId, timeout: 600 }, { signal: controller.signal }), (error) =>
+    hasCode(error, 'aborted'),
+  );
   await clock.settle();
   controller.abort();
   await given;
@@ -129,7 +133,10 @@ test('what containerd refuses', async () => {
   const pod = await sandbox(setup);
   await assert.rejects(sandbox(setup), refusal('FailedPrecondition', /failed to reserve sandbox name "web-0_default_u_0": name .* is reserved for/));
   await assert.rejects(client.runtime.createContainer({ podSandboxId: 'none', config: {} }), refusal('NotFound', /failed to find sandbox/));
-  await assert.rejects(client.runtime.createContainer({ podSandboxId: pod, config: { metadata: { name: 'a' }, image: { image: 'absent' } } }), refusal('NotFound', /failed to resolve image/));
+  await assert.rejects(
+    client.runtime.createContainer({ podSandboxId: pod, config: { metadata: { name: 'a' }, image: { image: 'absent' } } }),
+    refusal('NotFound', /failed to resolve image/),
+  );
   const app = await container(setup, pod, 'app');
   await assert.rejects(container(setup, pod, 'app'), refusal('FailedPrecondition', /failed to reserve container name "app_web-0_default_u_0"/));
   await assert.rejects(client.runtime.execSync({ containerId: app, cmd: ['true'] }), refusal('Unknown', /CONTAINER_CREATED/));
@@ -146,7 +153,8 @@ test('what containerd refuses', async () => {
     client.runtime.removeContainer({ containerId: 'none' }),
     client.runtime.stopPodSandbox({ podSandboxId: 'none' }),
     client.runtime.removePodSandbox({ podSandboxId: 'none' }),
-  ]) await call;
+  ])
+    await call;
   await client.runtime.stopPodSandbox({ podSandboxId: pod });
   await assert.rejects(container(setup, pod, 'late'), refusal('Unknown', /is not running/));
   const answer = await client.runtime.podSandboxStatus({ podSandboxId: pod });
@@ -161,13 +169,17 @@ test('listings filter by state, sandbox and labels', async () => {
   const a = await container(setup, pod, 'a');
   const b = await container(setup, pod, 'b');
   await client.runtime.startContainer({ containerId: a });
-  const names = async (filter: object): Promise<string[]> => (await client.runtime.listContainers({ filter })).containers.map(({ metadata }) => metadata?.name ?? '');
+  const names = async (filter: object): Promise<string[]> =>
+    (await client.runtime.listContainers({ filter })).containers.map(({ metadata }) => metadata?.name ?? '');
   assert.deepEqual(await names({}), ['a', 'b']);
   assert.deepEqual(await names({ state: { state: 'CONTAINER_RUNNING' } }), ['a']);
   assert.deepEqual(await names({ labelSelector: { name: 'b' } }), ['b']);
   assert.deepEqual(await names({ id: b.slice(0, 12) }), ['b']);
   assert.deepEqual(await names({ podSandboxId: 'e' }), []);
-  assert.deepEqual((await client.runtime.listPodSandbox({ filter: { labelSelector: { app: 'web' }, state: { state: 'SANDBOX_READY' } } })).items.map(({ id }) => id), [pod]);
+  assert.deepEqual(
+    (await client.runtime.listPodSandbox({ filter: { labelSelector: { app: 'web' }, state: { state: 'SANDBOX_READY' } } })).items.map(({ id }) => id),
+    [pod],
+  );
   assert.deepEqual((await client.runtime.listPodSandbox({ filter: { state: { state: 'SANDBOX_NOTREADY' } } })).items, []);
 });
 
@@ -209,7 +221,8 @@ test('events tell of every change, with containerd 2 only', async () => {
   const stop = new AbortController();
   const heard: string[] = [];
   const listening = (async () => {
-    for await (const event of client.runtime.getContainerEvents({}, { signal: stop.signal }) as AsyncIterable<ContainerEventResponse>) heard.push(`${event.containerEventType} ${event.containersStatuses.map(({ state }) => state).join()}`);
+    for await (const event of client.runtime.getContainerEvents({}, { signal: stop.signal }))
+      heard.push(`${event.containerEventType} ${event.containersStatuses.map(({ state }) => state).join()}`);
   })();
   await clock.settle();
   fake.script('app', { exitAfterMs: 100, exitCode: 1 });
@@ -218,9 +231,20 @@ test('events tell of every change, with containerd 2 only', async () => {
   await clock.advance(100);
   stop.abort();
   await assert.rejects(listening, (error) => hasCode(error, 'aborted'));
-  assert.deepEqual(heard, ['CONTAINER_CREATED_EVENT ', 'CONTAINER_STARTED_EVENT ', 'CONTAINER_CREATED_EVENT CONTAINER_CREATED', 'CONTAINER_STARTED_EVENT CONTAINER_RUNNING', 'CONTAINER_STOPPED_EVENT CONTAINER_EXITED']);
+  assert.deepEqual(heard, [
+    'CONTAINER_CREATED_EVENT ',
+    'CONTAINER_STARTED_EVENT ',
+    'CONTAINER_CREATED_EVENT CONTAINER_CREATED',
+    'CONTAINER_STARTED_EVENT CONTAINER_RUNNING',
+    'CONTAINER_STOPPED_EVENT CONTAINER_EXITED',
+  ]);
   const old = setUp('1.6').client;
-  await assert.rejects(async () => { for await (const _ of old.runtime.getContainerEvents()) assert.fail('no event'); }, (error) => hasCode(error, 'unsupported'));
+  await assert.rejects(
+    async () => {
+      for await (const _ of old.runtime.getContainerEvents()) assert.fail('no event');
+    },
+    (error) => hasCode(error, 'unsupported'),
+  );
   await assert.rejects(old.runtime.runtimeConfig({}), (error) => hasCode(error, 'unsupported'));
 });
 

@@ -3,7 +3,17 @@ import type { Clock } from '../base/clock.ts';
 import type { ContainerConfig, ContainerEventType, PodSandboxConfig } from '../proto/cri/types.ts';
 import { RpcError, type RpcStatus } from './errors.ts';
 import { FakeImages } from './fake-images.ts';
-import { containerStats, containerStatus, criState, podStats, sandboxStatus, type ContainerScript, type ExecScript, type FakeContainer, type FakeSandbox } from './fake-state.ts';
+import {
+  containerStats,
+  containerStatus,
+  criState,
+  podStats,
+  sandboxStatus,
+  type ContainerScript,
+  type ExecScript,
+  type FakeContainer,
+  type FakeSandbox,
+} from './fake-state.ts';
 import { fillShape, methodShape } from './shape.ts';
 import type { CallOptions, RuntimeCall, Transport } from './transport.ts';
 
@@ -141,7 +151,11 @@ export class FakeRuntime implements Transport {
   // ---- inside --------------------------------------------------------------------------------------------------
 
   #gone(method: string): RpcError {
-    return new RpcError('Unavailable', method, 'connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"');
+    return new RpcError(
+      'Unavailable',
+      method,
+      'connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"',
+    );
   }
 
   #unimplemented(method: string): RpcError {
@@ -232,7 +246,9 @@ export class FakeRuntime implements Transport {
     const running: FakeContainer['status'] = { state: 'running', startedAtNs: this.#nowNs(), exit: undefined };
     container.status = running;
     if (script.exitAfterMs !== undefined) {
-      running.exit = this.#clock.after(script.exitAfterMs, () => this.#exited(container, script.oomKilled === true ? 137 : (script.exitCode ?? 0), script.oomKilled === true ? 'OOMKilled' : undefined));
+      running.exit = this.#clock.after(script.exitAfterMs, () =>
+        this.#exited(container, script.oomKilled === true ? 137 : (script.exitCode ?? 0), script.oomKilled === true ? 'OOMKilled' : undefined),
+      );
     }
     this.#announce(id, sandboxId, 'CONTAINER_STARTED_EVENT');
   }
@@ -248,7 +264,8 @@ export class FakeRuntime implements Transport {
     const { onStop = {} } = container.script;
     const takesMs = onStop === 'ignore' ? Infinity : (onStop.afterMs ?? 0);
     const ended = new Promise<void>((resolve) => container.waiters.push(resolve));
-    using _term = takesMs < graceMs ? this.#clock.after(takesMs, () => this.#exited(container, onStop === 'ignore' ? 137 : (onStop.exitCode ?? 143))) : undefined;
+    using _term =
+      takesMs < graceMs ? this.#clock.after(takesMs, () => this.#exited(container, onStop === 'ignore' ? 137 : (onStop.exitCode ?? 143))) : undefined;
     using _kill = this.#clock.after(graceMs, () => this.#exited(container, 137));
     if (takesMs === 0) this.#exited(container, onStop === 'ignore' ? 137 : (onStop.exitCode ?? 143));
     let stop = (): void => {};
@@ -292,7 +309,13 @@ export class FakeRuntime implements Transport {
           ...(this.#version === '1.6' ? [] : [{ type: 'ContainerdHasNoDeprecationWarnings', status: true }]),
         ],
       },
-      runtimeHandlers: this.#version === '1.6' ? [] : [{ name: '', features: {} }, { name: 'runc', features: {} }],
+      runtimeHandlers:
+        this.#version === '1.6'
+          ? []
+          : [
+              { name: '', features: {} },
+              { name: 'runc', features: {} },
+            ],
     }),
 
     RuntimeConfig: () => {
@@ -307,12 +330,31 @@ export class FakeRuntime implements Transport {
       if (config?.metadata == null) this.#refuse(method, 'Unknown', 'sandbox config must include metadata');
       const { name, namespace, uid, attempt } = config.metadata;
       const key = `${name}_${namespace}_${uid}_${attempt}`;
-      const holder = [...this.sandboxes.values()].find(({ config: { metadata: other } }) => `${other?.name}_${other?.namespace}_${other?.uid}_${other?.attempt}` === key);
-      if (holder !== undefined) this.#refuse(method, this.#version === '1.6' ? 'Unknown' : 'FailedPrecondition', `failed to reserve sandbox name "${key}": name "${key}" is reserved for "${holder.id}"`);
+      const holder = [...this.sandboxes.values()].find(
+        ({ config: { metadata: other } }) => `${other?.name}_${other?.namespace}_${other?.uid}_${other?.attempt}` === key,
+      );
+      if (holder !== undefined)
+        this.#refuse(
+          method,
+          this.#version === '1.6' ? 'Unknown' : 'FailedPrecondition',
+          `failed to reserve sandbox name "${key}": name "${key}" is reserved for "${holder.id}"`,
+        );
       const onHost = config.linux?.securityContext?.namespaceOptions?.network === 'NODE';
-      if (onHost && (config.hostname ?? '') !== '') this.#refuse(method, 'Unknown', 'failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to set hostname without a private UTS namespace: unknown');
+      if (onHost && (config.hostname ?? '') !== '')
+        this.#refuse(
+          method,
+          'Unknown',
+          'failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to set hostname without a private UTS namespace: unknown',
+        );
       const id = this.#newId();
-      const sandbox: FakeSandbox = { id, config, runtimeHandler, createdAtNs: this.#nowNs(), ip: onHost ? '' : `10.88.${this.#made >> 8}.${this.#made & 255}`, ready: true };
+      const sandbox: FakeSandbox = {
+        id,
+        config,
+        runtimeHandler,
+        createdAtNs: this.#nowNs(),
+        ip: onHost ? '' : `10.88.${this.#made >> 8}.${this.#made & 255}`,
+        ready: true,
+      };
       if (!this.networkReady && !onHost) this.#refuse(method, 'Unknown', `failed to setup network for sandbox "${id}": cni plugin not initialized`);
       this.sandboxes.set(id, sandbox);
       this.#announce(id, id, 'CONTAINER_CREATED_EVENT');
@@ -338,26 +380,48 @@ export class FakeRuntime implements Transport {
 
     PodSandboxStatus: ({ podSandboxId, verbose }: { podSandboxId: string; verbose: boolean }) => {
       const sandbox = this.#sandbox('PodSandboxStatus', podSandboxId);
-      return { status: sandboxStatus(sandbox), info: verbose ? { info: JSON.stringify({ pid: sandbox.ready ? 4000 + Number.parseInt(sandbox.id.slice(0, 12), 16) : 0 }) } : {} };
+      return {
+        status: sandboxStatus(sandbox),
+        info: verbose ? { info: JSON.stringify({ pid: sandbox.ready ? 4000 + Number.parseInt(sandbox.id.slice(0, 12), 16) : 0 }) } : {},
+      };
     },
 
     ListPodSandbox: ({ filter }: { filter: { id: string; state: { state: string } | null; labelSelector: Record<string, string> } | null }) => ({
       items: [...this.sandboxes.values()]
-        .filter(({ id, config, ready }) => id.startsWith(filter?.id ?? '') && (filter?.state == null || (filter.state.state === 'SANDBOX_READY') === ready) && this.#matches(config.labels, filter?.labelSelector))
+        .filter(
+          ({ id, config, ready }) =>
+            id.startsWith(filter?.id ?? '') &&
+            (filter?.state == null || (filter.state.state === 'SANDBOX_READY') === ready) &&
+            this.#matches(config.labels, filter?.labelSelector),
+        )
         .map((sandbox) => sandboxStatus(sandbox)),
     }),
 
-    CreateContainer: ({ podSandboxId, config, sandboxConfig }: { podSandboxId: string; config: ContainerConfig | null; sandboxConfig: PodSandboxConfig | null }) => {
+    CreateContainer: ({
+      podSandboxId,
+      config,
+      sandboxConfig,
+    }: {
+      podSandboxId: string;
+      config: ContainerConfig | null;
+      sandboxConfig: PodSandboxConfig | null;
+    }) => {
       const method = 'CreateContainer';
       const sandbox = this.#byId(this.sandboxes, podSandboxId) ?? this.#refuse(method, 'NotFound', `failed to find sandbox id "${podSandboxId}": not found`);
       if (!sandbox.ready && this.#version !== '1.6') this.#refuse(method, 'Unknown', `sandbox container "${sandbox.id}" is not running`);
-      if (!sandbox.ready) this.#refuse(method, 'NotFound', `failed to get sandbox container task: no running task found: task ${sandbox.id} not found: not found`);
+      if (!sandbox.ready)
+        this.#refuse(method, 'NotFound', `failed to get sandbox container task: no running task found: task ${sandbox.id} not found: not found`);
       if (config?.metadata == null) this.#refuse(method, 'Unknown', 'container config must include metadata');
       const { name, attempt } = config.metadata;
       const holder = this.#of(sandbox.id).find(({ config: { metadata } }) => metadata?.name === name && metadata?.attempt === attempt);
       const pod = sandbox.config.metadata;
       const key = `${name}_${pod?.name}_${pod?.namespace}_${pod?.uid}_${attempt}`;
-      if (holder !== undefined) this.#refuse(method, this.#version === '1.6' ? 'Unknown' : 'FailedPrecondition', `failed to reserve container name "${key}": name "${key}" is reserved for "${holder.id}"`);
+      if (holder !== undefined)
+        this.#refuse(
+          method,
+          this.#version === '1.6' ? 'Unknown' : 'FailedPrecondition',
+          `failed to reserve container name "${key}": name "${key}" is reserved for "${holder.id}"`,
+        );
       const reference = config.image?.image ?? '';
       const image = this.images.find(reference) ?? this.#refuse(method, 'NotFound', `failed to resolve image "${reference}": not found`);
       const folder = sandboxConfig?.logDirectory ?? sandbox.config.logDirectory ?? '';
@@ -394,11 +458,18 @@ export class FakeRuntime implements Transport {
       return {};
     },
 
-    ListContainers: ({ filter }: { filter: { id: string; state: { state: string } | null; podSandboxId: string; labelSelector: Record<string, string> } | null }) => ({
+    ListContainers: ({
+      filter,
+    }: {
+      filter: { id: string; state: { state: string } | null; podSandboxId: string; labelSelector: Record<string, string> } | null;
+    }) => ({
       containers: [...this.containers.values()]
         .filter(
           ({ id, sandboxId, config, status }) =>
-            id.startsWith(filter?.id ?? '') && sandboxId.startsWith(filter?.podSandboxId ?? '') && (filter?.state == null || filter.state.state === criState[status.state]) && this.#matches(config.labels, filter?.labelSelector),
+            id.startsWith(filter?.id ?? '') &&
+            sandboxId.startsWith(filter?.podSandboxId ?? '') &&
+            (filter?.state == null || filter.state.state === criState[status.state]) &&
+            this.#matches(config.labels, filter?.labelSelector),
         )
         .map(({ id, sandboxId, config, status, image, createdAtNs }) => ({
           id,
@@ -417,12 +488,16 @@ export class FakeRuntime implements Transport {
     ContainerStatus: ({ containerId, verbose }: { containerId: string; verbose: boolean }) => {
       const container = this.#container('ContainerStatus', containerId);
       const pid = container.status.state === 'running' ? 4000 + Number.parseInt(container.id.slice(0, 12), 16) : 0;
-      return { status: containerStatus(container, this.#version !== '1.6'), info: verbose ? { info: JSON.stringify({ sandboxID: container.sandboxId, pid }) } : {} };
+      return {
+        status: containerStatus(container, this.#version !== '1.6'),
+        info: verbose ? { info: JSON.stringify({ sandboxID: container.sandboxId, pid }) } : {},
+      };
     },
 
     UpdateContainerResources: ({ containerId, linux }: { containerId: string; linux: object | null }) => {
       const container = this.#container('UpdateContainerResources', containerId);
-      if (container.status.state === 'exited') this.#refuse('UpdateContainerResources', 'Unknown', `failed to update resources: container "${container.id}" is in CONTAINER_EXITED state`);
+      if (container.status.state === 'exited')
+        this.#refuse('UpdateContainerResources', 'Unknown', `failed to update resources: container "${container.id}" is in CONTAINER_EXITED state`);
       const { config } = container;
       config.linux ??= {};
       if (linux !== null) config.linux.resources = { ...config.linux.resources, ...linux };
@@ -444,16 +519,25 @@ export class FakeRuntime implements Transport {
       } catch (cause) {
         throw new RpcError('Canceled', 'ExecSync', 'context canceled', { cause });
       }
-      if (takesMs > limitMs) this.#refuse('ExecSync', 'DeadlineExceeded', `failed to exec in container: timeout ${limitMs / 1000}s exceeded: context deadline exceeded`);
+      if (takesMs > limitMs)
+        this.#refuse('ExecSync', 'DeadlineExceeded', `failed to exec in container: timeout ${limitMs / 1000}s exceeded: context deadline exceeded`);
       return { exitCode, stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) };
     },
 
     Exec: ({ containerId }: { containerId: string }) => ({ url: `http://127.0.0.1:1/exec/${this.#running('Exec', containerId).id.slice(0, 12)}` }),
     Attach: ({ containerId }: { containerId: string }) => ({ url: `http://127.0.0.1:1/attach/${this.#running('Attach', containerId).id.slice(0, 12)}` }),
-    PortForward: ({ podSandboxId }: { podSandboxId: string }) => ({ url: `http://127.0.0.1:1/portforward/${this.#sandbox('PortForward', podSandboxId).id.slice(0, 12)}` }),
+    PortForward: ({ podSandboxId }: { podSandboxId: string }) => ({
+      url: `http://127.0.0.1:1/portforward/${this.#sandbox('PortForward', podSandboxId).id.slice(0, 12)}`,
+    }),
 
-    ContainerStats: ({ containerId }: { containerId: string }) => ({ stats: containerStats(this.#container('ContainerStats', containerId), String(this.#nowNs())) }),
-    ListContainerStats: () => ({ stats: [...this.containers.values()].filter(({ status }) => status.state === 'running').map((container) => containerStats(container, String(this.#nowNs()))) }),
+    ContainerStats: ({ containerId }: { containerId: string }) => ({
+      stats: containerStats(this.#container('ContainerStats', containerId), String(this.#nowNs())),
+    }),
+    ListContainerStats: () => ({
+      stats: [...this.containers.values()]
+        .filter(({ status }) => status.state === 'running')
+        .map((container) => containerStats(container, String(this.#nowNs()))),
+    }),
     PodSandboxStats: ({ podSandboxId }: { podSandboxId: string }) => ({ stats: this.#podStats(this.#sandbox('PodSandboxStats', podSandboxId)) }),
     ListPodSandboxStats: () => ({ stats: [...this.sandboxes.values()].filter(({ ready }) => ready).map((sandbox) => this.#podStats(sandbox)) }),
 
@@ -469,17 +553,31 @@ export class FakeRuntime implements Transport {
     },
     ImageFsInfo: () => {
       const bytes = this.images.list(null).reduce((sum, { size }) => sum + Number(size ?? 0), 0);
-      return { imageFilesystems: [{ timestamp: String(this.#nowNs()), fsId: { mountpoint: '/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs' }, usedBytes: { value: String(bytes) }, inodesUsed: { value: '100' } }] };
+      return {
+        imageFilesystems: [
+          {
+            timestamp: String(this.#nowNs()),
+            fsId: { mountpoint: '/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs' },
+            usedBytes: { value: String(bytes) },
+            inodesUsed: { value: '100' },
+          },
+        ],
+      };
     },
   };
 
   #podStats(sandbox: FakeSandbox): object {
-    return podStats(sandbox, this.#of(sandbox.id).filter(({ status }) => status.state === 'running'), String(this.#nowNs()));
+    return podStats(
+      sandbox,
+      this.#of(sandbox.id).filter(({ status }) => status.state === 'running'),
+      String(this.#nowNs()),
+    );
   }
 
   #running(method: string, id: string): FakeContainer {
     const container = this.#container(method, id);
-    if (container.status.state !== 'running') this.#refuse(method, 'Unknown', `failed to exec in container: container is in ${criState[container.status.state]} state`);
+    if (container.status.state !== 'running')
+      this.#refuse(method, 'Unknown', `failed to exec in container: container is in ${criState[container.status.state]} state`);
     return container;
   }
 }

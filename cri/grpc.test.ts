@@ -1,4 +1,11 @@
-import { Server, ServerCredentials, type sendUnaryData, type ServerUnaryCall, type ServerWritableStream } from '@grpc/grpc-js';
+import {
+  Server,
+  ServerCredentials,
+  type sendUnaryData,
+  type ServerUnaryCall,
+  type ServerWritableStream,
+  type UntypedServiceImplementation,
+} from '@grpc/grpc-js';
 import { fromJSON, type ServiceDefinition } from '@grpc/proto-loader';
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -13,12 +20,31 @@ import { createCriClient, type CriClient } from './client.ts';
 import { RpcError } from './errors.ts';
 import { FakeRuntime } from './fake.ts';
 import { connectRuntime, dialTarget } from './grpc.ts';
-import type { ServiceName } from './transport.ts';
+import type { RuntimeCall, ServiceName } from './transport.ts';
 
 let folder: string;
 let fake: FakeRuntime;
 let server: Server;
 let client: CriClient;
+
+async function answer(result: Promise<object>, done: sendUnaryData<object>, failure: (error: unknown) => { code: number; details: string }): Promise<void> {
+  try {
+    done(null, await result);
+  } catch (error) {
+    done(failure(error));
+  }
+}
+
+async function pour(runtime: FakeRuntime, call: RuntimeCall, into: ServerWritableStream<object, object>, failure: (error: unknown) => object): Promise<void> {
+  const stop = new AbortController();
+  into.on('cancelled', () => stop.abort());
+  try {
+    for await (const message of runtime.stream(call, { timeoutMs: Infinity, signal: stop.signal })) into.write(message);
+    into.end();
+  } catch (error) {
+    into.emit('error', failure(error));
+  }
+}
 
 /** The fake runtime behind a true gRPC server. */
 function serve(runtime: FakeRuntime): Server {
@@ -26,35 +52,29 @@ function serve(runtime: FakeRuntime): Server {
   const made = new Server({ 'grpc.max_receive_message_length': -1 });
   for (const service of ['RuntimeService', 'ImageService'] as ServiceName[]) {
     const definition = definitions[`runtime.v1.${service}`] as ServiceDefinition;
-    const handlers: Record<string, (call: never, done: never) => void> = {};
+    const handlers: UntypedServiceImplementation = {};
     for (const [method, { responseStream }] of Object.entries(definition)) {
-      const failure = (error: unknown): { code: number; details: string } => (error instanceof RpcError ? { code: error.grpcCode, details: error.description } : { code: 2, details: String(error) });
+      const failure = (error: unknown): { code: number; details: string } =>
+        error instanceof RpcError ? { code: error.grpcCode, details: error.description } : { code: 2, details: String(error) };
       if (responseStream) {
-        handlers[method] = (async (call: ServerWritableStream<object, object>) => {
-          const stop = new AbortController();
-          call.on('cancelled', () => stop.abort());
-          try {
-            for await (const message of runtime.stream({ service, method, request: call.request }, { timeoutMs: Infinity, signal: stop.signal })) call.write(message);
-            call.end();
-          } catch (error) {
-            call.emit('error', failure(error));
-          }
-        }) as never;
+        handlers[method] = (call: ServerWritableStream<object, object>) => void pour(runtime, { service, method, request: call.request }, call, failure);
       } else {
-        handlers[method] = ((call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
+        handlers[method] = (call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
           const stop = new AbortController();
           call.on('cancelled', () => stop.abort());
-          runtime.call({ service, method, request: call.request }, { timeoutMs: Infinity, signal: stop.signal }).then((answer) => done(null, answer), (error) => done(failure(error)));
-        }) as never;
+          void answer(runtime.call({ service, method, request: call.request }, { timeoutMs: Infinity, signal: stop.signal }), done, failure);
+        };
       }
     }
-    made.addService(definition, handlers as never);
+    made.addService(definition, handlers);
   }
   return made;
 }
 
 function listen(made: Server): Promise<void> {
-  return new Promise((resolve, reject) => made.bindAsync(dialTarget(join(folder, 'runtime.sock')), ServerCredentials.createInsecure(), (error) => (error === null ? resolve() : reject(error))));
+  return new Promise((resolve, reject) =>
+    made.bindAsync(dialTarget(join(folder, 'runtime.sock')), ServerCredentials.createInsecure(), (error) => (error === null ? resolve() : reject(error))),
+  );
 }
 
 before(async () => {
@@ -73,7 +93,13 @@ after(async () => {
 });
 
 test('messages cross the wire as the generated types say', async () => {
-  const request = { config: { metadata: { name: 'p', namespace: 'n', uid: 'u', attempt: 3 }, labels: { a: 'b' }, linux: { sysctls: { x: '1' }, securityContext: { namespaceOptions: { pid: 'CONTAINER' as const } } } } };
+  const request = {
+    config: {
+      metadata: { name: 'p', namespace: 'n', uid: 'u', attempt: 3 },
+      labels: { a: 'b' },
+      linux: { sysctls: { x: '1' }, securityContext: { namespaceOptions: { pid: 'CONTAINER' as const } } },
+    },
+  };
   const { podSandboxId } = await client.runtime.runPodSandbox(request);
   const { status } = await client.runtime.podSandboxStatus({ podSandboxId, verbose: true });
   assert.match(status?.createdAt ?? '', /^\d{19}$/);
@@ -81,7 +107,10 @@ test('messages cross the wire as the generated types say', async () => {
   assert.deepEqual(status?.metadata, { name: 'p', uid: 'u', namespace: 'n', attempt: 3 });
   assert.deepEqual(status?.linux?.namespaces?.options, { network: 'POD', pid: 'CONTAINER', ipc: 'POD', targetId: '', usernsOptions: null });
   assert.deepEqual(status?.annotations, {});
-  const { containerId } = await client.runtime.createContainer({ podSandboxId, config: { metadata: { name: 'c' }, image: { image: 'busybox' }, linux: { resources: { cpuQuota: 50_000, memoryLimitInBytes: '1099511627776' } } } });
+  const { containerId } = await client.runtime.createContainer({
+    podSandboxId,
+    config: { metadata: { name: 'c' }, image: { image: 'busybox' }, linux: { resources: { cpuQuota: 50_000, memoryLimitInBytes: '1099511627776' } } },
+  });
   await client.runtime.startContainer({ containerId });
   const answer = await client.runtime.containerStatus({ containerId });
   assert.equal(answer.status?.resources?.linux?.memoryLimitInBytes, '1099511627776');
@@ -148,5 +177,8 @@ test('only unix sockets are dialled', () => {
   assert.equal(dialTarget('unix:///run/a.sock'), 'unix:/run/a.sock');
   assert.equal(dialTarget('unix:/run/a.sock'), 'unix:/run/a.sock');
   assert.equal(dialTarget('/run/a.sock'), 'unix:/run/a.sock');
-  assert.throws(() => dialTarget('tcp://127.0.0.1:1'), (error) => hasCode(error, 'invalid'));
+  assert.throws(
+    () => dialTarget('tcp://127.0.0.1:1'),
+    (error) => hasCode(error, 'invalid'),
+  );
 });

@@ -1,4 +1,12 @@
-import { Client, credentials, Metadata, status as grpcStatus, type CallOptions as GrpcOptions, type ClientReadableStream, type ServiceError } from '@grpc/grpc-js';
+import {
+  Client,
+  credentials,
+  Metadata,
+  status as grpcStatus,
+  type CallOptions as GrpcOptions,
+  type ClientReadableStream,
+  type ServiceError,
+} from '@grpc/grpc-js';
 import { fromJSON, type MethodDefinition, type ServiceDefinition } from '@grpc/proto-loader';
 import { assert } from '../base/assert.ts';
 import { realClock, type Clock } from '../base/clock.ts';
@@ -30,7 +38,10 @@ const channelOptions = {
 /** `unix:///run/x.sock` or a bare path → what gRPC dials. Throws OpError `invalid`. */
 export function dialTarget(endpoint: string): string {
   const path = endpoint.startsWith('unix:') ? endpoint.slice('unix:'.length).replace(/^\/\/(?=\/)/, '') : endpoint;
-  if (!path.startsWith('/')) throw new OpError('invalid', 'container runtime endpoint', `"${endpoint}" is not a unix socket`, { advice: 'write unix:///run/containerd/containerd.sock' });
+  if (!path.startsWith('/'))
+    throw new OpError('invalid', 'container runtime endpoint', `"${endpoint}" is not a unix socket`, {
+      advice: 'write unix:///run/containerd/containerd.sock',
+    });
   return `unix:${path}`;
 }
 
@@ -72,11 +83,19 @@ class GrpcTransport implements Transport {
       }
       const method = methodOf(call);
       const cancel = (): void => running.cancel();
-      const running = this.#client.makeUnaryRequest(method.path, method.requestSerialize, method.responseDeserialize, call.request, new Metadata(), this.#options(timeoutMs), (error, response) => {
-        signal?.removeEventListener('abort', cancel);
-        if (error !== null) reject(this.#explain(error, call));
-        else resolve(response as object);
-      });
+      const running = this.#client.makeUnaryRequest(
+        method.path,
+        method.requestSerialize,
+        method.responseDeserialize,
+        call.request,
+        new Metadata(),
+        this.#options(timeoutMs),
+        (error, response) => {
+          signal?.removeEventListener('abort', cancel);
+          if (error !== null) reject(this.#explain(error, call));
+          else resolve(response as object);
+        },
+      );
       signal?.addEventListener('abort', cancel, { once: true });
     });
   }
@@ -84,7 +103,14 @@ class GrpcTransport implements Transport {
   async *stream(call: RuntimeCall, { timeoutMs, signal }: CallOptions): AsyncGenerator<object> {
     if (signal?.aborted === true) throw rpcError(grpcStatus.CANCELLED, call.method, 'stopped by the caller', signal.reason);
     const method = methodOf(call);
-    const running: ClientReadableStream<object> = this.#client.makeServerStreamRequest(method.path, method.requestSerialize, method.responseDeserialize, call.request, new Metadata(), this.#options(timeoutMs));
+    const running: ClientReadableStream<object> = this.#client.makeServerStreamRequest(
+      method.path,
+      method.requestSerialize,
+      method.responseDeserialize,
+      call.request,
+      new Metadata(),
+      this.#options(timeoutMs),
+    );
     const cancel = (): void => running.cancel();
     signal?.addEventListener('abort', cancel, { once: true });
     try {

@@ -44,7 +44,7 @@ export class CallRenderer {
         return `${pod}/${metadata?.name ?? ''}#${metadata?.attempt ?? 0} image=${image?.image ?? ''}`;
       }
       case 'StopContainer':
-        return `${this.nameOf(String(request['containerId']))} timeout=${String(request['timeout'] ?? 0)}s`;
+        return `${this.nameOf(String(request['containerId']))} timeout=${Number(request['timeout'] ?? 0)}s`;
       case 'ExecSync':
         return `${this.nameOf(String(request['containerId']))} ${((request['cmd'] ?? []) as string[]).join(' ')}`;
       case 'PullImage':

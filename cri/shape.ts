@@ -32,7 +32,8 @@ function fillOne(field: FieldJson, value: unknown): unknown {
       return value === undefined ? Buffer.alloc(0) : Buffer.from(value as Uint8Array);
     case 'int64':
     case 'uint64':
-      return value === undefined ? '0' : String(value);
+      // Text, number or bigint, as the caller likes.
+      return typeof value === 'string' ? value : JSON.stringify(value ?? 0);
     default:
       return value ?? 0;
   }
@@ -46,7 +47,7 @@ export function fillShape(name: string, value: unknown): unknown {
   const out: Record<string, unknown> = {};
   for (const [key, field] of Object.entries(type.fields)) {
     const member = given[key];
-    if (field.keyType !== undefined) out[key] = Object.fromEntries(Object.entries((member ?? {}) as object).map(([k, v]) => [k, fillOne(field, v)]));
+    if (field.keyType !== undefined) out[key] = Object.fromEntries(Object.entries(member ?? {}).map(([k, v]) => [k, fillOne(field, v)]));
     else if (field.rule === 'repeated') out[key] = ((member ?? []) as unknown[]).map((item) => fillOne(field, item));
     else out[key] = fillOne(field, member);
   }

@@ -41,7 +41,8 @@ export function compose(transport: Transport, ...interceptors: readonly Intercep
   return interceptors.reduceRight<Transport>(
     (next, interceptor) => ({
       call: (call, options) => (interceptor.call === undefined ? next.call(call, options) : interceptor.call(call, options, (a, b) => next.call(a, b))),
-      stream: (call, options) => (interceptor.stream === undefined ? next.stream(call, options) : interceptor.stream(call, options, (a, b) => next.stream(a, b))),
+      stream: (call, options) =>
+        interceptor.stream === undefined ? next.stream(call, options) : interceptor.stream(call, options, (a, b) => next.stream(a, b)),
       [Symbol.asyncDispose]: () => next[Symbol.asyncDispose](),
     }),
     transport,

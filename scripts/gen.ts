@@ -39,7 +39,9 @@ function put(path: string, text: string): void {
 
 const kube = readKubeSource(join(modules, `k8s.io/kubernetes@${kubernetes}`));
 if (kube === undefined) {
-  console.log(`schema.json and resources.json not compared: no k8s.io/kubernetes ${kubernetes} in ${modules} (go mod download k8s.io/kubernetes@${kubernetes})`);
+  console.log(
+    `schema.json and resources.json not compared: no k8s.io/kubernetes ${kubernetes} in ${modules} (go mod download k8s.io/kubernetes@${kubernetes})`,
+  );
 } else {
   const schema = buildSchema(kube);
   put('proto/kube/schema.json', printSchema(schema));

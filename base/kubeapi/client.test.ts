@@ -17,7 +17,12 @@ import { authority, clientPair, configFor, TestServer, Wire } from './test-serve
 import type { KubeApi } from './types.ts';
 
 /** Time that goes fifty times faster. */
-const quick: Clock = { ...realClock, monoMs: () => realClock.monoMs() * 50, sleep: (ms, signal) => realClock.sleep(ms / 50, signal), after: (ms, callback) => realClock.after(ms / 50, callback) };
+const quick: Clock = {
+  ...realClock,
+  monoMs: () => realClock.monoMs() * 50,
+  sleep: (ms, signal) => realClock.sleep(ms / 50, signal),
+  after: (ms, callback) => realClock.after(ms / 50, callback),
+};
 
 function open(port: number, extra: Partial<KubeApiOptions> = {}): KubeApi {
   return createKubeApi({ config: configFor(port), log: silentLog, clock: realClock, rng: seededRng(1), userAgent: 'test/1', ...extra });
@@ -42,7 +47,10 @@ const bookmark = (version: number, end = false): unknown => ({
 const status = (code: number, reason: string, message = reason): unknown => ({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code, reason, message });
 
 /** A handler that writes down what it hears. */
-function recorder(): { log: string[]; handler: { replaced(items: readonly Pod[]): void; changed(type: string, object: Pod): void; trouble(error: unknown): void } } {
+function recorder(): {
+  log: string[];
+  handler: { replaced(items: readonly Pod[]): void; changed(type: string, object: Pod): void; trouble(error: unknown): void };
+} {
   const log: string[] = [];
   return {
     log,
@@ -69,7 +77,10 @@ test('a request carries token, agent and content type; answers become objects an
   assert.equal(request?.headers['content-type'], 'application/apply-patch+yaml');
   assert.equal(request?.headers['authorization'], 'Bearer secret');
   assert.equal(request?.headers['user-agent'], 'test/1');
-  await assert.rejects(api.update(pods('a', 'p'), pod('p', 1)), (error: unknown) => error instanceof ApiError && error.code === 409 && error.reason === 'Conflict' && error.retryAfterMs === 3000);
+  await assert.rejects(
+    api.update(pods('a', 'p'), pod('p', 1)),
+    (error: unknown) => error instanceof ApiError && error.code === 409 && error.reason === 'Conflict' && error.retryAfterMs === 3000,
+  );
 });
 
 test('a server whose certificate the kubeconfig does not vouch for is refused', async () => {
@@ -138,13 +149,23 @@ test('a session carries at most 90 watches, requests and heartbeats have session
     };
   };
   await using api = open(port);
-  await using stop = { controller: new AbortController(), async [Symbol.asyncDispose]() { this.controller.abort(); } };
+  await using stop = {
+    controller: new AbortController(),
+    async [Symbol.asyncDispose]() {
+      this.controller.abort();
+    },
+  };
   const { log, handler } = recorder();
-  const loops = Array.from({ length: 200 }, (_, index) => api.reflect(configMaps('a'), { fieldSelector: `metadata.name=c${index}` }, handler, stop.controller.signal));
+  const loops = Array.from({ length: 200 }, (_, index) =>
+    api.reflect(configMaps('a'), { fieldSelector: `metadata.name=c${index}` }, handler, stop.controller.signal),
+  );
   await until(() => log.length === 200, '200 watches are open');
   const perSession = new Map<number, number>();
   for (const request of server.requests) perSession.set(request.session, (perSession.get(request.session) ?? 0) + 1);
-  assert.deepEqual([...perSession.values()].sort((a, b) => b - a), [90, 90, 20]);
+  assert.deepEqual(
+    [...perSession.values()].sort((a, b) => b - a),
+    [90, 90, 20],
+  );
   const startedMs = performance.now();
   await api.get(pods('a', 'p'));
   await api.get(leases('a', 'n'), { lane: 'heartbeat' });
@@ -234,7 +255,12 @@ test('a server that refuses streaming lists is listed in pages, a stale page inc
     const { query } = request;
     if (query.has('sendInitialEvents')) return { status: 422, body: status(422, 'Invalid') };
     if (query.has('watch')) return { live: () => {} };
-    const page = (items: unknown[], next?: string): unknown => ({ kind: 'PodList', apiVersion: 'v1', metadata: { resourceVersion: '9', ...(next !== undefined && { continue: next }) }, items });
+    const page = (items: unknown[], next?: string): unknown => ({
+      kind: 'PodList',
+      apiVersion: 'v1',
+      metadata: { resourceVersion: '9', ...(next !== undefined && { continue: next }) },
+      items,
+    });
     const bare = (name: string): unknown => ({ metadata: { name, namespace: 'a' } });
     if (query.get('continue') === 'two') {
       if (!stale) return { body: page([bare('q')]) };
@@ -342,13 +368,19 @@ test('new connections use the client certificate that is in the file then', asyn
     };
     await put('first');
     let nowMs = 100_000;
-    await using api = open(port, { config: configFor(port, { cert: { file: cert }, key: { file: key }, ca: { data: Buffer.from(authority.certificatePem) } }), clock: { ...realClock, monoMs: () => nowMs } });
+    await using api = open(port, {
+      config: configFor(port, { cert: { file: cert }, key: { file: key }, ca: { data: Buffer.from(authority.certificatePem) } }),
+      clock: { ...realClock, monoMs: () => nowMs },
+    });
     await api.get(pods('a', 'p'));
     await put('second');
     await api.get(pods('a', 'p'));
     nowMs += 31_000;
     await api.get(pods('a', 'p'));
-    assert.deepEqual(server.requests.map((request) => request.user), ['first', 'first', 'second']);
+    assert.deepEqual(
+      server.requests.map((request) => request.user),
+      ['first', 'first', 'second'],
+    );
   } finally {
     await rm(folder, { recursive: true });
   }

@@ -51,9 +51,9 @@ export function nameItems<T extends KubeObject>(list: KubeList<T>): KubeList<T> 
   return list;
 }
 
-function parse<T>(bytes: Uint8Array, doing: string): T {
+function parse(bytes: Uint8Array, doing: string): unknown {
   try {
-    return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')) as T;
+    return JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));
   } catch (cause) {
     throw new OpError('failed', doing, `the answer is not JSON: ${messageOf(cause)}`, { cause });
   }
@@ -68,7 +68,13 @@ class Client implements KubeApi {
     this.#sender = new Sender(options);
   }
 
-  async #call<T>(method: string, ref: ResourceRef, options: CallOptions, extra: { query?: Record<string, string>; body?: unknown; contentType?: string }, signal?: AbortSignal): Promise<T> {
+  async #call<T>(
+    method: string,
+    ref: ResourceRef,
+    options: CallOptions,
+    extra: { query?: Record<string, string>; body?: unknown; contentType?: string },
+    signal?: AbortSignal,
+  ): Promise<T> {
     const path = pathOf(ref);
     const request: Request = {
       method,
@@ -78,7 +84,7 @@ class Client implements KubeApi {
       ...(extra.body !== undefined && { body: JSON.stringify(extra.body), headers: { 'content-type': extra.contentType ?? 'application/json' } }),
     };
     const answer = await this.#sender.send(options.lane ?? 'requests', request, true, signal);
-    return parse<T>(answer.body, `${method} ${path}`);
+    return parse(answer.body, `${method} ${path}`) as T;
   }
 
   get<T extends KubeObject>(ref: ResourceRef, options: CallOptions = {}, signal?: AbortSignal): Promise<T> {
@@ -89,6 +95,7 @@ class Client implements KubeApi {
     return nameItems(await this.#call<KubeList<T>>('GET', ref, options, { query: listQuery(list) }, signal));
   }
 
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- a body may lack what only a server fills in
   create<T extends KubeObject, B = T>(ref: ResourceRef, body: B, options: CallOptions = {}, signal?: AbortSignal): Promise<T> {
     // The name of a new object is in its body; only its subresources are posted to a name.
     const { name, ...collection } = ref;
@@ -96,10 +103,22 @@ class Client implements KubeApi {
   }
 
   update<T extends KubeObject>(ref: ResourceRef, body: T, options: CallOptions = {}, signal?: AbortSignal): Promise<T> {
-    return this.#call('PUT', ref.name === undefined && body.metadata.name !== undefined ? { ...ref, name: body.metadata.name } : ref, options, { body }, signal);
+    return this.#call(
+      'PUT',
+      ref.name === undefined && body.metadata.name !== undefined ? { ...ref, name: body.metadata.name } : ref,
+      options,
+      { body },
+      signal,
+    );
   }
 
-  patch<T extends KubeObject>(ref: ResourceRef, type: PatchType, body: unknown, options: CallOptions & { force?: boolean } = {}, signal?: AbortSignal): Promise<T> {
+  patch<T extends KubeObject>(
+    ref: ResourceRef,
+    type: PatchType,
+    body: unknown,
+    options: CallOptions & { force?: boolean } = {},
+    signal?: AbortSignal,
+  ): Promise<T> {
     const query: Record<string, string> = options.force === true ? { force: 'true' } : {};
     return this.#call('PATCH', ref, options, { body, query, contentType: patchContentTypes[type] }, signal);
   }
@@ -108,7 +127,12 @@ class Client implements KubeApi {
     return this.#call('DELETE', ref, options, body === undefined ? {} : { body: { apiVersion: 'v1', kind: 'DeleteOptions', ...body } }, signal);
   }
 
-  async raw(method: string, path: string, options: CallOptions & { body?: unknown; headers?: Record<string, string> } = {}, signal?: AbortSignal): Promise<{ status: number; headers: Record<string, string>; body: Uint8Array }> {
+  async raw(
+    method: string,
+    path: string,
+    options: CallOptions & { body?: unknown; headers?: Record<string, string> } = {},
+    signal?: AbortSignal,
+  ): Promise<{ status: number; headers: Record<string, string>; body: Uint8Array }> {
     const { body } = options;
     const isJson = body !== undefined && typeof body !== 'string' && !(body instanceof Uint8Array);
     const request: Request = {
@@ -122,7 +146,12 @@ class Client implements KubeApi {
     return this.#sender.send(options.lane ?? 'requests', request, false, signal);
   }
 
-  reflect<T extends KubeObject>(ref: ResourceRef, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void> {
+  reflect<T extends KubeObject>(
+    ref: ResourceRef,
+    selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>,
+    handler: ReflectHandler<T>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const path = pathOf(ref);
     const source: ReflectSource = {
       list: (query, inner) => this.list(ref, {}, { query }, inner),

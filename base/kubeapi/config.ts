@@ -137,7 +137,7 @@ function readServer(reader: Reader, cluster: Tree, name: string): string {
 export function kubeConfigFrom(tree: unknown, where: string, folder: string, contextName?: string): KubeConfig {
   const reader = new Reader(where, folder);
   if (!isTree(tree)) throw reader.fail('not a mapping');
-  if (tree['kind'] !== undefined && tree['kind'] !== 'Config') throw reader.fail(`kind is "${String(tree['kind'])}", not "Config"`);
+  if (tree['kind'] !== undefined && tree['kind'] !== 'Config') throw reader.fail(`kind is ${JSON.stringify(tree['kind'])}, not "Config"`);
   const context = contextName ?? reader.text(tree, 'current-context');
   if (context === undefined) throw reader.fail('no current-context', 'set current-context to one of its contexts');
   const { cluster: clusterName, user: userName, namespace } = reader.named(tree, 'contexts', 'context', context);

@@ -43,9 +43,9 @@ function inOrder(merged: readonly unknown[], named: readonly unknown[], original
   const rest = merged.filter((item) => !ids.includes(id(item)));
   const out: unknown[] = [];
   for (const item of wanted) {
-    const at = place.get(id(item));
-    while (at !== undefined && rest.length > 0 && (place.get(id(rest[0])) ?? Infinity) < at) out.push(rest.shift());
-    out.push(item);
+    const at = place.get(id(item)) ?? -1;
+    const after = rest.findIndex((other) => (place.get(id(other)) ?? Infinity) >= at);
+    out.push(...rest.splice(0, after < 0 ? rest.length : after), item);
   }
   return [...out, ...rest];
 }
@@ -85,7 +85,8 @@ export function strategicMerge(target: unknown, patch: unknown, shape: Definitio
     const property = shape?.properties?.[key];
     const merges = property?.['x-kubernetes-patch-strategy']?.split(',').includes('merge') === true;
     if (value === null) delete out[key];
-    else if (Array.isArray(value)) out[key] = merges && property !== undefined ? mergeList(Array.isArray(out[key]) ? out[key] : [], value, property) : structuredClone(value);
+    else if (Array.isArray(value))
+      out[key] = merges && property !== undefined ? mergeList(Array.isArray(out[key]) ? out[key] : [], value, property) : structuredClone(value);
     else if (isTree(value)) out[key] = strategicMerge(out[key], value, shapeOf(property));
     else out[key] = value;
   }

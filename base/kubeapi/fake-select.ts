@@ -24,6 +24,12 @@ function labelTest(term: string): Test {
   throw new ApiError(400, 'BadRequest', `unable to parse requirement: ${term}`);
 }
 
+/** Selectors compare text; what is absent is empty. */
+function textOf(value: unknown): string {
+  if (value === undefined || value === null) return '';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
 function fieldTest(term: string): Test {
   const match = /^([\w.]+)(==|=|!=)(.*)$/.exec(term);
   if (match === null) throw new ApiError(400, 'BadRequest', `invalid selector: '${term}'`);
@@ -31,7 +37,8 @@ function fieldTest(term: string): Test {
   return (object) => {
     let value: unknown = object;
     for (const part of path.split('.')) value = (value as Record<string, unknown> | undefined)?.[part];
-    return String(value ?? '') === wanted === (operator !== '!=');
+    const equal = textOf(value) === wanted;
+    return operator === '!=' ? !equal : equal;
   };
 }
 

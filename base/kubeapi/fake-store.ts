@@ -6,7 +6,9 @@ import type { Rng } from '../rng.ts';
 import { ApiError } from './errors.ts';
 import type { DeleteOptions, KubeObject, ResourceRef } from './types.ts';
 
-const known: ReadonlyMap<string, ResourceInfo> = new Map((resourcesJson as unknown as ResourceInfo[]).map((info) => [`${info.group}/${info.version}/${info.resource}`, info]));
+const known: ReadonlyMap<string, ResourceInfo> = new Map(
+  (resourcesJson as unknown as ResourceInfo[]).map((info) => [`${info.group}/${info.version}/${info.resource}`, info]),
+);
 
 /** What is known of a resource; one that is not in Kubernetes itself is taken for a namespaced custom one. */
 export function infoOf(ref: ResourceRef): ResourceInfo {
@@ -81,7 +83,8 @@ export class FakeStore {
 
   get(ref: ResourceRef): Body {
     const object = this.find(ref);
-    if (object === undefined) throw new ApiError(404, 'NotFound', `${resourceKey(ref)} "${ref.name}" not found`, { name: ref.name, group: ref.group, kind: ref.resource });
+    if (object === undefined)
+      throw new ApiError(404, 'NotFound', `${resourceKey(ref)} "${ref.name}" not found`, { name: ref.name, group: ref.group, kind: ref.resource });
     return object;
   }
 
@@ -113,12 +116,17 @@ export class FakeStore {
       throw new ApiError(400, 'BadRequest', 'the namespace of the provided object does not match the namespace sent on the request');
     }
     if ((metadata.name ?? '') === '' && (metadata.generateName ?? '') !== '') metadata.name = `${metadata.generateName}${this.#rng.suffix(5)}`;
-    if ((metadata.name ?? '') === '') throw new ApiError(422, 'Invalid', `${info.kind} "" is invalid: metadata.name: Required value: name or generateName is required`);
+    if ((metadata.name ?? '') === '')
+      throw new ApiError(422, 'Invalid', `${info.kind} "" is invalid: metadata.name: Required value: name or generateName is required`);
     if ((metadata.resourceVersion ?? '') !== '') throw new ApiError(400, 'BadRequest', 'resourceVersion should not be set on objects to be created');
     const namespace = ref.namespace ?? metadata.namespace;
     const target: ResourceRef = { ...ref, ...(metadata.name !== undefined && { name: metadata.name }), ...(namespace !== undefined && { namespace }) };
     if (this.find(target) !== undefined) {
-      throw new ApiError(409, 'AlreadyExists', `${resourceKey(ref)} "${metadata.name}" already exists`, { name: metadata.name, group: ref.group, kind: ref.resource });
+      throw new ApiError(409, 'AlreadyExists', `${resourceKey(ref)} "${metadata.name}" already exists`, {
+        name: metadata.name,
+        group: ref.group,
+        kind: ref.resource,
+      });
     }
     if (info.subresources?.some(({ name }) => name === 'status') === true) delete object.status;
     if (info.kind === 'Pod') object.status = { phase: 'Pending' };
@@ -132,7 +140,12 @@ export class FakeStore {
     const before = this.get(target);
     const sent = given.metadata.resourceVersion ?? '';
     if (sent !== '' && sent !== before.metadata.resourceVersion) {
-      throw new ApiError(409, 'Conflict', `Operation cannot be fulfilled on ${resourceKey(ref)} "${ref.name}": the object has been modified; please apply your changes to the latest version and try again`, { name: ref.name, group: ref.group, kind: ref.resource });
+      throw new ApiError(
+        409,
+        'Conflict',
+        `Operation cannot be fulfilled on ${resourceKey(ref)} "${ref.name}": the object has been modified; please apply your changes to the latest version and try again`,
+        { name: ref.name, group: ref.group, kind: ref.resource },
+      );
     }
     if (given.metadata.uid !== undefined && given.metadata.uid !== before.metadata.uid) {
       throw new ApiError(409, 'Conflict', `Precondition failed: UID in precondition: ${given.metadata.uid}, UID in object meta: ${before.metadata.uid}`);
@@ -149,13 +162,14 @@ export class FakeStore {
     const { uid, creationTimestamp, generation, deletionTimestamp, deletionGracePeriodSeconds, resourceVersion } = before.metadata;
     object.apiVersion = before.apiVersion as string;
     object.kind = before.kind as string;
-    object.metadata = { ...object.metadata, ...ref.namespace !== undefined && { namespace: ref.namespace }, name: before.metadata.name as string };
+    object.metadata = { ...object.metadata, ...(ref.namespace !== undefined && { namespace: ref.namespace }), name: before.metadata.name };
     for (const [key, value] of Object.entries({ uid, creationTimestamp, generation, deletionTimestamp, deletionGracePeriodSeconds, resourceVersion })) {
       if (value === undefined) delete (object.metadata as Record<string, unknown>)[key];
       else (object.metadata as Record<string, unknown>)[key] = value;
     }
     if (object.spec !== undefined && !same(object.spec, before.spec)) object.metadata.generation = (generation ?? 1) + 1;
-    if (deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0 && deletionGracePeriodSeconds === 0) return this.#remove(target, object);
+    if (deletionTimestamp !== undefined && (object.metadata.finalizers ?? []).length === 0 && deletionGracePeriodSeconds === 0)
+      return this.#remove(target, object);
     if (same(object, { ...before, metadata: { ...object.metadata, ...before.metadata } }) && same(sortedMeta(object), sortedMeta(before))) return before;
     this.#commit(target, object, before, false);
     return object;
@@ -167,7 +181,8 @@ export class FakeStore {
     const { preconditions } = options;
     for (const key of ['uid', 'resourceVersion'] as const) {
       const wanted = preconditions?.[key];
-      if (wanted !== undefined && wanted !== before.metadata[key]) throw new ApiError(409, 'Conflict', `Precondition failed: ${key} in precondition: ${wanted}, in object meta: ${before.metadata[key]}`);
+      if (wanted !== undefined && wanted !== before.metadata[key])
+        throw new ApiError(409, 'Conflict', `Precondition failed: ${key} in precondition: ${wanted}, in object meta: ${before.metadata[key]}`);
     }
     const graceSeconds = this.#graceOf(before, options);
     const object = structuredClone(before);

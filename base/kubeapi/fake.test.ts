@@ -15,11 +15,16 @@ function pod(name: string, nodeName?: string): Pod {
 
 function watch(api: FakeKubeApi, stop: AbortController): { heard: string[]; loop: Promise<void> } {
   const heard: string[] = [];
-  const loop = api.reflect<Pod>(pods(), { fieldSelector: `spec.nodeName=${node}` }, {
-    replaced: (items) => void heard.push(`replaced ${items.map((item) => item.metadata.name).join(',')}`),
-    changed: (type, object) => void heard.push(`${type} ${object.metadata.name}`),
-    trouble: (error) => void heard.push(`trouble ${(error as { code: unknown }).code}`),
-  }, stop.signal);
+  const loop = api.reflect<Pod>(
+    pods(),
+    { fieldSelector: `spec.nodeName=${node}` },
+    {
+      replaced: (items) => void heard.push(`replaced ${items.map((item) => item.metadata.name).join(',')}`),
+      changed: (type, object) => void heard.push(`${type} ${object.metadata.name}`),
+      trouble: (error) => void heard.push(`trouble ${String((error as { code: number | string }).code)}`),
+    },
+    stop.signal,
+  );
   return { heard, loop };
 }
 
@@ -114,6 +119,9 @@ test('a pod is new without status, and its token can be asked for', async () => 
   const made = await api.create<Pod>(pods('a'), { ...pod('p'), status: { phase: 'Running' } });
   assert.equal(made.status?.phase, 'Pending');
   api.put({ group: '', version: 'v1', resource: 'serviceaccounts' }, { metadata: { name: 'default', namespace: 'a' } });
-  const token = await api.create<never, object>({ group: '', version: 'v1', resource: 'serviceaccounts', namespace: 'a', name: 'default', subresource: 'token' }, { spec: { expirationSeconds: 600 } });
+  const token = await api.create<never, object>(
+    { group: '', version: 'v1', resource: 'serviceaccounts', namespace: 'a', name: 'default', subresource: 'token' },
+    { spec: { expirationSeconds: 600 } },
+  );
   assert.equal((token as { status: { expirationTimestamp: string } }).status.expirationTimestamp, '2026-01-01T00:10:00Z');
 });

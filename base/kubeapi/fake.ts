@@ -57,7 +57,8 @@ const turn = (): Promise<void> => Promise.resolve();
 
 /** The usual refusals, ready to inject. */
 export const refusals = {
-  tooMany: (retryAfterSeconds = 1): ApiError => new ApiError(429, 'TooManyRequests', 'too many requests, please try again later', { retryAfterSeconds }, retryAfterSeconds * 1000),
+  tooMany: (retryAfterSeconds = 1): ApiError =>
+    new ApiError(429, 'TooManyRequests', 'too many requests, please try again later', { retryAfterSeconds }, retryAfterSeconds * 1000),
   internal: (): ApiError => new ApiError(500, 'InternalError', 'an error on the server has prevented the request from succeeding'),
   forbidden: (): ApiError => new ApiError(403, 'Forbidden', 'forbidden'),
   conflict: (): ApiError => new ApiError(409, 'Conflict', 'the object has been modified; please apply your changes to the latest version and try again'),
@@ -107,6 +108,7 @@ export class FakeKubeApi implements KubeApi {
     return structuredClone(this.#store.list(ref)) as T[];
   }
 
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the caller knows what it stored
   find<T extends KubeObject>(ref: ResourceRef): T | undefined {
     const found = this.#store.find(ref);
     return found === undefined ? undefined : (structuredClone(found) as KubeObject as T);
@@ -123,7 +125,7 @@ export class FakeKubeApi implements KubeApi {
 
   /** Ends watches as a lost connection does; without a resource, all of them. */
   cutWatches(resource?: string): void {
-    for (const watch of [...this.#watches]) if (resource === undefined || watch.resource === resource) watch.end(refusals.unavailable());
+    for (const watch of this.#watches) if (resource === undefined || watch.resource === resource) watch.end(refusals.unavailable());
   }
 
   /** Forgets old versions: who watches from before gets 410 when it comes back. */
@@ -148,40 +150,57 @@ export class FakeKubeApi implements KubeApi {
   // ---- KubeApi ---------------------------------------------------------------------------------------------
 
   get<T extends KubeObject>(ref: ResourceRef, options: CallOptions = {}, signal?: AbortSignal): Promise<T> {
-    return this.#call('get', ref, undefined, options, () => this.#store.get(this.#main(ref)), signal) as Promise<KubeObject> as Promise<T>;
+    return this.#call('get', ref, undefined, options, () => this.#store.get(this.#main(ref)), signal) as Promise<T>;
   }
 
   async list<T extends KubeObject>(ref: ResourceRef, list: ListOptions = {}, options: CallOptions = {}, signal?: AbortSignal): Promise<KubeList<T>> {
-    const query = { ...list, ...options.query } as ListOptions;
+    const query: ListOptions = { ...list, ...options.query };
     return (await this.#call('list', ref, undefined, options, () => this.#list(ref, query), signal)) as unknown as KubeList<T>;
   }
 
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- a body may lack what only a server fills in
   create<T extends KubeObject, B = T>(ref: ResourceRef, body: B, options: CallOptions = {}, signal?: AbortSignal): Promise<T> {
     const { name: _, ...collection } = ref;
     const target = ref.subresource === undefined ? collection : ref;
-    return this.#call('create', target, body, options, () => this.#create(target, body as KubeObject), signal) as Promise<KubeObject> as Promise<T>;
+    return this.#call('create', target, body, options, () => this.#create(target, body as KubeObject), signal) as Promise<T>;
   }
 
   update<T extends KubeObject>(ref: ResourceRef, body: T, options: CallOptions = {}, signal?: AbortSignal): Promise<T> {
     const target = ref.name === undefined && body.metadata.name !== undefined ? { ...ref, name: body.metadata.name } : ref;
-    return this.#call('update', target, body, options, () => this.#store.update(target, body), signal) as Promise<KubeObject> as Promise<T>;
+    return this.#call('update', target, body, options, () => this.#store.update(target, body), signal) as Promise<T>;
   }
 
-  patch<T extends KubeObject>(ref: ResourceRef, type: PatchType, body: unknown, options: CallOptions & { force?: boolean } = {}, signal?: AbortSignal): Promise<T> {
-    return this.#call('patch', ref, body, options, () => this.#patch(ref, type, body), signal) as Promise<KubeObject> as Promise<T>;
+  patch<T extends KubeObject>(
+    ref: ResourceRef,
+    type: PatchType,
+    body: unknown,
+    options: CallOptions & { force?: boolean } = {},
+    signal?: AbortSignal,
+  ): Promise<T> {
+    return this.#call('patch', ref, body, options, () => this.#patch(ref, type, body), signal) as Promise<T>;
   }
 
   delete(ref: ResourceRef, body?: DeleteOptions, options: CallOptions = {}, signal?: AbortSignal): Promise<KubeObject> {
     return this.#call('delete', ref, body, options, () => this.#store.delete(ref, body), signal);
   }
 
-  async raw(method: string, path: string, options: CallOptions & { body?: unknown } = {}, signal?: AbortSignal): Promise<{ status: number; headers: Record<string, string>; body: Uint8Array }> {
+  async raw(
+    method: string,
+    path: string,
+    options: CallOptions & { body?: unknown } = {},
+    signal?: AbortSignal,
+  ): Promise<{ status: number; headers: Record<string, string>; body: Uint8Array }> {
     const answer = await this.#call('raw', { group: '', version: '', resource: `${method} ${path}` }, options.body, options, () => ({ metadata: {} }), signal);
     const text = 'text' in answer ? String(answer.text) : 'ok';
     return { status: 200, headers: {}, body: Buffer.from(text) };
   }
 
-  reflect<T extends KubeObject>(ref: ResourceRef, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void> {
+  reflect<T extends KubeObject>(
+    ref: ResourceRef,
+    selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>,
+    handler: ReflectHandler<T>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const source = {
       list: (query: Record<string, string>, inner: AbortSignal) => this.list(ref, {}, { query }, inner),
       watch: (query: Record<string, string>, onEvent: (event: WatchEvent) => void, inner: AbortSignal) => this.#watch(ref, query, onEvent, inner),
@@ -196,7 +215,14 @@ export class FakeKubeApi implements KubeApi {
   // ---- inside ------------------------------------------------------------------------------------------------
 
   async #call(verb: FakeVerb, ref: ResourceRef, body: unknown, options: CallOptions, act: () => KubeObject, signal?: AbortSignal): Promise<KubeObject> {
-    const call: FakeCall = { verb, path: verb === 'raw' ? ref.resource : pathOf(ref), ref: verb === 'raw' ? undefined : ref, lane: options.lane ?? 'requests', body: structuredClone(body), query: { ...options.query } };
+    const call: FakeCall = {
+      verb,
+      path: verb === 'raw' ? ref.resource : pathOf(ref),
+      ref: verb === 'raw' ? undefined : ref,
+      lane: options.lane ?? 'requests',
+      body: structuredClone(body),
+      query: { ...options.query },
+    };
     this.calls.push(call);
     await turn();
     if (signal?.aborted === true) throw new OpError('aborted', `${verb} ${call.path}`, 'stopped by the caller');
@@ -212,7 +238,9 @@ export class FakeKubeApi implements KubeApi {
   #faultFor(verb: FakeVerb, ref: ResourceRef): Fault | undefined {
     if (this.#away !== undefined) return { error: this.#away };
     const named = ref.subresource === undefined ? ref.resource : `${ref.resource}/${ref.subresource}`;
-    const at = this.#faults.findIndex(({ fault }) => (fault.verb ?? verb) === verb && (fault.resource ?? named) === named && (fault.name ?? ref.name) === ref.name);
+    const at = this.#faults.findIndex(
+      ({ fault }) => (fault.verb ?? verb) === verb && (fault.resource ?? named) === named && (fault.name ?? ref.name) === ref.name,
+    );
     const found = this.#faults[at];
     if (found === undefined) return undefined;
     if (--found.left <= 0) this.#faults.splice(at, 1);
@@ -241,9 +269,13 @@ export class FakeKubeApi implements KubeApi {
     const version = this.#store.version;
     const test = selectorTest(query.labelSelector, query.fieldSelector);
     const all = this.#store.list(ref).filter(test);
-    const [start = 0, at = version] = (query.continue ?? '').split('/').filter((part) => part !== '').map(Number);
-    if (query.continue !== undefined && at < this.#store.compactedAt) throw new ApiError(410, 'Expired', 'The provided continue parameter is too old to display a consistent list result.');
-    const limit = Number(query.limit ?? 0);
+    const [start = 0, at = version] = (query.continue ?? '')
+      .split('/')
+      .filter((part) => part !== '')
+      .map(Number);
+    if (query.continue !== undefined && at < this.#store.compactedAt)
+      throw new ApiError(410, 'Expired', 'The provided continue parameter is too old to display a consistent list result.');
+    const limit = Number(query.limit);
     const items = limit > 0 ? all.slice(start, start + limit) : all.slice(start);
     const left = all.length - start - items.length;
     const list: KubeList<KubeObject> = {
@@ -252,7 +284,7 @@ export class FakeKubeApi implements KubeApi {
       metadata: { resourceVersion: String(at), ...(left > 0 && { continue: `${start + items.length}/${at}`, remainingItemCount: left }) },
       items,
     };
-    return nameItems(list) as unknown as KubeObject;
+    return nameItems(list);
   }
 
   #create(ref: ResourceRef, body: KubeObject): KubeObject {
@@ -277,7 +309,13 @@ export class FakeKubeApi implements KubeApi {
     if (subresource === 'token') {
       const { spec } = body as KubeObject & { spec: { expirationSeconds?: number } };
       const seconds = spec.expirationSeconds ?? 3600;
-      return { ...body, status: { token: `token-${ref.name}-${this.#rng.suffix(8)}`, expirationTimestamp: new Date(this.#clock.nowMs() + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z') } } as KubeObject;
+      return {
+        ...body,
+        status: {
+          token: `token-${ref.name}-${this.#rng.suffix(8)}`,
+          expirationTimestamp: new Date(this.#clock.nowMs() + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z'),
+        },
+      } as KubeObject;
     }
     throw new ApiError(404, 'NotFound', `the fake knows no ${ref.resource}/${subresource}`);
   }
@@ -301,7 +339,8 @@ export class FakeKubeApi implements KubeApi {
     const fault = this.#faultFor('watch', ref);
     if (fault !== undefined) await this.#fail(fault, this.calls.at(-1) as FakeCall, {}, signal);
     const streaming = query['sendInitialEvents'] === 'true';
-    if (streaming && !this.#streaming) throw new ApiError(422, 'Invalid', 'sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled');
+    if (streaming && !this.#streaming)
+      throw new ApiError(422, 'Invalid', 'sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled');
     const test = selectorTest(query['labelSelector'], query['fieldSelector']);
     const send = (type: string, object: KubeObject): void => onEvent({ type, object: structuredClone(object) });
     const give = (change: Change): void => {
@@ -314,7 +353,10 @@ export class FakeKubeApi implements KubeApi {
     };
     if (streaming) {
       for (const object of this.#store.list(ref)) if (test(object)) send('ADDED', object);
-      send('BOOKMARK', { kind: infoOf(ref).kind, metadata: { resourceVersion: String(this.#store.version), annotations: { 'k8s.io/initial-events-end': 'true' } } });
+      send('BOOKMARK', {
+        kind: infoOf(ref).kind,
+        metadata: { resourceVersion: String(this.#store.version), annotations: { 'k8s.io/initial-events-end': 'true' } },
+      });
     } else {
       const from = Number(query['resourceVersion'] ?? 0);
       if (from < this.#store.compactedAt) throw new ApiError(410, 'Expired', `too old resource version: ${from} (${this.#store.compactedAt})`);

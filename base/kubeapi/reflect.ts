@@ -112,8 +112,7 @@ class Reflection<T extends KubeObject> {
 
   #trim(object: KubeObject): T {
     let trimmed = object as T;
-    const { trim } = this.#handler;
-    if (trim !== undefined) this.#call(() => (trimmed = trim.call(this.#handler, trimmed)));
+    this.#call(() => (trimmed = this.#handler.trim?.(trimmed) ?? trimmed));
     return trimmed;
   }
 
@@ -167,7 +166,11 @@ class Reflection<T extends KubeObject> {
         }
       });
     } catch (error) {
-      if (error instanceof ApiError && this.#position.state === 'unlisted' && (error.code === 400 || error.code === 403 || error.code === 405 || error.code === 422)) {
+      if (
+        error instanceof ApiError &&
+        this.#position.state === 'unlisted' &&
+        (error.code === 400 || error.code === 403 || error.code === 405 || error.code === 422)
+      ) {
         this.#noStreaming(messageOf(error));
         return;
       }
@@ -180,7 +183,8 @@ class Reflection<T extends KubeObject> {
       silence.over();
     }
     if (silence.tooLong && this.#position.state === 'unlisted') this.#noStreaming('the end of the list was not marked');
-    else if (this.#position.state === 'unlisted' && !signal.aborted) throw new OpError('unavailable', `list ${this.#deps.what}`, 'the server ended the list before it was complete');
+    else if (this.#position.state === 'unlisted' && !signal.aborted)
+      throw new OpError('unavailable', `list ${this.#deps.what}`, 'the server ended the list before it was complete');
   }
 
   #noStreaming(why: string): void {
@@ -282,6 +286,11 @@ class Silence {
 }
 
 /** The loop behind KubeApi.reflect; see there. Throws only what the handler throws. */
-export async function reflectLoop<T extends KubeObject>(deps: ReflectDeps, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void> {
+export async function reflectLoop<T extends KubeObject>(
+  deps: ReflectDeps,
+  selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>,
+  handler: ReflectHandler<T>,
+  signal: AbortSignal,
+): Promise<void> {
   await new Reflection(deps, selector, handler).run(signal);
 }

@@ -191,7 +191,13 @@ export class Sender implements AsyncDisposable {
     }
   }
 
-  async #once<T>(sessions: Sessions, request: Request, headersMs: number, signal: AbortSignal, use: (response: Dispatcher.ResponseData) => Promise<T>): Promise<T> {
+  async #once<T>(
+    sessions: Sessions,
+    request: Request,
+    headersMs: number,
+    signal: AbortSignal,
+    use: (response: Dispatcher.ResponseData) => Promise<T>,
+  ): Promise<T> {
     await this.#renewIfChanged();
     const { server } = this.#options.config;
     const query = request.query === undefined ? '' : new URLSearchParams(request.query).toString();
@@ -200,7 +206,7 @@ export class Sender implements AsyncDisposable {
     using claim = await sessions.claim();
     if (signal.aborted) throw signal.reason;
     const response = await claim.client.request({
-      method: request.method as Dispatcher.HttpMethod,
+      method: request.method,
       path: `${prefix}${request.path}${query === '' ? '' : `${request.path.includes('?') ? '&' : '?'}${query}`}`,
       headers: {
         accept: 'application/json',
@@ -253,7 +259,11 @@ export class Sender implements AsyncDisposable {
       return new OpError('deadline', doing, `${server} did not answer in time`, { cause: error });
     }
     if (error instanceof OpError) return new OpError(error.code, doing, error.message, { cause: error });
-    if (tlsCodes.has(code)) return new OpError('denied', doing, `${server}: ${messageOf(error)}`, { cause: error, advice: "compare the kubeconfig's certificate-authority with the server's" });
+    if (tlsCodes.has(code))
+      return new OpError('denied', doing, `${server}: ${messageOf(error)}`, {
+        cause: error,
+        advice: "compare the kubeconfig's certificate-authority with the server's",
+      });
     return new OpError('unavailable', doing, `${server}: ${messageOf(error)}`, { cause: error });
   }
 

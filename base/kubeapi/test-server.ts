@@ -8,7 +8,10 @@ const validity = { notBeforeMs: Date.UTC(2020, 0, 1), notAfterMs: Date.UTC(2120,
 
 /** An authority and the pairs it signed; made once, for all tests of a file. */
 export const authority: SignedPair = selfSigned({ subject: { commonName: 'test-ca' }, ...validity, isCA: true });
-export const serving: SignedPair = issueCertificate({ subject: { commonName: 'kube-apiserver' }, ...validity, usages: ['serverAuth'], ipAddresses: ['127.0.0.1'], dnsNames: ['localhost'] }, authority);
+export const serving: SignedPair = issueCertificate(
+  { subject: { commonName: 'kube-apiserver' }, ...validity, usages: ['serverAuth'], ipAddresses: ['127.0.0.1'], dnsNames: ['localhost'] },
+  authority,
+);
 
 export function clientPair(commonName: string): SignedPair {
   return issueCertificate({ subject: { commonName, organizations: ['system:nodes'] }, ...validity, usages: ['clientAuth'] }, authority);
@@ -39,11 +42,21 @@ export class TestServer implements AsyncDisposable {
   readonly requests: TestRequest[] = [];
   readonly sessions = new Set<Http2Session>();
   sessionCount = 0;
-  handler: (request: TestRequest) => Reply = () => ({ status: 404, body: { kind: 'Status', status: 'Failure', code: 404, reason: 'NotFound', message: 'not found' } });
+  handler: (request: TestRequest) => Reply = () => ({
+    status: 404,
+    body: { kind: 'Status', status: 'Failure', code: 404, reason: 'NotFound', message: 'not found' },
+  });
   readonly #server: Http2SecureServer;
 
   constructor() {
-    this.#server = createSecureServer({ key: serving.privateKeyPem, cert: serving.certificatePem, ca: authority.certificatePem, requestCert: true, rejectUnauthorized: false, settings: { maxConcurrentStreams: 100 } });
+    this.#server = createSecureServer({
+      key: serving.privateKeyPem,
+      cert: serving.certificatePem,
+      ca: authority.certificatePem,
+      requestCert: true,
+      rejectUnauthorized: false,
+      settings: { maxConcurrentStreams: 100 },
+    });
     const numbers = new WeakMap<Http2Session, number>();
     this.#server.on('session', (session) => {
       numbers.set(session, ++this.sessionCount);

@@ -59,19 +59,30 @@ export interface KubeApi extends AsyncDisposable {
   /** All throw ApiError for an answer with a Status, OpError `unavailable` | `deadline` | `aborted` otherwise. */
   get<T extends KubeObject>(ref: ResourceRef, options?: CallOptions, signal?: AbortSignal): Promise<T>;
   list<T extends KubeObject>(ref: ResourceRef, list?: ListOptions, options?: CallOptions, signal?: AbortSignal): Promise<KubeList<T>>;
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- a body may lack what only a server fills in
   create<T extends KubeObject, B = T>(ref: ResourceRef, body: B, options?: CallOptions, signal?: AbortSignal): Promise<T>;
   update<T extends KubeObject>(ref: ResourceRef, body: T, options?: CallOptions, signal?: AbortSignal): Promise<T>;
   patch<T extends KubeObject>(ref: ResourceRef, type: PatchType, body: unknown, options?: CallOptions & { force?: boolean }, signal?: AbortSignal): Promise<T>;
   delete(ref: ResourceRef, body?: DeleteOptions, options?: CallOptions, signal?: AbortSignal): Promise<KubeObject>;
   /** Anything else; the body is JSON when it is an object. The answer is not judged by its status. */
-  raw(method: string, path: string, options?: CallOptions & { body?: unknown; headers?: Record<string, string> }, signal?: AbortSignal): Promise<{ status: number; headers: Record<string, string>; body: Uint8Array }>;
+  raw(
+    method: string,
+    path: string,
+    options?: CallOptions & { body?: unknown; headers?: Record<string, string> },
+    signal?: AbortSignal,
+  ): Promise<{ status: number; headers: Record<string, string>; body: Uint8Array }>;
 
   /**
    * Keeps a copy of a collection: list (streaming where the server can), then watch; after a cut the watch goes on
    * from the last version; a new list only on 410. Returns when `signal` is aborted. Waits out 429 and dead
    * servers with growing, jittered pauses. `handler` is called in order and never concurrently.
    */
-  reflect<T extends KubeObject>(ref: ResourceRef, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void>;
+  reflect<T extends KubeObject>(
+    ref: ResourceRef,
+    selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>,
+    handler: ReflectHandler<T>,
+    signal: AbortSignal,
+  ): Promise<void>;
 }
 
 export interface ReflectHandler<T> {

@@ -22,7 +22,9 @@ interface TypeJson {
 export function readCriSource(file: string): string | undefined {
   if (!existsSync(file)) return undefined;
   const { root } = protobuf.parse(readFileSync(file, 'utf8'), { keepCase: false });
-  const json = root.toJSON({ keepComments: false }) as { nested: { runtime: { nested: { v1: { nested: Record<string, unknown> } & Record<string, unknown> } } } };
+  const json = root.toJSON({ keepComments: false }) as {
+    nested: { runtime: { nested: { v1: { nested: Record<string, unknown> } & Record<string, unknown> } } };
+  };
   const { nested, ...rest } = json.nested.runtime.nested.v1;
   const lines = Object.entries(nested).map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`);
   const head = JSON.stringify(rest).slice(1, -1);
@@ -97,7 +99,12 @@ class Printer {
   print(): string {
     const parts: string[] = [];
     for (const [name, type] of Object.entries(this.#types)) {
-      if (type.values !== undefined) parts.push(`export type ${name} =${Object.keys(type.values).map((value) => `\n  | '${value}'`).join('')};\n`);
+      if (type.values !== undefined)
+        parts.push(
+          `export type ${name} =${Object.keys(type.values)
+            .map((value) => `\n  | '${value}'`)
+            .join('')};\n`,
+        );
       if (type.fields === undefined) continue;
       if (this.#answered.has(name)) parts.push(this.#message(name, false));
       if (this.#sent.has(name)) parts.push(this.#message(name, true));

@@ -106,7 +106,15 @@ function note(found: Map<string, Found>, path: string, item: Swagger['paths'][st
   const resource = at?.rest[0];
   if (at === undefined || resource === undefined || resource === '' || resource.includes('{')) return;
   const key = `${at.group}/${at.version}/${resource}`;
-  const entry = found.get(key) ?? { group: at.group, version: at.version, resource, kind: '', namespaced: false, verbs: new Set<string>(), subresources: new Map() };
+  const entry = found.get(key) ?? {
+    group: at.group,
+    version: at.version,
+    resource,
+    kind: '',
+    namespaced: false,
+    verbs: new Set<string>(),
+    subresources: new Map(),
+  };
   found.set(key, entry);
   entry.namespaced ||= at.namespaced;
   const subresource = at.rest[1] === '{name}' ? at.rest[2] : undefined;

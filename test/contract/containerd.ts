@@ -80,14 +80,24 @@ export async function startContainerd(): Promise<TestContainerd> {
   const version = /v?(\d+\.\d+\.\d+)/.exec(stdout)?.[1] ?? '0';
   for (const name of ['cni', 'logs']) await mkdir(join(folder, name));
   await writeFile(join(folder, 'containerd.toml'), configText(folder, Number(version.split('.')[0])));
-  const network = { cniVersion: '0.4.0', name: 'contract', plugins: [{ type: 'ptp', ipam: { type: 'host-local', dataDir: `${folder}/ipam`, ranges: [[{ subnet: '10.213.0.0/24' }]], routes: [{ dst: '0.0.0.0/0' }] } }] };
+  const network = {
+    cniVersion: '0.4.0',
+    name: 'contract',
+    plugins: [
+      { type: 'ptp', ipam: { type: 'host-local', dataDir: `${folder}/ipam`, ranges: [[{ subnet: '10.213.0.0/24' }]], routes: [{ dst: '0.0.0.0/0' }] } },
+    ],
+  };
   await writeFile(join(folder, 'cni/10-contract.conflist'), JSON.stringify(network));
   // Two places that no setting moves: they are covered in the mount namespace, and taken away if they were not there.
   const fixed = ['/run/containerd', '/var/lib/cni'];
   const absent = fixed.filter((path) => !existsSync(path));
   const script = `set -e; for d in ${fixed.join(' ')}; do mkdir -p $d; mount -t tmpfs contract $d; done; ip link set lo up; exec "$0" --config "$1/containerd.toml" > "$1/containerd.log" 2>&1`;
   const env = { PATH: `${binary.slice(0, binary.lastIndexOf('/'))}:${process.env['PATH'] ?? ''}` };
-  const running: ResultPromise = execa('unshare', ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child=SIGKILL', 'sh', '-c', script, binary, folder], { reject: false, env, stdio: 'ignore' });
+  const running: ResultPromise = execa(
+    'unshare',
+    ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child=SIGKILL', 'sh', '-c', script, binary, folder],
+    { reject: false, env, stdio: 'ignore' },
+  );
   const cgroupParent = `/nodelet-contract-${process.pid}`;
   const client = createCriClient(connectRuntime(join(folder, 'containerd.sock')));
 
@@ -136,7 +146,10 @@ async function load(folder: string, socket: string): Promise<void> {
   const shell = await busyboxFiles(busyboxBinary ?? '', ['sh', 'sleep', 'echo', 'cat', 'true', 'false', 'trap']);
   await writeImage(join(folder, 'busybox.tar'), busybox, shell, { Cmd: ['sh'], Env: ['PATH=/bin'] });
   const { readFile } = await import('node:fs/promises');
-  await writeImage(join(folder, 'pause.tar'), pause, [{ path: 'pause', mode: 0o755, content: await readFile(catatonit ?? '') }], { Entrypoint: ['/pause', '-P'], User: '65535:65535' });
+  await writeImage(join(folder, 'pause.tar'), pause, [{ path: 'pause', mode: 0o755, content: await readFile(catatonit ?? '') }], {
+    Entrypoint: ['/pause', '-P'],
+    User: '65535:65535',
+  });
   const ctr = join(binary, '../ctr');
   for (const name of ['pause', 'busybox']) await execa(ctr, ['--address', socket, '-n', 'k8s.io', 'images', 'import', join(folder, `${name}.tar`)]);
 }

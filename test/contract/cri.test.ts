@@ -28,7 +28,10 @@ const scripts: Readonly<Record<Life, ContainerScript>> = {
   deaf: { onStop: 'ignore' },
   'exits-0': { exitAfterMs: 200 },
   'exits-3': { exitAfterMs: 200, exitCode: 3 },
-  'absent-program': { startError: 'failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "/no/such/program": stat /no/such/program: no such file or directory' },
+  'absent-program': {
+    startError:
+      'failed to create containerd task: failed to create shim task: OCI runtime create failed: exec: "/no/such/program": stat /no/such/program: no such file or directory',
+  },
 };
 
 interface Runtime extends AsyncDisposable {
@@ -65,7 +68,14 @@ function suite(open: () => Promise<Runtime>): void {
   }
 
   async function create(where: { id: string; name: string }, life: Life, extra: ContainerConfig = {}): Promise<string> {
-    const config: ContainerConfig = { metadata: { name: life, attempt: 0 }, image: { image: busybox }, command: commands[life], logPath: `${life}/0.log`, labels: { life }, ...extra };
+    const config: ContainerConfig = {
+      metadata: { name: life, attempt: 0 },
+      image: { image: busybox },
+      command: commands[life],
+      logPath: `${life}/0.log`,
+      labels: { life },
+      ...extra,
+    };
     return (await client.runtime.createContainer({ podSandboxId: where.id, config, sandboxConfig: podConfig(where.name) })).containerId;
   }
 
@@ -242,7 +252,10 @@ function suite(open: () => Promise<Runtime>): void {
     assert.deepEqual(await ids({ podSandboxId: two.id, state: { state: 'CONTAINER_RUNNING' } }), []);
     assert.deepEqual(await ids({ id: running }), [running]);
     await client.runtime.stopPodSandbox({ podSandboxId: two.id });
-    const sandboxes = async (state: string): Promise<string[]> => (await client.runtime.listPodSandbox({ filter: { state: { state: state as 'SANDBOX_READY' }, labelSelector: { suite: 'contract' } } })).items.map(({ id }) => id);
+    const sandboxes = async (state: string): Promise<string[]> =>
+      (await client.runtime.listPodSandbox({ filter: { state: { state: state as 'SANDBOX_READY' }, labelSelector: { suite: 'contract' } } })).items.map(
+        ({ id }) => id,
+      );
     assert.deepEqual(await sandboxes('SANDBOX_READY'), [one.id]);
     assert.deepEqual(await sandboxes('SANDBOX_NOTREADY'), [two.id]);
     for (const { id } of [one, two]) await client.runtime.removePodSandbox({ podSandboxId: id });
@@ -274,7 +287,13 @@ function fake(version: '1.6' | '2'): Promise<Runtime> {
   for (const [life, script] of Object.entries(scripts)) runtime.script(life, script);
   runtime.onExec = (_, [command]) => (command === 'sleep' ? { takesMs: 30_000 } : { exitCode: 5, stdout: 'out\n', stderr: 'err\n' });
   const client = createCriClient(runtime);
-  return Promise.resolve({ client, major: version === '2' ? 2 : 1, cgroupParent: '/contract', logs: '/logs', [Symbol.asyncDispose]: () => client[Symbol.asyncDispose]() });
+  return Promise.resolve({
+    client,
+    major: version === '2' ? 2 : 1,
+    cgroupParent: '/contract',
+    logs: '/logs',
+    [Symbol.asyncDispose]: () => client[Symbol.asyncDispose](),
+  });
 }
 
 describe('the runtime in memory, as containerd 1.6', () => suite(() => fake('1.6')));
@@ -286,6 +305,12 @@ describe('a real containerd', { skip: problem ?? false }, () =>
   suite(async () => {
     const real = await startContainerd();
     console.log(`containerd ${real.version}`);
-    return { client: real.client, major: Number(real.version.split('.')[0]), cgroupParent: real.cgroupParent, logs: `${real.folder}/logs`, [Symbol.asyncDispose]: () => real[Symbol.asyncDispose]() };
+    return {
+      client: real.client,
+      major: Number(real.version.split('.')[0]),
+      cgroupParent: real.cgroupParent,
+      logs: `${real.folder}/logs`,
+      [Symbol.asyncDispose]: () => real[Symbol.asyncDispose](),
+    };
   }),
 );

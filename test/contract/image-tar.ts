@@ -24,7 +24,12 @@ async function tar(files: readonly ImageFile[]): Promise<Buffer> {
 export async function writeImage(target: string, name: string, files: readonly ImageFile[], config: object): Promise<void> {
   const layer = await tar(files);
   const image = Buffer.from(
-    JSON.stringify({ architecture: process.arch === 'arm64' ? 'arm64' : 'amd64', os: 'linux', config, rootfs: { type: 'layers', diff_ids: [`sha256:${createHash('sha256').update(layer).digest('hex')}`] } }),
+    JSON.stringify({
+      architecture: process.arch === 'arm64' ? 'arm64' : 'amd64',
+      os: 'linux',
+      config,
+      rootfs: { type: 'layers', diff_ids: [`sha256:${createHash('sha256').update(layer).digest('hex')}`] },
+    }),
   );
   const manifest = Buffer.from(JSON.stringify([{ Config: 'config.json', RepoTags: [name], Layers: ['layer.tar'] }]));
   await writeFile(
@@ -39,5 +44,8 @@ export async function writeImage(target: string, name: string, files: readonly I
 
 /** busybox with links for `applets`. */
 export async function busyboxFiles(binary: string, applets: readonly string[]): Promise<ImageFile[]> {
-  return [{ path: 'bin/busybox', mode: 0o755, content: await readFile(binary) }, ...applets.map((applet) => ({ path: `bin/${applet}`, mode: 0o777, content: { link: 'busybox' } }))];
+  return [
+    { path: 'bin/busybox', mode: 0o755, content: await readFile(binary) },
+    ...applets.map((applet) => ({ path: `bin/${applet}`, mode: 0o777, content: { link: 'busybox' } })),
+  ];
 }

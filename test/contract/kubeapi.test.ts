@@ -64,7 +64,7 @@ function suite(open: () => Promise<KubeApi>): void {
     assert.deepEqual((await api.get<ConfigMap>(configMaps(namespace, 'made'))).data, { a: '1' });
     await assert.rejects(api.create(configMaps(namespace), map('made')), refused(409, 'AlreadyExists'));
     await assert.rejects(api.get(configMaps(namespace, 'absent')), refused(404, 'NotFound'));
-    const generated = await api.create<ConfigMap>(configMaps(namespace), { metadata: { generateName: 'made-' } } as ConfigMap);
+    const generated = await api.create<ConfigMap>(configMaps(namespace), { metadata: { generateName: 'made-' } });
     assert.match(generated.metadata.name ?? '', /^made-[a-z0-9]{5}$/);
   });
 
@@ -75,22 +75,37 @@ function suite(open: () => Promise<KubeApi>): void {
     await assert.rejects(api.update(configMaps(namespace, 'race'), { ...first, data: { a: '3' } }), refused(409, 'Conflict'));
     const same = await api.update(configMaps(namespace, 'race'), second);
     assert.equal(same.metadata.resourceVersion, second.metadata.resourceVersion);
-    await assert.rejects(api.patch(configMaps(namespace, 'race'), 'merge', { metadata: { resourceVersion: first.metadata.resourceVersion }, data: { a: '4' } }), refused(409, 'Conflict'));
+    await assert.rejects(
+      api.patch(configMaps(namespace, 'race'), 'merge', { metadata: { resourceVersion: first.metadata.resourceVersion }, data: { a: '4' } }),
+      refused(409, 'Conflict'),
+    );
   });
 
   test('JSON, merge and strategic merge patches', async () => {
     const ref = configMaps(namespace, 'patched');
     await api.create(configMaps(namespace), map('patched', { a: '1', b: '2' }));
     assert.deepEqual((await api.patch<ConfigMap>(ref, 'merge', { data: { a: null, c: '3' } })).data, { b: '2', c: '3' });
-    assert.deepEqual((await api.patch<ConfigMap>(ref, 'json', [{ op: 'add', path: '/data/d', value: '4' }, { op: 'remove', path: '/data/b' }])).data, { c: '3', d: '4' });
+    assert.deepEqual(
+      (
+        await api.patch<ConfigMap>(ref, 'json', [
+          { op: 'add', path: '/data/d', value: '4' },
+          { op: 'remove', path: '/data/b' },
+        ])
+      ).data,
+      { c: '3', d: '4' },
+    );
     await assert.rejects(api.patch(ref, 'json', [{ op: 'test', path: '/data/d', value: 'x' }]), refused(422, 'Invalid'));
     const finalizers = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { finalizers: ['example.com/one'] } });
     assert.deepEqual(finalizers.metadata.finalizers, ['example.com/one']);
     const both = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { finalizers: ['example.com/two'] } });
     assert.deepEqual(both.metadata.finalizers, ['example.com/two', 'example.com/one'], 'what the patch names comes first');
-    const ordered = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { '$setElementOrder/finalizers': ['example.com/one', 'example.com/three'], finalizers: ['example.com/three'] } });
+    const ordered = await api.patch<ConfigMap>(ref, 'strategic', {
+      metadata: { '$setElementOrder/finalizers': ['example.com/one', 'example.com/three'], finalizers: ['example.com/three'] },
+    });
     assert.deepEqual(ordered.metadata.finalizers, ['example.com/two', 'example.com/one', 'example.com/three']);
-    const cleared = await api.patch<ConfigMap>(ref, 'strategic', { metadata: { '$deleteFromPrimitiveList/finalizers': ['example.com/one', 'example.com/two', 'example.com/three'] } });
+    const cleared = await api.patch<ConfigMap>(ref, 'strategic', {
+      metadata: { '$deleteFromPrimitiveList/finalizers': ['example.com/one', 'example.com/two', 'example.com/three'] },
+    });
     assert.deepEqual(cleared.metadata.finalizers ?? [], []);
   });
 
@@ -106,7 +121,10 @@ function suite(open: () => Promise<KubeApi>): void {
 
   test('a delete can name whom it means', async () => {
     const made = await api.create<ConfigMap>(configMaps(namespace), map('meant'));
-    await assert.rejects(api.delete(configMaps(namespace, 'meant'), { preconditions: { uid: '00000000-0000-4000-8000-000000000000' } }), refused(409, 'Conflict'));
+    await assert.rejects(
+      api.delete(configMaps(namespace, 'meant'), { preconditions: { uid: '00000000-0000-4000-8000-000000000000' } }),
+      refused(409, 'Conflict'),
+    );
     await api.delete(configMaps(namespace, 'meant'), { preconditions: { uid: made.metadata.uid ?? '' } });
     await assert.rejects(api.get(configMaps(namespace, 'meant')), refused(404, 'NotFound'));
   });
@@ -114,17 +132,35 @@ function suite(open: () => Promise<KubeApi>): void {
   test('spec and status have writers of their own', async () => {
     const name = `contract-${id}`;
     try {
-      const made = await api.create<Node>(nodes(), { apiVersion: 'v1', kind: 'Node', metadata: { name, labels: { contract: id } }, spec: { unschedulable: true } });
+      const made = await api.create<Node>(nodes(), {
+        apiVersion: 'v1',
+        kind: 'Node',
+        metadata: { name, labels: { contract: id } },
+        spec: { unschedulable: true },
+      });
       const viaMain = await api.update(nodes(name), { ...made, status: { phase: 'Running' } });
       assert.equal(viaMain.status?.phase, undefined, 'the main resource does not write status');
-      const ready = { type: 'Ready', status: 'True', reason: 'r', message: 'm', lastHeartbeatTime: '2026-01-01T00:00:00Z', lastTransitionTime: '2026-01-01T00:00:00Z' };
+      const ready = {
+        type: 'Ready',
+        status: 'True',
+        reason: 'r',
+        message: 'm',
+        lastHeartbeatTime: '2026-01-01T00:00:00Z',
+        lastTransitionTime: '2026-01-01T00:00:00Z',
+      };
       await api.patch<Node>(subresource(nodes(name), 'status'), 'strategic', { status: { conditions: [ready] } });
       const disk = { ...ready, type: 'DiskPressure', status: 'False' };
-      const viaStatus = await api.patch<Node>(subresource(nodes(name), 'status'), 'strategic', { spec: { unschedulable: false }, status: { conditions: [disk] } });
+      const viaStatus = await api.patch<Node>(subresource(nodes(name), 'status'), 'strategic', {
+        spec: { unschedulable: false },
+        status: { conditions: [disk] },
+      });
       assert.deepEqual(viaStatus.status?.conditions?.map(({ type }) => type).sort(), ['DiskPressure', 'Ready'], 'conditions are merged by type');
       assert.equal(viaStatus.spec.unschedulable, true, 'status does not write spec');
       const found = await api.list<Node>(nodes(), { labelSelector: `contract in (${id}),!absent` });
-      assert.deepEqual(found.items.map((node) => node.metadata.name), [name]);
+      assert.deepEqual(
+        found.items.map((node) => node.metadata.name),
+        [name],
+      );
     } finally {
       await api.delete(nodes(name)).catch(() => {});
     }
@@ -136,7 +172,12 @@ function suite(open: () => Promise<KubeApi>): void {
       apiVersion: 'v1',
       kind: 'Pod',
       metadata: { name: 'graceful', namespace },
-      spec: { nodeName: `nowhere-${id}`, automountServiceAccountToken: false, terminationGracePeriodSeconds: 7, containers: [{ name: 'c', image: 'example.com/i' }] },
+      spec: {
+        nodeName: `nowhere-${id}`,
+        automountServiceAccountToken: false,
+        terminationGracePeriodSeconds: 7,
+        containers: [{ name: 'c', image: 'example.com/i' }],
+      },
     });
     const marked = (await api.delete(ref)) as Pod;
     assert.equal(marked.metadata.deletionGracePeriodSeconds, 7);
@@ -147,11 +188,15 @@ function suite(open: () => Promise<KubeApi>): void {
   });
 
   test('a list comes in pages', async () => {
-    for (const name of ['page-1', 'page-2', 'page-3']) await api.create(configMaps(namespace), { ...map(name), metadata: { name, namespace, labels: { page: id } } });
+    for (const name of ['page-1', 'page-2', 'page-3'])
+      await api.create(configMaps(namespace), { ...map(name), metadata: { name, namespace, labels: { page: id } } });
     const first = await api.list<ConfigMap>(configMaps(namespace), { labelSelector: `page=${id}`, limit: 2 });
     assert.equal(first.items.length, 2);
     const second = await api.list<ConfigMap>(configMaps(namespace), { labelSelector: `page=${id}`, limit: 2, continue: first.metadata.continue ?? '' });
-    assert.deepEqual([...first.items, ...second.items].map((item) => `${item.kind} ${item.metadata.name}`), ['ConfigMap page-1', 'ConfigMap page-2', 'ConfigMap page-3']);
+    assert.deepEqual(
+      [...first.items, ...second.items].map((item) => `${item.kind} ${item.metadata.name}`),
+      ['ConfigMap page-1', 'ConfigMap page-2', 'ConfigMap page-3'],
+    );
     assert.equal(second.metadata.continue ?? '', '');
   });
 
@@ -161,10 +206,15 @@ function suite(open: () => Promise<KubeApi>): void {
     await api.create(configMaps(namespace), labelled('unseen', 'no'));
     const stop = new AbortController();
     const heard: string[] = [];
-    const loop = api.reflect<ConfigMap>(configMaps(namespace), { labelSelector: `want=${id}` }, {
-      replaced: (items) => void heard.push(`replaced ${items.map((item) => `${item.kind}/${item.metadata.name}`).join(',')}`),
-      changed: (type, object) => void heard.push(`${type} ${object.metadata.name}`),
-    }, stop.signal);
+    const loop = api.reflect<ConfigMap>(
+      configMaps(namespace),
+      { labelSelector: `want=${id}` },
+      {
+        replaced: (items) => void heard.push(`replaced ${items.map((item) => `${item.kind}/${item.metadata.name}`).join(',')}`),
+        changed: (type, object) => void heard.push(`${type} ${object.metadata.name}`),
+      },
+      stop.signal,
+    );
     await until(() => heard.length === 1, 'the list');
     await api.patch(configMaps(namespace, 'unseen'), 'merge', { metadata: { labels: { want: id } } });
     await api.patch(configMaps(namespace, 'seen'), 'merge', { data: { x: '1' } });
@@ -182,5 +232,7 @@ describe('the API server in memory', () => suite(async () => new FakeKubeApi()))
 const skip = kubeconfig === undefined ? 'no API server: set NODELET_TEST_KUBECONFIG to a kubeconfig with all rights' : false;
 if (skip !== false) console.log(`skipped: the API server of a kubeconfig: ${skip}`);
 describe('the API server of a kubeconfig', { skip }, () =>
-  suite(async () => createKubeApi({ config: await readKubeConfig(kubeconfig ?? ''), log: silentLog, clock: realClock, rng: realRng, userAgent: 'nodelet-contract-test' })),
+  suite(async () =>
+    createKubeApi({ config: await readKubeConfig(kubeconfig ?? ''), log: silentLog, clock: realClock, rng: realRng, userAgent: 'nodelet-contract-test' }),
+  ),
 );
