@@ -1,3 +1,5 @@
+import { timeMs } from './time.ts';
+
 /**
  * The CRI log format: one entry a line, `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, where the first of the
  * colon-separated tags is F for a whole line and P for a part of one (its newline is not the application's).
@@ -48,21 +50,8 @@ function ascii(bytes: Uint8Array): string {
 export function microsOf(time: string): number {
   const match = timeShape.exec(time);
   if (match === null) return Number.NaN;
-  const [, year, month, day, hour, minute, second, fraction = '', zone = 'Z'] = match;
-  const days = daysSinceEpoch(Number(year), Number(month), Number(day));
-  const seconds = ((days * 24 + Number(hour)) * 60 + Number(minute)) * 60 + Number(second);
-  const offset = zone === 'Z' ? 0 : (zone.startsWith('-') ? -1 : 1) * (Number(zone.slice(1, 3)) * 60 + Number(zone.slice(4))) * 60;
-  return (seconds - offset) * 1_000_000 + Number(fraction.padEnd(6, '0').slice(0, 6));
-}
-
-/** Days from 1970-01-01 in the Gregorian calendar (counting years from March). */
-function daysSinceEpoch(year: number, month: number, day: number): number {
-  const shifted = month <= 2 ? year - 1 : year;
-  const era = Math.floor(shifted / 400);
-  const yearOfEra = shifted - era * 400;
-  const dayOfYear = Math.floor((153 * (month + (month > 2 ? -3 : 9)) + 2) / 5) + day - 1;
-  const dayOfEra = yearOfEra * 365 + Math.floor(yearOfEra / 4) - Math.floor(yearOfEra / 100) + dayOfYear;
-  return era * 146_097 + dayOfEra - 719_468;
+  const [, , , , , , , fraction = '', zone = 'Z'] = match;
+  return timeMs(`${time.slice(0, 19)}${zone}`) * 1000 + Number(fraction.padEnd(6, '0').slice(0, 6));
 }
 
 /** Time with nine digits of fraction, as `kubectl logs --timestamps` prints it. */

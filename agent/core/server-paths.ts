@@ -4,10 +4,11 @@ export interface NodeAttributes {
   readonly subresource: string;
 }
 
-const verbs: Readonly<Record<string, string>> = { POST: 'create', GET: 'get', HEAD: 'get', PUT: 'update', PATCH: 'patch', DELETE: 'delete' };
+const verbs: Readonly<Record<string, string>> = { POST: 'create', GET: 'get', PUT: 'update', PATCH: 'patch', DELETE: 'delete' };
 
 /** Paths that have a finer permission of their own, with `proxy` as the older, wider one behind it. */
 const finer: readonly (readonly [path: string, subresource: string])[] = [
+  ['/allocatedPods', 'pods'],
   ['/pods', 'pods'],
   ['/healthz', 'healthz'],
   ['/configz', 'configz'],
@@ -20,7 +21,7 @@ const own: readonly (readonly [path: string, subresource: string])[] = [
   ['/logs', 'log'],
   ['/checkpoint', 'checkpoint'],
   ['/statusz', 'statusz'],
-  ['/flagz', 'flagz'],
+  ['/flagz', 'configz'],
 ];
 
 /** The attributes of a request to the agent's API; allowed when one of them is (KEP-2862). */

@@ -1,0 +1,91 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile, mkdir } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { readCommand, type AgentCommand } from './config-file.ts';
+import { agentSettings, nodeSettings } from './settings.ts';
+
+const head = 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n';
+
+async function setUp(t: TestContext, yaml = '') {
+  const dir = await mkdtemp(join(tmpdir(), 'config-'));
+  t.after(() => rm(dir, { recursive: true }));
+  const kubeconfig = join(dir, 'kubeconfig');
+  await writeFile(kubeconfig, 'apiVersion: v1\nkind: Config\n');
+  const file = join(dir, 'config.yaml');
+  await writeFile(file, head + yaml);
+  return { dir, file, kubeconfig, base: ['--kubeconfig', kubeconfig, '--config', file] };
+}
+
+async function run(args: string[]): Promise<AgentCommand & { kind: 'run' }> {
+  const command = await readCommand(args);
+  assert.equal(command.kind, 'run');
+  return command as AgentCommand & { kind: 'run' };
+}
+
+test('the version is what kubeadm reads', async () => {
+  const command = await readCommand(['--version']);
+  assert.ok(command.kind === 'version');
+  assert.match(command.text, /^\s*Kubernetes v((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*))([-\w.+]*)?\s*$/);
+  assert.match(command.text, /v1\.37\.2\+nodelet/);
+  assert.equal((await readCommand(['-h'])).kind, 'help');
+});
+
+test('flags override the file, gates add up, and own flags are kept apart', async (t) => {
+  const { base } = await setUp(t, 'maxPods: 50\nfeatureGates: {AllAlpha: false}\nclusterDNS: [10.96.0.10]\n');
+  const { config, flags } = await run([...base, '--max-pods=20', '--feature-gates', 'AllBeta=true', '--hostname-override', 'N1', '--node-ip=10.0.0.5', '--v=4', '--fail-swap-on=false', '--anonymous-auth', '--eviction-hard=memory.available<200Mi,nodefs.available<5%', '--node-labels=a=b,c=d', '--register-with-taints=k=v:NoSchedule']);
+  assert.equal(config.maxPods, 20);
+  assert.deepEqual(config.featureGates, { AllAlpha: false, AllBeta: true });
+  assert.deepEqual([config.failSwapOn, config.authentication.anonymous.enabled], [false, true]);
+  assert.deepEqual(config.evictionHard, { 'memory.available': '200Mi', 'nodefs.available': '5%' });
+  assert.deepEqual([flags.hostnameOverride, flags.nodeIPs, flags.v, flags.nodeLabels], ['n1', ['10.0.0.5'], 4, { a: 'b', c: 'd' }]);
+  assert.equal(flags.certDir, '/var/lib/kubelet/pki');
+  const settings = agentSettings(config, flags, 'machine');
+  assert.deepEqual([settings.nodeName, settings.crashLoopMaxMs, settings.clusterDNS], ['n1', 300_000, ['10.96.0.10']]);
+  assert.deepEqual(nodeSettings(config, flags, 'machine').taints, [{ key: 'k', value: 'v', effect: 'NoSchedule' }]);
+});
+
+test('octal numbers and yes mean what they mean to Go', async (t) => {
+  const { base } = await setUp(t, 'maxPods: 0x20\nfailSwapOn: no\nregisterNode: on\n');
+  const { config } = await run(base);
+  assert.deepEqual([config.maxPods, config.failSwapOn, config.registerNode], [32, false, true]);
+});
+
+test('the files of --config-dir come after the file, in order of their names', async (t) => {
+  const { dir, base } = await setUp(t, 'maxPods: 50\nauthentication: {anonymous: {enabled: true}}\n');
+  await mkdir(join(dir, 'd'));
+  await writeFile(join(dir, 'd', '20-b.conf'), `${head}maxPods: 70\n`);
+  await writeFile(join(dir, 'd', '10-a.conf'), `${head}maxPods: 60\nauthentication: {x509: {clientCAFile: /ca}}\n`);
+  await writeFile(join(dir, 'd', 'note.txt'), 'not read');
+  const { config } = await run([...base, '--config-dir', join(dir, 'd')]);
+  assert.equal(config.maxPods, 70);
+  assert.deepEqual([config.authentication.anonymous.enabled, config.authentication.x509.clientCAFile], [true, '/ca']);
+});
+
+test('without a file the defaults are the same, and that is said', async (t) => {
+  const { kubeconfig } = await setUp(t);
+  const { config, warnings } = await run(['--kubeconfig', kubeconfig]);
+  assert.equal(config.authentication.anonymous.enabled, false);
+  assert.match(warnings.join('\n'), /No --config file/);
+});
+
+test('bad input is one sentence that names it', async (t) => {
+  const { dir, file, kubeconfig, base } = await setUp(t, 'maxPodz: 1\n');
+  const refused = async (args: string[], expected: RegExp): Promise<void> => assert.rejects(readCommand(args), { code: /invalid|unsupported/, message: expected });
+  await refused(base, /config\.yaml, error: strict decoding error: unknown field "maxPodz"/);
+  await writeFile(file, 'kind: [');
+  await refused(base, /config\.yaml/);
+  await writeFile(file, `${head}imageGCLowThresholdPercent: 90\n`);
+  await refused(base, /failed to validate kubelet configuration, error: invalid configuration: imageGCLowThresholdPercent/);
+  await writeFile(file, head);
+  await refused([...base, '--no-such-flag'], /unknown flag: --no-such-flag/);
+  await refused([...base, '--max-pods=many'], /invalid argument "many" for "--max-pods" flag/);
+  await refused([...base, '--max-pods'], /flag needs an argument: --max-pods/);
+  await refused([...base, '--feature-gates=Nope=true'], /unrecognized feature gate: Nope/);
+  await refused([...base, '--node-labels=kubernetes.io/x=y'], /unknown 'kubernetes.io'/);
+  await refused([...base, 'run'], /unknown command "run"/);
+  await refused(['--config', join(dir, 'absent'), '--kubeconfig', kubeconfig], /failed to load kubelet config file/);
+  await refused(['--config', file], /no --kubeconfig/);
+  await refused(['--config', file, '--kubeconfig', join(dir, 'absent'), '--bootstrap-kubeconfig', '/b'], /TLS bootstrap .* not implemented/);
+});

@@ -1,0 +1,190 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { messageOf, OpError } from '../../base/errors.ts';
+import { version } from '../../base/version.ts';
+import { readYaml } from '../../base/yaml.ts';
+import { readConfiguration, type KubeletConfiguration } from '../core/config.ts';
+import { checkConfiguration } from '../core/config-check.ts';
+import { flagValue, flags, nodeLabelsProblem } from '../core/config-flags.ts';
+import { featureGates } from '../core/feature-gates.ts';
+
+/** What is said on the command line and is no part of the configuration. */
+export interface AgentFlags {
+  readonly kubeconfig: string;
+  readonly hostnameOverride: string;
+  readonly nodeIPs: readonly string[];
+  readonly nodeLabels: Readonly<Record<string, string>>;
+  readonly rootDir: string;
+  readonly certDir: string;
+  readonly lockFile: string;
+  /** Verbosity. */
+  readonly v: number;
+}
+
+export type AgentCommand =
+  | { kind: 'version'; text: string }
+  | { kind: 'help'; text: string }
+  | { kind: 'run'; flags: AgentFlags; config: KubeletConfiguration; warnings: string[] };
+
+/** Reads flags and configuration files. Throws OpError `invalid` with one sentence for everything that is wrong. */
+export async function readCommand(args: readonly string[]): Promise<AgentCommand> {
+  const given = readFlags(args);
+  if (given.get('version') !== undefined) return { kind: 'version', text: `Kubernetes ${version}\n` };
+  if (given.get('help') !== undefined) return { kind: 'help', text: helpText() };
+  const own = (name: string): unknown => given.get(name);
+  const text = (name: string, fallback = ''): string => (own(name) as string | undefined) ?? fallback;
+  const rootDir = text('root-dir', '/var/lib/kubelet');
+  const { config, warnings } = await readConfig(text('config'), text('config-dir'), given);
+  const nodeLabels = (own('node-labels') as Record<string, string> | undefined) ?? {};
+  const labelsProblem = nodeLabelsProblem(nodeLabels);
+  if (labelsProblem !== null) throw bad(labelsProblem);
+  const kubeconfig = text('kubeconfig');
+  await requireKubeconfig(kubeconfig, text('bootstrap-kubeconfig'));
+  return {
+    kind: 'run',
+    flags: {
+      kubeconfig,
+      hostnameOverride: text('hostname-override').trim().toLowerCase(),
+      nodeIPs: (own('node-ip') as string[] | undefined) ?? [],
+      nodeLabels,
+      rootDir,
+      certDir: text('cert-dir', join(rootDir, 'pki')),
+      lockFile: text('lock-file'),
+      v: (own('v') as number | undefined) ?? config.logging.verbosity,
+    },
+    config,
+    warnings,
+  };
+}
+
+function bad(detail: string, advice = ''): OpError {
+  return new OpError('invalid', 'start the agent', detail, { advice });
+}
+
+/** Names as given to their values; the last of several counts, but maps and lists add up. */
+function readFlags(args: readonly string[]): Map<string, unknown> {
+  const options: Record<string, { type: 'string' | 'boolean'; short?: string }> = { version: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } };
+  for (const [name, { kind }] of Object.entries(flags)) options[name] = { type: kind === 'bool' ? 'boolean' : 'string', ...(name === 'v' ? { short: 'v' } : {}) };
+  const { tokens } = parseArgs({ args: [...args], options, strict: false, tokens: true, allowPositionals: true });
+  const given = new Map<string, unknown>();
+  for (const token of tokens) {
+    if (token.kind === 'positional') throw bad(`unknown command ${JSON.stringify(token.value)}`, 'The agent takes flags only.');
+    if (token.kind !== 'option') continue;
+    const name = token.name;
+    if (name === 'version' || name === 'help') {
+      if (token.value !== 'false') given.set(name, true);
+      continue;
+    }
+    const flag = flags[name];
+    if (flag === undefined) throw bad(`unknown flag: ${token.rawName}`, 'See --help.');
+    if (token.value === undefined && flag.kind !== 'bool') throw bad(`flag needs an argument: ${token.rawName}`);
+    const read = flagValue(name, flag.kind, token.value ?? 'true');
+    if ('problem' in read) throw bad(read.problem);
+    given.set(name, added(given.get(name), read.value));
+  }
+  return given;
+}
+
+function added(before: unknown, value: unknown): unknown {
+  if (Array.isArray(before) && Array.isArray(value)) return [...(before as unknown[]), ...(value as unknown[])];
+  if (typeof before === 'object' && before !== null && typeof value === 'object' && value !== null) return { ...before, ...value };
+  return value;
+}
+
+/** File, then the files of `--config-dir` in order of their names, then flags: the later one wins. */
+async function readConfig(file: string, directory: string, given: ReadonlyMap<string, unknown>): Promise<{ config: KubeletConfiguration; warnings: string[] }> {
+  let document: Record<string, unknown> = { apiVersion: 'kubelet.config.k8s.io/v1beta1', kind: 'KubeletConfiguration' };
+  for (const path of [...(file === '' ? [] : [file]), ...(await partsOf(directory))]) document = merged(document, await readDocument(path));
+  const warnings: string[] = [];
+  if (file === '' && directory === '') warnings.push('No --config file: the defaults are those of KubeletConfiguration v1beta1 (no anonymous access, Webhook authorization, no read-only port), not the laxer ones of flags alone');
+  for (const [name, value] of given) {
+    const flag = flags[name];
+    if (flag?.ignored) warnings.push(`Flag --${name} is accepted and has no effect`);
+    // Of maps the flag replaces the file's, as upstream does, but for gates, which add up.
+    if (flag?.field) document = withField(document, flag.field.split('.'), name === 'feature-gates' ? { ...(document['featureGates'] as object), ...(value as object) } : value);
+  }
+  const { config, problems } = readConfiguration(document);
+  if (problems.length > 0) throw bad(problems.join('; '));
+  const invalid = checkConfiguration(config);
+  if (invalid.length > 0) throw bad(`failed to validate kubelet configuration, error: ${invalid.join('; ')}`, file === '' ? '' : `The file is ${file}.`);
+  return { config, warnings: [...warnings, ...warningsOf(config)] };
+}
+
+async function partsOf(directory: string): Promise<string[]> {
+  if (directory === '') return [];
+  try {
+    const names = await readdir(directory);
+    return names.filter((name) => name.endsWith('.conf')).toSorted().map((name) => join(directory, name));
+  } catch (cause) {
+    throw new OpError('invalid', 'start the agent', `--config-dir ${directory}: ${messageOf(cause)}`, { cause });
+  }
+}
+
+async function readDocument(path: string): Promise<Record<string, unknown>> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (cause) {
+    throw new OpError('invalid', 'start the agent', `failed to load kubelet config file, path: ${path}, error: ${messageOf(cause)}`, { cause });
+  }
+  const document = await readYaml(text, `kubelet config file ${path}`);
+  const { problems } = readConfiguration(document ?? null);
+  if (problems.length > 0) throw bad(`failed to load kubelet config file, path: ${path}, error: strict decoding error: ${problems.join(', ')}`);
+  return document as Record<string, unknown>;
+}
+
+function merged(base: Record<string, unknown>, over: Record<string, unknown>): Record<string, unknown> {
+  const out = { ...base };
+  for (const [key, value] of Object.entries(over)) {
+    const before = out[key];
+    const both = [before, value].every((each) => typeof each === 'object' && each !== null && !Array.isArray(each));
+    out[key] = both ? merged(before as Record<string, unknown>, value as Record<string, unknown>) : value;
+  }
+  return out;
+}
+
+function withField(document: Record<string, unknown>, path: readonly string[], value: unknown): Record<string, unknown> {
+  const [first = '', ...rest] = path;
+  if (rest.length === 0) return { ...document, [first]: value };
+  const inner = document[first];
+  return { ...document, [first]: withField(typeof inner === 'object' && inner !== null ? (inner as Record<string, unknown>) : {}, rest, value) };
+}
+
+/** What is asked for and not done yet is said once, at the start. */
+function warningsOf(config: KubeletConfiguration): string[] {
+  const warnings: string[] = [];
+  for (const [name, value] of Object.entries(config.featureGates)) {
+    if (featureGates.get(name)?.stage === 'GA') warnings.push(`Setting GA feature gate ${name}=${value}. It will be removed in a future release.`);
+  }
+  if (config.rotateCertificates) warnings.push('rotateCertificates is set: the client certificate is not rotated by this version');
+  if (config.serverTLSBootstrap) warnings.push('serverTLSBootstrap is set: a self-signed serving certificate is used until this version can ask for one');
+  if (config.staticPodURL !== '') warnings.push('staticPodURL is set: static pods are read from staticPodPath only');
+  if (config.cpuManagerPolicy !== 'none') warnings.push(`cpuManagerPolicy ${config.cpuManagerPolicy} is treated as none`);
+  if (config.memoryManagerPolicy !== 'None') warnings.push(`memoryManagerPolicy ${config.memoryManagerPolicy} is treated as None`);
+  if (config.topologyManagerPolicy !== 'none') warnings.push(`topologyManagerPolicy ${config.topologyManagerPolicy} is treated as none`);
+  if (config.readOnlyPort !== 0) warnings.push('readOnlyPort is set: the unauthenticated port is not served');
+  return warnings;
+}
+
+async function requireKubeconfig(kubeconfig: string, bootstrap: string): Promise<void> {
+  if (kubeconfig === '') throw bad('no --kubeconfig is given', 'The agent joins a cluster; running without an API server is not supported.');
+  try {
+    await readFile(kubeconfig);
+  } catch (cause) {
+    if (bootstrap === '') throw new OpError('invalid', 'start the agent', `--kubeconfig ${kubeconfig}: ${messageOf(cause)}`, { cause });
+    throw new OpError('unsupported', 'start the agent', `TLS bootstrap from --bootstrap-kubeconfig ${bootstrap} is not implemented in this version, and --kubeconfig ${kubeconfig} cannot be read`, {
+      cause,
+      advice: 'Put a kubeconfig with a client certificate or token there.',
+    });
+  }
+}
+
+function helpText(): string {
+  const lines = Object.entries(flags).map(([name, { kind, field, ignored }]) => {
+    const value = { bool: '', int: ' int', text: ' string', list: ' strings', map: ' key=value,…', boolMap: ' name=true|false,…', taints: ' key=value:effect,…' }[kind];
+    const says = ignored === true ? 'accepted, without effect' : field === null ? '' : `sets ${field} of the configuration`;
+    return `  --${name}${value}`.padEnd(52) + says;
+  });
+  return `The agent runs the pods of one node (a kubelet).\n\nUsage:\n  nodelet agent --kubeconfig FILE [flags]\n\nFlags (the kubelet's names; they override the --config file):\n${lines.map((line) => line.trimEnd()).join('\n')}\n  --version\n  -h, --help\n`;
+}

@@ -1,0 +1,57 @@
+import { version } from '../../base/version.ts';
+import type { KubeletConfiguration } from '../core/config.ts';
+import { durationMs } from '../core/duration.ts';
+import type { NodeSettings } from '../core/node-status.ts';
+import type { AgentSettings } from '../seams.ts';
+import type { AgentFlags } from './config-file.ts';
+
+/** The settings of the pod side, from file and flags. */
+export function agentSettings(config: KubeletConfiguration, flags: AgentFlags, hostname: string): AgentSettings {
+  return {
+    nodeName: nodeNameOf(flags, hostname),
+    hostname: nodeNameOf(flags, hostname),
+    rootDir: flags.rootDir,
+    podLogsDir: config.podLogsDir,
+    maxPods: config.maxPods,
+    podPidsLimit: config.podPidsLimit,
+    serializeImagePulls: config.serializeImagePulls,
+    maxParallelImagePulls: config.maxParallelImagePulls ?? 0,
+    registryPullQps: config.registryPullQPS,
+    registryBurst: config.registryBurst,
+    cpuCFSQuota: config.cpuCFSQuota,
+    cpuCFSQuotaPeriodMs: durationMs(config.cpuCFSQuotaPeriod),
+    crashLoopMaxMs: durationMs(config.crashLoopBackOff.maxContainerRestartPeriod),
+    seccompDefault: config.seccompDefault,
+    runtimeRequestTimeoutMs: durationMs(config.runtimeRequestTimeout),
+    syncFrequencyMs: durationMs(config.syncFrequency),
+    clusterDomain: config.clusterDomain,
+    clusterDNS: config.clusterDNS,
+    resolvConf: config.resolvConf,
+    allowedUnsafeSysctls: config.allowedUnsafeSysctls,
+    memorySwapBehavior: config.memorySwap.swapBehavior === 'LimitedSwap' ? 'LimitedSwap' : 'NoSwap',
+    singleProcessOOMKill: config.singleProcessOOMKill,
+    enableServer: config.enableServer,
+    registerNode: config.registerNode,
+  };
+}
+
+/** `--hostname-override`, else the machine's own name; lower case, as Kubernetes' names are. */
+export function nodeNameOf(flags: AgentFlags, hostname: string): string {
+  return flags.hostnameOverride === '' ? hostname.trim().toLowerCase() : flags.hostnameOverride;
+}
+
+export function nodeSettings(config: KubeletConfiguration, flags: AgentFlags, hostname: string): NodeSettings {
+  return {
+    nodeName: nodeNameOf(flags, hostname),
+    kubeletVersion: version,
+    port: config.enableServer ? config.port : 0,
+    maxPods: config.maxPods,
+    podsPerCore: config.podsPerCore,
+    kubeReserved: config.kubeReserved,
+    systemReserved: config.systemReserved,
+    evictionHard: config.evictionHard,
+    labels: flags.nodeLabels,
+    taints: config.registerWithTaints.map(({ key, value, effect }) => ({ key, effect, ...(value === '' ? {} : { value }) })),
+    providerID: config.providerID,
+  };
+}
