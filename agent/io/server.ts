@@ -153,7 +153,7 @@ async function admit(options: ServerOptions, raw: IncomingMessage): Promise<{ re
 async function serve(options: ServerOptions, raw: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
   const { request, route } = await admit(options, raw);
   const streams = route.kind === 'exec' || route.kind === 'attach' || route.kind === 'portForward';
-  const methods = streams ? ['GET', 'POST'] : ['GET', 'HEAD'];
+  const methods = streams ? ['GET', 'POST'] : ['GET'];
   if (!methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed');
   if (streams) throw new HttpFailure(400, 'Upgrade request required');
   await options.handle(route, request, response, signal);
