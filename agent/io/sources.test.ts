@@ -99,7 +99,7 @@ test('watches end with the last pod, with immutable objects and when nobody read
 
 test('a read waits a bounded time for the first copy', async () => {
   const { clock, api, sources } = world();
-  api.inject({ resource: 'configmaps', error: refusals.unavailable(), times: 1000 });
+  api.inject({ resource: 'configmaps', error: refusals.unavailable(), times: 4 });
   sources.hold(podOf('u1', 'a'));
   const read = sources.configMap('n', 'a', signal);
   const failed = assert.rejects(
@@ -108,6 +108,10 @@ test('a read waits a bounded time for the first copy', async () => {
   );
   await clock.advance(1000);
   await failed;
+  const told: string[] = [];
+  sources.onChange((uid) => told.push(uid));
+  await clock.advanceUntil(() => told.length > 0, 120_000);
+  assert.deepEqual(told, ['u1'], 'who gave up is told when the copy is there');
 });
 
 test('secrets and Services', async () => {

@@ -33,6 +33,8 @@ interface Item {
   waiters: (() => void)[];
   lastReadMs: number;
   trouble: string;
+  /** A read gave up before the first copy came: its pod is told when it does. */
+  isAwaited: boolean;
 }
 
 /**
@@ -123,8 +125,10 @@ export class Sources implements EnvSources, AsyncDisposable {
     if (item.state.is === 'idle') this.#watch(item);
     const isSynced = (): boolean => item.state.is === 'watched' || item.state.is === 'immutable';
     // A refusal (no permission yet) is the truer answer than a time-out, where there is one.
-    const refuse = (): OpError =>
-      new OpError('deadline', `failed to sync ${kind} cache`, item.trouble === '' ? 'timed out waiting for the condition' : item.trouble);
+    const refuse = (): OpError => {
+      item.isAwaited = true;
+      return new OpError('deadline', `failed to sync ${kind} cache`, item.trouble === '' ? 'timed out waiting for the condition' : item.trouble);
+    };
     await waitFor(item.waiters, isSynced, this.#options.clock, this.#waitMs, signal, refuse);
     const { state } = item;
     return state.is === 'watched' || state.is === 'immutable' ? state.object : null;
@@ -134,7 +138,17 @@ export class Sources implements EnvSources, AsyncDisposable {
     const key = keyOf(kind, namespace, name);
     const present = this.#items.get(key);
     if (present !== undefined) return present;
-    const item: Item = { kind, namespace, name, pods: new Set(), state: { is: 'idle' }, waiters: [], lastReadMs: this.#options.clock.monoMs(), trouble: '' };
+    const item: Item = {
+      kind,
+      namespace,
+      name,
+      pods: new Set(),
+      state: { is: 'idle' },
+      waiters: [],
+      lastReadMs: this.#options.clock.monoMs(),
+      trouble: '',
+      isAwaited: false,
+    };
     this.#items.set(key, item);
     this.#watch(item);
     return item;
@@ -155,7 +169,9 @@ export class Sources implements EnvSources, AsyncDisposable {
         stop.abort();
       } else item.state = { is: 'watched', stop, object };
       wake(item.waiters);
-      if (before !== undefined && versionOf(before) !== versionOf(object)) this.#tell(item);
+      const isNews = before === undefined ? item.isAwaited : versionOf(before) !== versionOf(object);
+      item.isAwaited = false;
+      if (isNews) this.#tell(item);
     };
     const running = this.#options.api.reflect<KubeObject>(
       ref,
