@@ -74,8 +74,15 @@ export interface Failpoints extends Interceptor {
 export function failpoints(clock: Clock, points: Readonly<Record<string, string>> = {}): Failpoints {
   const armed = new Map(Object.entries(points).map(([method, text]) => [method, new Failpoint(text)]));
 
-  const before = async (term: Term | undefined, call: RuntimeCall, { signal }: CallOptions): Promise<void> => {
-    if (term?.kind === 'delay') await clock.sleep(term.ms, signal);
+  const before = async (term: Term | undefined, call: RuntimeCall, { signal, timeoutMs }: CallOptions): Promise<void> => {
+    if (term?.kind === 'delay') {
+      try {
+        await clock.sleep(Math.min(term.ms, timeoutMs), signal);
+      } catch (cause) {
+        throw new RpcError('Canceled', call.method, 'context canceled', { cause });
+      }
+      if (term.ms >= timeoutMs) throw new RpcError('DeadlineExceeded', call.method, 'context deadline exceeded');
+    }
     if (term?.kind === 'error') throw new RpcError(term.status, call.method, term.text);
     if (term?.kind === 'panic') throw new BugError(`failpoint ${call.method}: ${term.text}`);
   };

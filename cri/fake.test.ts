@@ -215,6 +215,18 @@ test('commands in containers answer as scripted, and not past their timeout', as
   await slow;
 });
 
+test('a call that takes longer than it was given is DeadlineExceeded', async () => {
+  const setup = setUp();
+  const { client, clock, fake } = setup;
+  fake.script('deaf', { onStop: 'ignore' });
+  const containerId = await container(setup, await sandbox(setup), 'deaf');
+  await client.runtime.startContainer({ containerId });
+  const call = assert.rejects(client.runtime.stopContainer({ containerId, timeout: 60 }, { timeoutMs: 2000 }), (error) => hasCode(error, 'deadline'));
+  await clock.advance(2000);
+  await call;
+  assert.equal(fake.container('deaf')?.status.state, 'running', 'the runtime forgets the stop, not the container');
+});
+
 test('events tell of every change, with containerd 2 only', async () => {
   const setup = setUp();
   const { client, clock, fake } = setup;
