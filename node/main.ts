@@ -9,6 +9,7 @@ const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise
   netfilter: () => import('../netfilter/main.ts'),
   control: () => import('../control/main.ts'),
   egress: () => import('./egress.ts'),
+  dns: () => import('./dns.ts'),
 };
 
 function hostOf(args: readonly string[]): Host {

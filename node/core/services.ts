@@ -29,9 +29,9 @@ export interface RealControlPlane {
 }
 
 /** How daemons of ours are started: a cleared environment and a bounded heap (a large machine makes Node greedy). */
-function daemon(paths: ProgramPaths, command: string, args: readonly string[], heapMiB: number, logFile: string, name = command): ServiceSpec {
+function daemon(paths: ProgramPaths, command: string, args: readonly string[], heapMiB: number, logFile: string): ServiceSpec {
   return {
-    name,
+    name: command,
     argv: [paths.node, '--max-semi-space-size=2', `--max-old-space-size=${heapMiB}`, '--disable-warning=ExperimentalWarning', paths.bundle, command, ...args],
     env: { PATH: paths.path, HOME: '/root', NODELET_SYS: paths.sys, UV_THREADPOOL_SIZE: '8', MALLOC_ARENA_MAX: '2' },
     logFile,
@@ -73,7 +73,7 @@ export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string
       `--kubelet-certificate-authority=${pki}/ca.crt`,
       '--kubelet-preferred-address-types=InternalIP,Hostname',
       '--service-account-issuer=https://kubernetes.default.svc.cluster.local',
-      `--service-account-key-file=${pki}/sa.key`,
+      `--service-account-key-file=${pki}/sa.pub`,
       `--service-account-signing-key-file=${pki}/sa.key`,
       `--service-cluster-ip-range=${set.serviceCidr}`,
       '--authorization-mode=Node,RBAC',
@@ -93,7 +93,7 @@ export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string
       '--leader-elect=false',
     ]),
     plain('kube-scheduler', [real.scheduler, `--kubeconfig=${set.state}/scheduler.kubeconfig`, '--leader-elect=false']),
-    daemon(paths, 'control', [...control, '--only', 'dns', '--kubeconfig', `${set.state}/admin.kubeconfig`], 128, log('dns'), 'dns'),
+    daemon(paths, 'dns', ['--kubeconfig', `${set.state}/admin.kubeconfig`, '--listen', `${set.hub.ip}:53`, '--upstream', set.hub.hostIp, '--service-cluster-ip-range', set.serviceCidr], 128, log('dns')),
   ];
 }
 

@@ -1,4 +1,5 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { createPublicKey } from 'node:crypto';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
 import { issueKubeconfig, issueServingCert, openPki } from '../../control/mod.ts';
@@ -91,6 +92,7 @@ async function writeCredentials(plan: SetPlan, real: boolean): Promise<void> {
   };
   await issue('kubernetes-admin', ['system:masters'], `${plan.state}/admin.kubeconfig`);
   if (real) {
+    await writeFile(`${pki}/sa.pub`, createPublicKey(await readFile(`${pki}/sa.key`, 'utf8')).export({ type: 'spki', format: 'pem' }));
     await issue('system:kube-controller-manager', [], `${plan.state}/controller-manager.kubeconfig`);
     await issue('system:kube-scheduler', [], `${plan.state}/scheduler.kubeconfig`);
   }
