@@ -30,6 +30,8 @@ export interface LoopOptions {
 
 export interface Loop extends Pods {
   readonly pleg: RunningPleg;
+  /** Whether the pod was admitted and has not ended: what it asked for is taken. */
+  holdsResources(uid: string): boolean;
   /** Works until `signal` is aborted; the sources are run by the caller. */
   run(signal: AbortSignal): Promise<void>;
   /** Resolves when no pod is being worked on; for tests. */
@@ -167,11 +169,16 @@ export function createLoop(options: LoopOptions): Loop {
       const pod = podOf(uid);
       return pod === undefined ? undefined : filled(pod);
     },
-    facts: (uid) => pleg.facts().get(uid),
+    // What a worker has just read or done is newer than the last listing.
+    facts: (uid) => workers.get(uid)?.facts ?? pleg.facts().get(uid),
     allFacts: (): readonly PodFacts[] => [...pleg.facts().values()],
     mayRun: (uid) => {
       const worker = workers.get(uid);
       return worker === undefined ? viewOf(uid) !== undefined || !synced() : mayRun(worker.life);
+    },
+    holdsResources: (uid) => {
+      const phase = workers.get(uid)?.life.phase;
+      return phase === 'starting' || phase === 'running' || phase === 'terminating';
     },
     isKnown: (uid) => workers.has(uid) || viewOf(uid) !== undefined || !synced(),
     synced,

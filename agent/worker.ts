@@ -100,6 +100,11 @@ export class PodWorker {
     return this.#life;
   }
 
+  /** What the last own look saw. */
+  get facts(): PodFacts | undefined {
+    return this.#facts;
+  }
+
   get pod(): Pod | undefined {
     return this.#known;
   }

@@ -1,0 +1,54 @@
+import type { Clock } from '../../base/clock.ts';
+import { hasCode, messageOf } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import type { Sys } from '../../base/sys/types.ts';
+import type { KubeletConfiguration } from '../core/config.ts';
+import { durationMs } from '../core/duration.ts';
+import type { MachineFacts } from '../core/node-status.ts';
+import { podsAllocatable } from '../core/settings.ts';
+import { openCgroups } from './cgroups.ts';
+import type { PodCgroups } from './cgroups.ts';
+import type { Cri } from './cri.ts';
+
+const retryMs = 500;
+const callTimeoutMs = 10_000;
+
+/**
+ * Waits until the runtime answers, and returns the cgroup driver: what it says itself wins over the configuration, and
+ * only a runtime that does not know the question (containerd 1.x) leaves it to the file.
+ */
+export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; fallback: string }, signal: AbortSignal): Promise<'cgroupfs' | 'systemd'> {
+  const { cri, clock, log, fallback } = deps;
+  let told = false;
+  for (;;) {
+    try {
+      const { runtimeName, runtimeVersion } = await cri.runtime.version({ version: '0.1.0' }, { timeoutMs: callTimeoutMs, signal });
+      log.info('Container runtime initialized', { containerRuntime: runtimeName, version: runtimeVersion });
+      break;
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!told) log.warn('Waiting for the container runtime', { err: messageOf(error) });
+      told = true;
+      await clock.sleep(retryMs, signal);
+    }
+  }
+  try {
+    const { linux } = await cri.runtime.runtimeConfig({}, { timeoutMs: callTimeoutMs, signal });
+    if (linux !== null) return linux.cgroupDriver === 'SYSTEMD' ? 'systemd' : 'cgroupfs';
+  } catch (error) {
+    if (!hasCode(error, 'unsupported')) throw error;
+    log.info('CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.');
+  }
+  return fallback === 'systemd' ? 'systemd' : 'cgroupfs';
+}
+
+export function openNodeCgroups(deps: { sys: Sys; clock: Clock; log: Log; config: KubeletConfiguration; machine: MachineFacts; driver: 'cgroupfs' | 'systemd' }): Promise<PodCgroups> {
+  const { sys, clock, log, config, machine, driver } = deps;
+  return openCgroups({
+    sys, clock, log, driver,
+    cgroupRoot: config.cgroupRoot,
+    failCgroupV1: config.failCgroupV1,
+    pod: { cpuCFSQuota: config.cpuCFSQuota, cpuPeriodUs: BigInt(durationMs(config.cpuCFSQuotaPeriod) * 1000), podPidsLimit: BigInt(config.podPidsLimit) },
+    allocatable: podsAllocatable(config, machine),
+  });
+}

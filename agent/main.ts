@@ -1,0 +1,120 @@
+import { realClock } from '../base/clock.ts';
+import { BugError } from '../base/assert.ts';
+import { OpError, messageOf } from '../base/errors.ts';
+import type { Host } from '../base/host.ts';
+import { readKubeConfig } from '../base/kubeapi/config.ts';
+import { createKubeApi } from '../base/kubeapi/client.ts';
+import { createLog } from '../base/log.ts';
+import { realRng } from '../base/rng.ts';
+import { createSysClient } from '../base/sys/client.ts';
+import { createFallbackSys } from '../base/sys/fallback.ts';
+import { kubernetesVersion, version } from '../base/version.ts';
+import { connectRuntime, createCriClient } from '../cri/mod.ts';
+import { durationMs } from './core/duration.ts';
+import { readCommand } from './io/config-file.ts';
+import type { AgentCommand } from './io/config-file.ts';
+import { createEventsApi } from './io/events-api.ts';
+import { fileSystemBytes, nodeAddresses, readMachine } from './io/machine.ts';
+import { createNodeApi } from './io/node-api.ts';
+import { watchRuntime } from './io/node-runtime.ts';
+import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
+import { agentSettings, nodeSettings } from './io/settings.ts';
+import { createImageList } from './io/image-list.ts';
+import { openPods } from './pods.ts';
+import { openServing } from './serving.ts';
+import { openUpkeep } from './upkeep.ts';
+
+type RunCommand = Extract<AgentCommand, { kind: 'run' }>;
+
+/** `nodelet agent`: the kubelet. Ends with 0 at SIGTERM, with 1 and one sentence for what cannot work. */
+export async function main(host: Host): Promise<number> {
+  try {
+    const command = await readCommand(host.args);
+    if (command.kind !== 'run') {
+      host.stdout(command.text);
+      return 0;
+    }
+    return await run(command, host);
+  } catch (error) {
+    if (host.signal.aborted) return 0;
+    const advice = error instanceof OpError && error.advice !== '' ? ` ${error.advice}` : '';
+    host.stderr(`nodelet agent: ${messageOf(error)}.${advice}\n`);
+    if (error instanceof BugError && error.stack !== undefined) host.stderr(`${error.stack}\n`);
+    return 1;
+  }
+}
+
+/** Builds the parts in the order in which they need each other, then runs them until the first ends. */
+async function run({ flags, config, warnings }: RunCommand, host: Host): Promise<number> {
+  process.title = 'kubelet';
+  const clock = realClock;
+  const rng = realRng;
+  const log = createLog({ name: 'agent', verbosity: flags.v, nowMs: clock.nowMs, pid: host.pid, write: host.stderr });
+  for (const warning of warnings) log.warn(warning);
+  const stop = new AbortController();
+  const signal = AbortSignal.any([host.signal, stop.signal]);
+  let bug: unknown;
+  const onBug = (error: unknown): void => {
+    bug ??= error;
+    stop.abort();
+  };
+
+  const sysPath = host.env['NODELET_SYS'];
+  const notify = host.env['NOTIFY_SOCKET'] === undefined ? {} : { notifySocket: host.env['NOTIFY_SOCKET'] };
+  await using sys = sysPath === undefined ? createFallbackSys({ log: log.child('sys'), ...notify }) : createSysClient({ path: sysPath, log: log.child('sys'), ...notify });
+  await using lock = flags.lockFile === '' ? null : await sys.lock(flags.lockFile);
+  void lock;
+  const machine = await readMachine();
+  const settings = agentSettings(config, flags, machine.hostname);
+  const { nodeName } = settings;
+  log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
+  await using api = createKubeApi({ config: await readKubeConfig(flags.kubeconfig), log: log.child('api'), clock, rng, userAgent: `kubelet/${kubernetesVersion} (linux) nodelet`, qps: config.kubeAPIQPS, burst: config.kubeAPIBurst });
+  await using cri = createCriClient(connectRuntime(config.containerRuntimeEndpoint));
+  const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
+  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver });
+  await cgroups.ensureRoots();
+
+  const events = createEventsApi({ clock, rng, log: log.child('event'), api, nodeName });
+  const images = createImageList({ cri, clock, max: config.nodeStatusMaxImages });
+  const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
+  const runtime = watchRuntime({ clock, log: log.child('runtime'), runtime: cri.runtime, plegUnhealthy: () => pods.loop.pleg.unhealthy(), onChange: () => node.kick() });
+  const node = createNodeApi({
+    clock, rng, api, events,
+    log: log.child('node'),
+    settings: nodeSettings(config, flags, machine.hostname),
+    register: config.registerNode,
+    leaseDurationSeconds: config.nodeLeaseDurationSeconds,
+    statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
+    statusReportMs: durationMs(config.nodeStatusReportFrequency),
+    facts: async () => ({ machine, addresses, runtime: runtime.facts(), pressures: { memory: false, disk: false, pid: false }, ephemeralBytes: await fileSystemBytes(flags.rootDir), images: images.current() }),
+  });
+  await using pods = await openPods({ clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, runtime: () => runtime.facts(), onBug, signal });
+  await runtime.check(signal);
+  const upkeep = openUpkeep({ clock, log, sys, cri, config, rootDir: flags.rootDir, events, target: node.target, cgroups, pods });
+  await using serving = await openServing({ clock, log, api, cri, config, certDir: flags.certDir, nodeName, addresses, pods: pods.loop });
+
+  const parts: readonly [string, Promise<void>][] = [
+    ['events', events.run(signal)],
+    ['node', node.run(signal)],
+    ['runtime', runtime.run(signal)],
+    ['images', images.run(signal)],
+    ['pod source', pods.source.run(signal)],
+    ['pods', pods.loop.run(signal)],
+    ['upkeep', upkeep(signal)],
+    ['serving', serving.run(signal)],
+  ];
+  events.event(node.target, 'Normal', 'Starting', 'Starting kubelet.');
+  await sys.notify('READY=1');
+  await Promise.all(
+    parts.map(async ([name, work]) => {
+      try {
+        await work;
+        if (!signal.aborted) onBug(new BugError(`the part "${name}" ended by itself`));
+      } catch (error) {
+        if (!signal.aborted) onBug(error);
+      }
+    }),
+  );
+  if (bug !== undefined) throw bug;
+  return 0;
+}

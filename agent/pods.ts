@@ -1,0 +1,147 @@
+import { readdir } from 'node:fs/promises';
+import type { Clock } from '../base/clock.ts';
+import type { KubeApi } from '../base/kubeapi/types.ts';
+import type { Log } from '../base/log.ts';
+import type { Rng } from '../base/rng.ts';
+import type { Sys } from '../base/sys/types.ts';
+import { admit } from './core/admit.ts';
+import { backoffRules } from './core/backoff.ts';
+import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
+import { defaultMaskedPaths } from './core/security.ts';
+import type { PodCgroups } from './io/cgroups.ts';
+import type { Cri } from './io/cri.ts';
+import { PodDns } from './io/dns.ts';
+import { createEnvironment } from './io/environment.ts';
+import { createFactsReader } from './io/facts.ts';
+import { createLastWords, createPodFiles } from './io/files.ts';
+import { createHooks } from './io/hooks.ts';
+import { createImagePuller } from './io/images.ts';
+import { createApiPods } from './io/pods-api.ts';
+import type { ApiPods } from './io/pods-api.ts';
+import { createProbes } from './io/probes.ts';
+import { createProbeRunner } from './io/probes-run.ts';
+import { createPullCredentials } from './io/pull-credentials.ts';
+import { createRuntimeClasses } from './io/runtime-classes.ts';
+import { Sources } from './io/sources.ts';
+import { createStatusApi } from './io/status-api.ts';
+import type { StepDeps } from './io/steps.ts';
+import { openVolumes } from './io/volumes-open.ts';
+import { createLoop } from './loop.ts';
+import type { Loop } from './loop.ts';
+import type { AgentSettings, Events, NodeInfo, Volumes } from './seams.ts';
+
+export interface PodSideOptions {
+  readonly clock: Clock;
+  readonly rng: Rng;
+  readonly log: Log;
+  readonly sys: Sys;
+  readonly api: KubeApi;
+  readonly cri: Cri;
+  readonly settings: AgentSettings;
+  readonly machine: MachineFacts;
+  readonly node: NodeInfo;
+  readonly events: Events;
+  readonly cgroups: PodCgroups;
+  readonly runtime: () => RuntimeFacts;
+  readonly onBug: (error: unknown) => void;
+  /** Aborted when the agent ends. */
+  readonly signal: AbortSignal;
+}
+
+export interface PodSide extends AsyncDisposable {
+  readonly loop: Loop;
+  readonly source: ApiPods;
+  readonly volumes: Volumes;
+}
+
+export const containersLogDir = '/var/log/containers';
+
+/** Everything that runs pods, joined by hand. */
+export async function openPods(options: PodSideOptions): Promise<PodSide> {
+  const { clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, signal } = options;
+  const { rootDir, podLogsDir, clusterDomain, runtimeRequestTimeoutMs: timeoutMs } = settings;
+  const sources = new Sources({ api, clock, log: log.child('sources') });
+  const environment = createEnvironment({ sources, node, rootDir, sys });
+  const recursiveReadOnly = (): boolean => options.runtime().handlers.some((handler) => handler.features['recursiveReadOnlyMounts'] === true);
+  const volumes = openVolumes({
+    api, sys, clock, rng, rootDir, clusterDomain, sources, signal,
+    log: log.child('volumes'),
+    allocatable: () => node.node()?.status?.allocatable ?? {},
+    supportsRecursiveReadOnly: recursiveReadOnly,
+    async env(pod, container, podIPs, stop) {
+      const result = await environment(pod, container, podIPs, stop);
+      if (!result.ok) return { ok: false, reason: 'CreateContainerConfigError', message: result.message };
+      return { ok: true, env: new Map(result.env.map((pair) => [pair.name, pair.value])) };
+    },
+  });
+  const probes = createProbes({ clock, rng, log: log.child('prober'), events, run: createProbeRunner(cri.runtime) });
+  const statuses = createStatusApi({ clock, rng, log: log.child('status'), api });
+  const files = createPodFiles(rng);
+  const images = createImagePuller({
+    cri, clock, timeoutMs,
+    rules: backoffRules(),
+    credentials: createPullCredentials({ sources, log, nodeFiles: [`${rootDir}/config.json`, '/root/.docker/config.json'] }),
+    serial: settings.serializeImagePulls,
+    maxParallel: settings.maxParallelImagePulls,
+  });
+  const steps: StepDeps = {
+    cri, clock, timeoutMs, volumes, cgroups, images, files, node, environment, clusterDomain, containersLogDir,
+    log: log.child('steps'),
+    hooks: createHooks({ cri, clock, tell: (pod, reason, message) => events.event({ apiVersion: 'v1', kind: 'Pod', namespace: pod.metadata.namespace ?? '', name: pod.metadata.name ?? '', uid: pod.metadata.uid ?? '' }, 'Warning', reason, message) }),
+    dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
+    runtimeClasses: createRuntimeClasses(api),
+    context: {
+      podLogsDir, rootDir,
+      cpuCFSQuota: settings.cpuCFSQuota,
+      cpuCFSQuotaPeriodUs: settings.cpuCFSQuotaPeriodMs * 1000,
+      seccompDefault: settings.seccompDefault,
+      cgroupVersion: cgroups.version,
+      singleProcessOOMKill: settings.singleProcessOOMKill,
+      memoryCapacityBytes: BigInt(machine.memoryBytes),
+      hugePageSizes: await hugePageSizes(),
+      swapControllerAvailable: machine.swapBytes > 0,
+      maskedPaths: defaultMaskedPaths,
+      nodeName: node.name,
+    },
+  };
+  const source = createApiPods({ api, nodeName: node.name, log: log.child('pods') });
+  const loop: Loop = createLoop({
+    clock, log,
+    sources: [source],
+    onBug: options.onBug,
+    worker: {
+      clock, steps, volumes, sources, cgroups, probes, statuses, events, node, files, recursiveReadOnly, containersLogDir,
+      log: log.child('pod'),
+      facts: createFactsReader({ cri, timeoutMs, lastWords: createLastWords({ sys, rootDir, podLogsDir }) }),
+      rules: backoffRules(settings.crashLoopMaxMs),
+      runtimeName: () => options.runtime().version.split('://')[0] ?? '',
+      networkProblem: () => options.runtime().troubles.find((trouble) => trouble.startsWith('container runtime network not ready')) ?? null,
+      syncFrequencyMs: settings.syncFrequencyMs,
+      podLogDir: ({ namespace, name, uid }) => `${podLogsDir}/${namespace}_${name}_${uid}`,
+      admit(pod) {
+        const current = node.node();
+        if (current === undefined) return 'later';
+        const others = loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? ''));
+        return admit({ pod, node: current, others, allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
+      },
+    },
+  });
+  return {
+    loop, source, volumes,
+    async [Symbol.asyncDispose]() {
+      probes[Symbol.dispose]();
+      await statuses[Symbol.asyncDispose]();
+      await sources[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** `2MB` for each size the kernel has, as the runtime's limits are named. */
+async function hugePageSizes(): Promise<string[]> {
+  const names = await readdir('/sys/kernel/mm/hugepages').catch(() => [] as string[]);
+  return names.flatMap((name) => {
+    const kib = Number(/^hugepages-(\d+)kB$/.exec(name)?.[1] ?? 0);
+    if (kib === 0) return [];
+    return kib % 1_048_576 === 0 ? [`${kib / 1_048_576}GB`] : kib % 1024 === 0 ? [`${kib / 1024}MB`] : [`${kib}KB`];
+  });
+}
