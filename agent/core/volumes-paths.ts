@@ -44,6 +44,6 @@ export function readyMarker(plugin: VolumePlugin, name: string): string {
 
 /** The directories from the first below the pod's own down to `path` itself. */
 export function parentsOf(path: string): string[] {
-  const parts = path.split('/');
+  const parts = path.split('/').filter((part) => part !== '');
   return parts.map((_, index) => parts.slice(0, index + 1).join('/'));
 }

@@ -170,7 +170,7 @@ export class VolumeDisk {
     if (answer.verdict === 'makeDir')
       await this.ops(
         '/',
-        parentsOf(path.slice(1).replace(/\/+$/, '')).map((each) => ({ op: 'mkdir', path: each, mode: 0o755 })),
+        parentsOf(path).map((each) => ({ op: 'mkdir', path: each, mode: 0o755 })),
         'follow',
       );
     if (answer.verdict === 'makeFile') await this.ops('/', [{ op: 'write', path: path.slice(1), data: '', mode: 0o644 }], 'follow');
@@ -202,7 +202,7 @@ export class VolumeDisk {
     if (before !== null && (before.type === 'dir') !== (found === 'dir')) await this.ops(pod, [{ op: 'unlink', path: name }]);
     await this.ops(pod, [found === 'dir' ? { op: 'mkdir', path: name, mode: 0o750 } : { op: 'write', path: name, data: '', mode: 0o640 }]);
     this.#remember(uid, target);
-    await this.#sys.bind({ source: mount.subPath, beneath: mount.volumePath, links: 'beneath', target, recursive: true });
+    await this.#sys.bind({ source: mount.subPath, beneath: mount.volumePath, links: 'beneath', target });
     return target;
   }
 
