@@ -79,7 +79,7 @@ export const unsupportedMedia = (types: readonly string[]): Failure =>
 export const expired = (message: string): Failure => new Failure(410, 'Expired', message);
 
 export const tooLargeVersion = (asked: number, current: number): Failure =>
-  new Failure(504, 'Timeout', `Too large resource version: ${asked}, current: ${current}`, {
+  new Failure(504, 'Timeout', `Timeout: Too large resource version: ${asked}, current: ${current}`, {
     retryAfterSeconds: 1,
     causes: [{ reason: 'ResourceVersionTooLarge', message: 'Too large resource version' }],
   });

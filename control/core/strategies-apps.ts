@@ -119,7 +119,10 @@ const STATEFULSETS: Strategy = {
       strategy['type'] = 'RollingUpdate';
       strategy['rollingUpdate'] ??= {};
     }
-    if (strategy['type'] === 'RollingUpdate' && strategy['rollingUpdate'] !== undefined) strategy['rollingUpdate'].partition ??= 0;
+    if (strategy['type'] === 'RollingUpdate' && strategy['rollingUpdate'] !== undefined) {
+      strategy['rollingUpdate'].partition ??= 0;
+      strategy['rollingUpdate'].maxUnavailable ??= 1;
+    }
     const retention: Obj = (spec['persistentVolumeClaimRetentionPolicy'] ??= {});
     retention['whenDeleted'] ??= 'Retain';
     retention['whenScaled'] ??= 'Retain';
@@ -142,6 +145,7 @@ const STATEFULSETS: Strategy = {
     const out = [...nonNegative('spec.replicas', spec['replicas']), ...checkSelector(object, 'statefulset'), ...checkTemplate(object, ['Always'])];
     if (!['OrderedReady', 'Parallel'].includes(spec['podManagementPolicy'])) out.push(wrong('spec.podManagementPolicy', spec['podManagementPolicy'], `must be 'OrderedReady' or 'Parallel'`));
     if (old === undefined) return out;
+    if (spec['serviceName'] !== old['spec'].serviceName) return [...out, wrong('spec.serviceName', spec['serviceName'], 'field is immutable')];
     const changeable = ['replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy', 'minReadySeconds'];
     const fixed = (of: Obj): Obj => Object.fromEntries(Object.entries(of['spec']).filter(([key]) => !changeable.includes(key)));
     if (!semanticallySame(fixed(object), fixed(old))) {
@@ -203,6 +207,7 @@ const JOBS: Strategy = {
     const metadata: Obj = (spec['template'].metadata ??= {});
     metadata['labels'] = { ...metadata['labels'], ...own };
     spec['selector'] = { matchLabels: { 'batch.kubernetes.io/controller-uid': uid } };
+    if (Object.keys(object['metadata'].labels ?? {}).length === 0) object['metadata'].labels = { ...metadata['labels'] };
   },
   validate(object, old) {
     const spec: Obj = object['spec'];

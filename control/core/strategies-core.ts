@@ -131,7 +131,10 @@ const NODES: Strategy = {
     object['spec'] ??= {};
   },
   prepareCreate(object) {
-    object['status'] ??= {};
+    const status: Obj = (object['status'] ??= {});
+    status['daemonEndpoints'] ??= { kubeletEndpoint: { Port: 0 } };
+    const fields = ['architecture', 'bootID', 'containerRuntimeVersion', 'kernelVersion', 'kubeProxyVersion', 'kubeletVersion', 'machineID', 'operatingSystem', 'osImage', 'systemUUID'];
+    status['nodeInfo'] = { ...Object.fromEntries(fields.map((field) => [field, ''])), ...status['nodeInfo'] };
   },
   validate(object, old) {
     const had: string = old?.['spec']?.podCIDR ?? '';

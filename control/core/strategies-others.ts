@@ -41,7 +41,7 @@ function checkRoleRef(object: Obj, old: Obj | undefined): Cause[] {
   const out: Cause[] = [];
   const ref: Obj = object['roleRef'] ?? {};
   if ((ref['name'] ?? '') === '') out.push(required('roleRef.name'));
-  if (old !== undefined && !semanticallySame(ref, old['roleRef'])) out.push(wrong('roleRef', ref, 'cannot change roleRef'));
+  if (old !== undefined && !semanticallySame(ref, old['roleRef'])) out.push(wrong('roleRef', { APIGroup: ref['apiGroup'], Kind: ref['kind'], Name: ref['name'] }, 'field is immutable'));
   return out;
 }
 

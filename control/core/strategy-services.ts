@@ -164,6 +164,7 @@ function prepareUpdate(service: Obj, old: Obj, around: Surroundings): void {
       const before = (had['ports'] ?? []).find((other: Obj) => other['port'] === port['port'] && other['protocol'] === port['protocol']);
       if (before?.nodePort === port['nodePort']) delete port['nodePort'];
     }
+    delete spec['allocateLoadBalancerNodePorts'];
     if (spec['externalTrafficPolicy'] === had['externalTrafficPolicy'] && (spec['externalIPs'] ?? []).length === 0) delete spec['externalTrafficPolicy'];
   }
   if (checkFixed(service, old).length === 0 && validate(service, undefined).length === 0) allocate(service, around);

@@ -68,7 +68,14 @@ export function createApi(kernel: Kernel, tokens: Tokens, plain: PlainPaths): Ap
         throw methodNotAllowed(resource, info.verb);
     }
   };
-  return { handle, check };
+  return {
+    check,
+    async handle(call) {
+      const answer = await handle(call);
+      if (call.info.resource !== 'endpoints' || call.info.group !== '') return answer;
+      return { ...answer, warnings: [...(answer.warnings ?? []), 'v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice'] };
+    },
+  };
 }
 
 /** A watch on one object's own path is a watch of the collection with the name selected. */

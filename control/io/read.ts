@@ -18,9 +18,7 @@ export function filterOf(kernel: Kernel, info: ResourceInfo, query: URLSearchPar
   for (const { path } of fields) {
     const known = path === 'metadata.name' || (path === 'metadata.namespace' && info.namespaced) || path in (strategy.fields?.({ metadata: {}, spec: {}, status: {} }) ?? {});
     if (!known) {
-      throw badRequest(
-        `Unable to find "${info.group === '' ? '' : `${info.group}/`}${info.version}, Resource=${info.resource}" that match label selector "${query.get('labelSelector') ?? ''}", field selector "${query.get('fieldSelector') ?? ''}": field label not supported: ${path}`,
-      );
+      throw badRequest(`field label not supported: ${path}`);
     }
   }
   const needsMore = fields.some(({ path }) => !path.startsWith('metadata.'));

@@ -72,7 +72,7 @@ export async function watch(kernel: Kernel, info: ResourceInfo, namespace: strin
     return found;
   };
   const bookmark = (revision: number, ends: boolean): Buffer => {
-    const metadata: Obj = { resourceVersion: String(revision), creationTimestamp: null };
+    const metadata: Obj = { resourceVersion: String(revision) };
     if (ends) metadata['annotations'] = { 'k8s.io/initial-events-end': 'true' };
     const object = { kind: info.kind, apiVersion: apiVersionOf(info), metadata };
     return line('BOOKMARK', JSON.stringify(form.render === undefined ? object : form.render(object)));
