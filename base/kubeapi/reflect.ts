@@ -77,6 +77,7 @@ class Reflection<T extends KubeObject> {
         else await this.#pagedList(signal);
       } catch (error) {
         if (error instanceof HandlerFailure) throw error.cause;
+        if (!(error instanceof ApiError || error instanceof OpError)) throw error;
         if (signal.aborted) return;
         await this.#pause(error, signal);
       }
@@ -285,7 +286,7 @@ class Silence {
   }
 }
 
-/** The loop behind KubeApi.reflect; see there. Throws only what the handler throws. */
+/** The loop behind KubeApi.reflect; see there. Throws what the handler throws, and bugs. */
 export async function reflectLoop<T extends KubeObject>(
   deps: ReflectDeps,
   selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>,

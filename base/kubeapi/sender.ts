@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream';
 import type { Dispatcher } from 'undici';
+import { BugError } from '../assert.ts';
 import type { Clock } from '../clock.ts';
 import { messageOf, OpError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -251,6 +252,9 @@ export class Sender implements AsyncDisposable {
   }
 
   #explain(error: unknown, request: Request, caller: AbortSignal | undefined, deadline: AbortSignal): OpError {
+    // What has no code was not thrown by a socket, TLS or undici: a bug of ours must not look like a dead server.
+    if (error instanceof BugError || ((error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) && !('code' in error)))
+      throw error;
     const doing = `${request.method} ${request.path}`;
     const { server } = this.#options.config;
     if (caller?.aborted === true) return new OpError('aborted', doing, 'stopped by the caller', { cause: error });
