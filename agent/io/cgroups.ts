@@ -169,7 +169,13 @@ export class PodCgroups implements Cgroups {
     const directories = new Set<string>([mount]);
     for (const leaf of leaves)
       for (let depth = 1; depth <= leaf.length; depth += 1) directories.add(`${mount}${cgroupPath(this.driver, leaf.slice(0, depth))}`);
-    for (const directory of directories) await this.#put([{ path: `${directory}/cgroup.subtree_control`, data: wanted }]);
+    for (const directory of directories) {
+      const [failure] = await this.#options.sys.writeFiles([{ path: `${directory}/cgroup.subtree_control`, data: wanted }]);
+      if (failure === null || failure === undefined) continue;
+      // The kernel lets a cgroup either hold processes or hand controllers on.
+      const advice = failure.errno === 'EBUSY' ? `Move the processes in ${directory} to a child cgroup, or set cgroupRoot to one without processes.` : '';
+      throw new OpError('failed', `hand ${wanted} on in ${directory}`, failure.errno, { advice });
+    }
   }
 
   /** Writes the limits of several cgroups in one go, those that are not written already. */

@@ -77,12 +77,19 @@ export class Sources implements EnvSources, AsyncDisposable {
       this.#options.clock,
       this.#waitMs,
       signal,
-      () => new OpError('deadline', 'read the Services', copy.trouble === '' ? 'no complete copy yet' : copy.trouble),
+      () =>
+        new OpError(
+          'deadline',
+          'services have not yet been read at least once, cannot construct envvars',
+          copy.trouble === '' ? 'timed out waiting for the condition' : copy.trouble,
+        ),
     );
     return [...copy.objects.values()].filter((service) => service.metadata.namespace === namespace);
   }
 
   hold(pod: Pod): void {
+    // Its containers will ask for the Services of their namespace soon.
+    this.#services ??= this.#watchServices();
     const uid = pod.metadata.uid ?? '';
     const namespace = pod.metadata.namespace ?? '';
     const named = objectsNamed(pod);
