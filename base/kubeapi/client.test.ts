@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
 import type { ServerHttp2Stream } from 'node:http2';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -13,7 +16,7 @@ import { seededRng } from '../rng.ts';
 import { createKubeApi, type KubeApiOptions } from './client.ts';
 import { ApiError } from './errors.ts';
 import { configMaps, leases, pods } from './refs.ts';
-import { authority, clientPair, configFor, TestServer, Wire } from './test-server.ts';
+import { authority, clientPair, configFor, serving, TestServer, Wire } from './test-server.ts';
 import type { KubeApi } from './types.ts';
 
 /** Time that goes fifty times faster. */
@@ -386,7 +389,31 @@ test('new connections use the client certificate that is in the file then', asyn
   }
 });
 
-test('thousands of watches opened and given up leave no stream behind', async () => {
+test('a server that speaks only HTTP/1.1 gets one request per connection, so that a watch holds up nobody', async () => {
+  const server = createServer({ key: serving.privateKeyPem, cert: serving.certificatePem }, (request, response) => {
+    response.setHeader('content-type', 'application/json');
+    if (request.url?.includes('watch=true') === true) response.write(`${JSON.stringify(bookmark(5, true))}\n`);
+    else response.end(JSON.stringify(pod('p', 1)));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    await using api = open((server.address() as AddressInfo).port);
+    const stop = new AbortController();
+    const { log, handler } = recorder();
+    const loops = Array.from({ length: 5 }, () => api.reflect(pods(), {}, handler, stop.signal));
+    const answers = await Promise.all(Array.from({ length: 30 }, () => api.get<Pod>(pods('a', 'p'))));
+    assert.equal(answers.length, 30);
+    await until(() => log.length === 5, 'five watches');
+    stop.abort();
+    await Promise.all(loops);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+test('five hundred watches opened and given up leave no stream behind', async () => {
   await using server = new TestServer();
   const port = await server.listen();
   server.handler = () => ({ live: (write) => write(bookmark(5, true)) });
