@@ -171,7 +171,7 @@ export class Proxy {
     const next = this.#currentSettings();
     for (const [index, settings] of next.entries()) {
       if (!topologyChanged && JSON.stringify(settings) === JSON.stringify(this.#settings[index])) continue;
-      this.#options.log.info('Settings of the rules changed', { ipFamily: settings.family, nodeIP: settings.nodeIP, nodePorts: settings.nodePorts, detector: settings.detector });
+      this.#options.log.debug(2, 'Settings of the rules changed', { ipFamily: settings.family, nodeIP: settings.nodeIP, nodePorts: settings.nodePorts, detector: settings.detector });
       this.#settings[index] = settings;
       this.#families[index]!.reconfigure(settings, topologyOf(this.#node, this.#options.nodeName));
     }

@@ -210,7 +210,8 @@ export class FamilySync {
     if (this.#due.requestMs !== Infinity) health.queued(this.family);
     metrics.set('kubeproxy_sync_proxy_rules_last_timestamp_seconds', clock.nowMs() / 1000, labels);
     log.debug(2, 'SyncProxyRules complete', { ipFamily: this.family, full, ports: this.#options.table.portCount, seconds: Number(seconds.toFixed(4)) });
-    await this.#options.afterSync({ full, udp: full || this.#facts.takeUdp() }, signal);
+    const udp = this.#facts.takeUdp();
+    await this.#options.afterSync({ full, udp: full || udp }, signal);
   }
 
   #failed(error: OpError): void {

@@ -1,4 +1,4 @@
-import { fixedTable, SERVICE_SETS, sets, type NftSettings } from './nft-table.ts';
+import { fixedTable, SERVICE_SETS, sets, TABLE_COMMENT, type NftSettings } from './nft-table.ts';
 import type { PortObjects } from './nft-service.ts';
 import type { Element, Op, Rule, SetSpec, Verdict } from './ops.ts';
 
@@ -166,29 +166,32 @@ export function acceptChanges(state: TableState, changes: ReadonlyMap<string, Po
 }
 
 /** The fixed part of the table: chains with their rules and sets without the Services' elements. */
-function planFixed(settings: NftSettings, baseChains: 'replace' | 'keep'): Plan {
-  const table = fixedTable(settings);
+function planFixed(settings: NftSettings, table: 'new' | 'existing'): Plan {
+  const { chains, baseChains, sets: allSets, absentSets, nodePortElements } = fixedTable(settings);
   const plan = emptyPlan();
-  push(plan, undefined, { op: 'add-table', comment: 'rules for kube-proxy' });
-  if (baseChains === 'replace') {
+  const add = (op: Op & { op: 'add-chain' }): void => push(plan, undefined, op, ...(table === 'new' ? [] : ([{ op: 'flush-chain', chain: op.chain }] as const)));
+  push(plan, undefined, { op: 'add-table', comment: TABLE_COMMENT });
+  if (table === 'existing') {
     // Hook and priority of a chain cannot be changed, and another version may have chosen others.
-    for (const { name } of table.baseChains) push(plan, undefined, { op: 'add-chain', chain: name }, { op: 'delete-chain', chain: name });
+    for (const { name } of baseChains) push(plan, undefined, { op: 'add-chain', chain: name }, { op: 'delete-chain', chain: name });
   }
-  for (const { name, base } of table.baseChains) push(plan, undefined, { op: 'add-chain', chain: name, base }, { op: 'flush-chain', chain: name });
-  for (const { name, comment } of table.chains) push(plan, undefined, { op: 'add-chain', chain: name, ...(comment === undefined ? {} : { comment }) }, { op: 'flush-chain', chain: name });
-  for (const set of table.sets) push(plan, undefined, { op: 'add-set', set });
-  for (const set of table.absentSets) push(plan, undefined, { op: 'add-set', set }, { op: 'delete-set', set });
-  if (table.sets.includes(sets.nodePortIPs)) push(plan, undefined, { op: 'flush-set', set: sets.nodePortIPs });
-  for (const element of table.nodePortElements) push(plan, undefined, { op: 'add-element', set: sets.nodePortIPs, element });
-  for (const { name, rules } of [...table.chains, ...table.baseChains]) push(plan, undefined, ...rules.map((rule): Op => ({ op: 'add-rule', chain: name, rule })));
+  for (const { name, base } of baseChains) push(plan, undefined, { op: 'add-chain', chain: name, base });
+  for (const { name, comment } of chains) add({ op: 'add-chain', chain: name, ...(comment === undefined ? {} : { comment }) });
+  for (const set of allSets) push(plan, undefined, { op: 'add-set', set });
+  if (table === 'existing') {
+    for (const set of absentSets) push(plan, undefined, { op: 'add-set', set }, { op: 'delete-set', set });
+    if (allSets.includes(sets.nodePortIPs)) push(plan, undefined, { op: 'flush-set', set: sets.nodePortIPs });
+  }
+  for (const element of nodePortElements) push(plan, undefined, { op: 'add-element', set: sets.nodePortIPs, element });
+  for (const { name, rules } of [...chains, ...baseChains]) push(plan, undefined, ...rules.map((rule): Op => ({ op: 'add-rule', chain: name, rule })));
   return plan;
 }
 
 /** Throws the whole table away and writes it new, in one transaction. */
 export function planReplace(settings: NftSettings, ports: ReadonlyMap<string, PortObjects>): Plan {
   const plan = emptyPlan();
-  push(plan, undefined, { op: 'add-table', comment: 'rules for kube-proxy' }, { op: 'delete-table' });
-  return concat(plan, planFixed(settings, 'keep'), planChanges(emptyState(), ports));
+  push(plan, undefined, { op: 'add-table', comment: TABLE_COMMENT }, { op: 'delete-table' });
+  return concat(plan, planFixed(settings, 'new'), planChanges(emptyState(), ports));
 }
 
 /** A chain of a Service has a slash in its name; the fixed ones have none. */
@@ -205,7 +208,7 @@ export function isAffinitySet(name: string): boolean {
  * clients keep the endpoints they stick to.
  */
 export function planRepair(settings: NftSettings, ports: ReadonlyMap<string, PortObjects>, observed: Observed): Plan {
-  const fixed = planFixed(settings, 'replace');
+  const fixed = planFixed(settings, 'existing');
   const chains = emptyPlan();
   const setDeletes = emptyPlan();
   const setAdds = emptyPlan();

@@ -47,6 +47,8 @@ export const SERVICE_SETS: readonly SetSpec[] = [
   sets.hairpin,
 ];
 
+export const TABLE_COMMENT = 'rules for kube-proxy';
+
 export const REJECT_CHAIN = 'reject-chain';
 
 const DSTNAT = -100;

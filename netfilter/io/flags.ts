@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { messageOf, OpError } from '../../base/errors.ts';
+import { readYaml } from '../../base/yaml.ts';
 import { proxyConfig, type ProxyConfig } from '../core/config.ts';
 
 /** kube-proxy's command line. With --config the file decides, and the flags it covers are ignored, as upstream does. */
@@ -123,14 +124,9 @@ async function readConfigFile(file: string): Promise<Record<string, unknown>> {
   } catch (cause) {
     throw new OpError('not-found', 'read the proxy configuration', `${file}: ${messageOf(cause)}`, { cause });
   }
-  try {
-    const { load } = await import('js-yaml');
-    const parsed = load(content);
-    if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) throw new Error('it is no mapping');
-    return parsed as Record<string, unknown>;
-  } catch (cause) {
-    throw new OpError('invalid', 'read the proxy configuration', `${file}: ${messageOf(cause)}`, { cause });
-  }
+  const parsed = await readYaml(content, file);
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) throw new OpError('invalid', 'read the proxy configuration', `${file}: it is no mapping`);
+  return parsed as Record<string, unknown>;
 }
 
 export async function readCommand(args: readonly string[]): Promise<Command> {

@@ -41,7 +41,7 @@ function trimSlice(slice: EndpointSlice): EndpointSlice {
 
 function trimNode(node: Node): Node {
   const { name, labels, deletionTimestamp } = node.metadata;
-  return { metadata: { name, labels, deletionTimestamp }, spec: { podCIDRs: node.spec.podCIDRs, podCIDR: node.spec.podCIDR, taints: node.spec.taints }, status: { addresses: node.status?.addresses } } as Node;
+  return { metadata: { name, labels, deletionTimestamp }, spec: { podCIDRs: node.spec?.podCIDRs, podCIDR: node.spec?.podCIDR, taints: node.spec?.taints }, status: { addresses: node.status?.addresses } } as Node;
 }
 
 /** Watches until `signal` is aborted. */

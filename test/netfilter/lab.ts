@@ -23,7 +23,7 @@ import { Proxy } from '../../netfilter/proxy.ts';
  * and reaches into the node's namespace.
  */
 
-const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
+export const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
 
 /** Why the lab cannot be built here, or null. */
 export function missing(): string | null {
