@@ -1,9 +1,11 @@
-import { rm, rmdir } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
 import { cgroupOf, type SetPlan } from '../core/plan.ts';
 import { removeCgroup } from '../io/cgroup.ts';
 import { inspectMachine } from '../io/machine.ts';
+import { removeHostLink } from '../io/network.ts';
 import { killAndWait } from '../io/processes.ts';
+import { lockSet } from '../io/lock.ts';
 import { firstProcess } from '../io/running.ts';
 import { loadSet, planOf } from '../io/state.ts';
 import { requireRoot, type Context } from './context.ts';
@@ -21,6 +23,7 @@ export async function killSet(plan: SetPlan): Promise<void> {
       }
     }),
   );
+  await removeHostLink(plan);
 }
 
 /** Removes what a set leaves behind: cgroups and files. Nothing of it runs any more. */
@@ -28,12 +31,12 @@ export async function removeRemains(context: Context, plan: SetPlan): Promise<vo
   const machine = await inspectMachine({ path: context.path });
   if (machine.cgroup !== null) await removeCgroup(machine.cgroup, cgroupOf(plan.name));
   await rm(plan.state, { recursive: true, force: true, maxRetries: 10 });
-  await rmdir(context.home).catch(() => undefined);
 }
 
 /** `nodelet down`: afterwards the machine is as it was before `up`. */
 export async function down(context: Context): Promise<number> {
   requireRoot();
+  await using _lock = await lockSet(context.home, context.options.name);
   const saved = await loadSet(context.home, context.options.name);
   if (saved === null) {
     context.answer({ name: context.options.name, removed: false }, [`nothing named "${context.options.name}" runs here`]);

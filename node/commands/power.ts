@@ -1,5 +1,6 @@
 import { OpError } from '../../base/errors.ts';
 import { killAndWait } from '../io/processes.ts';
+import { lockSet } from '../io/lock.ts';
 import { findControlPlane } from '../io/real.ts';
 import { firstProcess } from '../io/running.ts';
 import { forgetVolatile, runningNodes, startSet } from '../io/start.ts';
@@ -12,6 +13,7 @@ const KILL_TIMEOUT_MS = 20_000;
 export async function power(context: Context, action: string, name: string): Promise<number> {
   if (action !== 'stop' && action !== 'start') throw new OpError('invalid', 'reading the action', `"${action}" is neither stop nor start`);
   requireRoot();
+  await using _lock = await lockSet(context.home, context.options.name);
   const { saved, plan } = await requireSet(context);
   const node = requireNode(plan, name);
   const hub = await firstProcess(plan.hub.dir);

@@ -9,6 +9,7 @@ import { parseImageName, standIn } from '../core/oci.ts';
 import { buildSys, sysIsStale } from '../io/build.ts';
 import { connectCluster, type Cluster } from '../io/cluster.ts';
 import { listImages, makeImage } from '../io/images.ts';
+import { lockSet } from '../io/lock.ts';
 import type { Machine } from '../io/machine.ts';
 import { hostRoutes } from '../io/network.ts';
 import { installPackages, missingPackages } from '../io/packages.ts';
@@ -39,6 +40,7 @@ export async function up(context: Context, manifest: string | undefined, options
   const objects = manifest === undefined ? [] : await readManifestFile(manifest);
   requireRoot();
   const wanted = checkOptions(options);
+  await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
   const machine = await prepareMachine(context, previous?.containerd ?? options.containerd);
   const real = (previous?.options.controlPlane ?? options.controlPlane) === 'real' ? await findControlPlane(context.host.env) : null;

@@ -8,6 +8,12 @@ async function ip(lines: readonly string[], doing: string, pid?: number): Promis
   if (result.exitCode !== 0) throw new OpError('failed', doing, `${result.stderr}`.trim().split('\n')[0] ?? 'ip failed');
 }
 
+/** Makes a namespace of ours a router; the setting is the namespace's own. */
+async function forward(pid: number): Promise<void> {
+  const result = await execa('nsenter', ['-t', String(pid), '-n', 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'], { reject: false });
+  if (result.exitCode !== 0) throw new OpError('denied', 'letting the hub forward packets', `${result.stderr}`.trim());
+}
+
 /** Routes of the host, IPv4. */
 export async function hostRoutes(): Promise<{ dst: string; dev: string }[]> {
   const result = await execa('ip', ['-4', '-json', 'route', 'show', 'table', 'main'], { reject: false });
@@ -21,6 +27,7 @@ export async function hostRoutes(): Promise<{ dst: string; dev: string }[]> {
  */
 export async function connectHub(set: SetPlan, hubPid: number): Promise<void> {
   const { hub } = set;
+  await removeHostLink(set);
   await ip([`link add ${hub.hostLink} type veth peer name host0 netns ${hubPid}`], 'connecting the hub');
   await ip(
     [
@@ -35,6 +42,7 @@ export async function connectHub(set: SetPlan, hubPid: number): Promise<void> {
     'connecting the hub',
     hubPid,
   );
+  await forward(hubPid);
   await ip(
     [
       `addr add ${hub.hostIp}/24 dev ${hub.hostLink}`,
@@ -46,11 +54,20 @@ export async function connectHub(set: SetPlan, hubPid: number): Promise<void> {
   );
 }
 
+/**
+ * Removes the host's end of the link. A network namespace outlives its processes while the kernel still closes TCP
+ * connections in it, which can take minutes; the link and its routes must not.
+ */
+export async function removeHostLink(set: SetPlan): Promise<void> {
+  await execa('ip', ['link', 'delete', set.hub.hostLink], { reject: false });
+}
+
 /** Ties a node to the hub and to the nodes that run already. */
 export async function connectNode(set: SetPlan, node: NodePlan, hubPid: number, nodePid: number): Promise<void> {
   await ip([`link add n${node.number} type veth peer name eth0 netns ${nodePid}`, `link set n${node.number} master br0`, `link set n${node.number} up`], `connecting ${node.name}`, hubPid);
   const others = set.nodes.filter((other) => other.number !== node.number).map((other) => `route add ${other.podCidr} via ${other.ip} dev eth0`);
   await ip(['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...others], `connecting ${node.name}`, nodePid);
+  await forward(nodePid);
 }
 
 /** Points the hub's routes at the nodes that run: each node's pods, and Services over all of them. */
