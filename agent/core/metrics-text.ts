@@ -1,0 +1,133 @@
+/** Prometheus' text form (version 0.0.4), and the few kinds of metric that are kept in memory. */
+
+export type Labels = Readonly<Record<string, string>>;
+
+export interface Sample {
+  readonly labels: Labels;
+  readonly value: number;
+  /** Milliseconds since 1970; absent: the time of the scrape. */
+  readonly atMs?: number;
+}
+
+export function labelText(labels: Labels): string {
+  const parts = Object.entries(labels).map(([name, value]) => `${name}="${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`);
+  return parts.length === 0 ? '' : `{${parts.join(',')}}`;
+}
+
+function numberText(value: number): string {
+  if (value === Number.POSITIVE_INFINITY) return '+Inf';
+  if (value === Number.NEGATIVE_INFINITY) return '-Inf';
+  return Number.isNaN(value) ? 'NaN' : String(value);
+}
+
+function line(name: string, { labels, value, atMs }: Sample): string {
+  return `${name}${labelText(labels)} ${numberText(value)}${atMs === undefined ? '' : ` ${Math.round(atMs)}`}\n`;
+}
+
+/** One metric with all its samples; nothing when there are none. */
+export function metricText(name: string, kind: 'counter' | 'gauge', help: string, samples: readonly Sample[]): string {
+  if (samples.length === 0) return '';
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${kind}\n${samples.map((sample) => line(name, sample)).join('')}`;
+}
+
+/** Series of one metric are bounded: what a cluster can name (pods, containers) must not fill the memory. */
+const seriesMax = 4_096;
+
+export class Counter {
+  readonly name: string;
+  readonly help: string;
+  readonly kind: 'counter' | 'gauge';
+  readonly #series = new Map<string, { labels: Labels; value: number }>();
+
+  constructor(name: string, help: string, kind: 'counter' | 'gauge' = 'counter') {
+    this.name = name;
+    this.help = help;
+    this.kind = kind;
+  }
+
+  add(labels: Labels, amount = 1): void {
+    const entry = this.#entry(labels);
+    if (entry !== undefined) entry.value += amount;
+  }
+
+  set(labels: Labels, value: number): void {
+    const entry = this.#entry(labels);
+    if (entry !== undefined) entry.value = value;
+  }
+
+  remove(labels: Labels): void {
+    this.#series.delete(labelText(labels));
+  }
+
+  text(): string {
+    return metricText(this.name, this.kind, this.help, [...this.#series.values()]);
+  }
+
+  #entry(labels: Labels): { labels: Labels; value: number } | undefined {
+    const key = labelText(labels);
+    const known = this.#series.get(key);
+    if (known !== undefined) return known;
+    if (this.#series.size >= seriesMax) return undefined;
+    const entry = { labels, value: 0 };
+    this.#series.set(key, entry);
+    return entry;
+  }
+}
+
+/** prometheus' default buckets, seconds. */
+export const defaultBuckets: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+export class Histogram {
+  readonly name: string;
+  readonly help: string;
+  readonly #buckets: readonly number[];
+  readonly #series = new Map<string, { labels: Labels; counts: number[]; sum: number; count: number }>();
+
+  constructor(name: string, help: string, buckets: readonly number[] = defaultBuckets) {
+    this.name = name;
+    this.help = help;
+    this.#buckets = buckets;
+  }
+
+  observe(labels: Labels, value: number): void {
+    const key = labelText(labels);
+    let entry = this.#series.get(key);
+    if (entry === undefined) {
+      if (this.#series.size >= seriesMax) return;
+      entry = { labels, counts: this.#buckets.map(() => 0), sum: 0, count: 0 };
+      this.#series.set(key, entry);
+    }
+    const at = this.#buckets.findIndex((bound) => value <= bound);
+    if (at >= 0) entry.counts[at] = (entry.counts[at] ?? 0) + 1;
+    entry.sum += value;
+    entry.count += 1;
+  }
+
+  remove(labels: Labels): void {
+    this.#series.delete(labelText(labels));
+  }
+
+  text(): string {
+    if (this.#series.size === 0) return '';
+    let out = `# HELP ${this.name} ${this.help}\n# TYPE ${this.name} histogram\n`;
+    for (const { labels, counts, sum, count } of this.#series.values()) out += histogramLines(this.name, labels, this.#buckets, counts, sum, count);
+    return out;
+  }
+}
+
+function histogramLines(name: string, labels: Labels, buckets: readonly number[], counts: readonly number[], sum: number, count: number): string {
+  let below = 0;
+  const lines = buckets.map((bound, index) => {
+    below += counts[index] ?? 0;
+    return line(`${name}_bucket`, { labels: { ...labels, le: numberText(bound) }, value: below });
+  });
+  lines.push(line(`${name}_bucket`, { labels: { ...labels, le: '+Inf' }, value: count }));
+  return lines.join('') + line(`${name}_sum`, { labels, value: sum }) + line(`${name}_count`, { labels, value: count });
+}
+
+/** A histogram that somebody else counted: `below` says how many were at most a bound. */
+export function countedHistogram(name: string, help: string, buckets: readonly number[], below: (bound: number) => number, sum: number, count: number): string {
+  const cumulative = buckets.map((bound) => Math.min(count, below(bound)));
+  const counts = cumulative.map((value, index) => value - (cumulative[index - 1] ?? 0));
+  return `# HELP ${name} ${help}\n# TYPE ${name} histogram\n${histogramLines(name, {}, buckets, counts, sum, count)}`;
+}

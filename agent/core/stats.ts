@@ -1,0 +1,228 @@
+import { metricText, type Labels, type Sample } from './metrics-text.ts';
+import { timeText } from './time.ts';
+
+/** What is measured of one container, sandbox or node. Null is "not told". */
+export interface UsageFacts {
+  readonly atMs: number;
+  readonly cpuNanoSeconds: number | null;
+  readonly cpuNanoCores: number | null;
+  readonly memory: {
+    readonly workingSetBytes: number | null;
+    readonly availableBytes: number | null;
+    readonly usageBytes: number | null;
+    readonly rssBytes: number | null;
+    readonly pageFaults: number | null;
+    readonly majorPageFaults: number | null;
+  };
+  readonly swapBytes: number | null;
+}
+
+export interface FileSystemFacts {
+  readonly atMs: number;
+  readonly capacityBytes: number | null;
+  readonly availableBytes: number | null;
+  readonly usedBytes: number | null;
+  readonly inodes: number | null;
+  readonly inodesFree: number | null;
+  readonly inodesUsed: number | null;
+}
+
+export interface InterfaceFacts {
+  readonly name: string;
+  readonly rxBytes: number | null;
+  readonly rxErrors: number | null;
+  readonly txBytes: number | null;
+  readonly txErrors: number | null;
+}
+
+export interface ContainerStatsFacts extends UsageFacts {
+  readonly name: string;
+  readonly id: string;
+  readonly image: string;
+  readonly startedAtMs: number;
+  readonly rootfsUsedBytes: number | null;
+  readonly rootfsInodesUsed: number | null;
+}
+
+export interface PodStatsFacts {
+  readonly uid: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly startedAtMs: number;
+  /** Of the whole sandbox; null when the runtime tells of containers only. */
+  readonly usage: UsageFacts | null;
+  readonly interfaces: readonly InterfaceFacts[];
+  readonly processCount: number | null;
+  readonly containers: readonly ContainerStatsFacts[];
+}
+
+export interface NodeStatsFacts extends UsageFacts {
+  readonly nodeName: string;
+  readonly startedAtMs: number;
+  readonly interfaces: readonly InterfaceFacts[];
+  readonly defaultInterface: string;
+  readonly fs: FileSystemFacts;
+  readonly imageFs: FileSystemFacts | null;
+  readonly maxPids: number | null;
+  readonly processes: number | null;
+  readonly cpus: number;
+  readonly memoryBytes: number;
+}
+
+/** Without what was not told. */
+function known(fields: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
+}
+
+function usage(facts: UsageFacts): Record<string, unknown> {
+  const time = timeText(facts.atMs);
+  return {
+    cpu: known({ time, usageNanoCores: facts.cpuNanoCores, usageCoreNanoSeconds: facts.cpuNanoSeconds }),
+    memory: known({ time, ...facts.memory }),
+    ...(facts.swapBytes === null ? {} : { swap: { time, swapUsageBytes: facts.swapBytes } }),
+  };
+}
+
+function fileSystem(facts: FileSystemFacts): Record<string, unknown> {
+  const { atMs, ...rest } = facts;
+  return known({ time: timeText(atMs), ...rest });
+}
+
+function network(atMs: number, interfaces: readonly InterfaceFacts[], defaultInterface: string): Record<string, unknown> {
+  const main = interfaces.find(({ name }) => name === defaultInterface);
+  return { time: timeText(atMs), ...(main === undefined ? { name: '' } : known({ ...main })), interfaces: interfaces.map((each) => known({ ...each })) };
+}
+
+/** Sums of containers, for a sandbox of which only they are known. */
+export function podUsage(pod: PodStatsFacts): UsageFacts | null {
+  if (pod.usage !== null) return pod.usage;
+  const [first] = pod.containers;
+  if (first === undefined) return null;
+  const sum = (pick: (facts: UsageFacts) => number | null): number | null => {
+    const values = pod.containers.map(pick).filter((value) => value !== null);
+    return values.length === 0 ? null : values.reduce((total, value) => total + value, 0);
+  };
+  return {
+    atMs: Math.max(...pod.containers.map(({ atMs }) => atMs)),
+    cpuNanoSeconds: sum((each) => each.cpuNanoSeconds),
+    cpuNanoCores: sum((each) => each.cpuNanoCores),
+    memory: {
+      workingSetBytes: sum((each) => each.memory.workingSetBytes),
+      availableBytes: sum((each) => each.memory.availableBytes),
+      usageBytes: sum((each) => each.memory.usageBytes),
+      rssBytes: sum((each) => each.memory.rssBytes),
+      pageFaults: sum((each) => each.memory.pageFaults),
+      majorPageFaults: sum((each) => each.memory.majorPageFaults),
+    },
+    swapBytes: sum((each) => each.swapBytes),
+  };
+}
+
+/** /stats/summary (stats/v1alpha1). */
+export function summaryOf(node: NodeStatsFacts, pods: readonly PodStatsFacts[], onlyCpuAndMemory: boolean): unknown {
+  return {
+    node: {
+      nodeName: node.nodeName,
+      startTime: timeText(node.startedAtMs),
+      ...usage(node),
+      ...(onlyCpuAndMemory
+        ? {}
+        : {
+            network: network(node.atMs, node.interfaces, node.defaultInterface),
+            fs: fileSystem(node.fs),
+            runtime: node.imageFs === null ? {} : { imageFs: fileSystem(node.imageFs), containerFs: fileSystem(node.imageFs) },
+            rlimit: known({ time: timeText(node.atMs), maxpid: node.maxPids, curproc: node.processes }),
+          }),
+    },
+    pods: pods.map((pod) => podSummary(pod, node.imageFs, onlyCpuAndMemory)),
+  };
+}
+
+function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpuAndMemory: boolean): unknown {
+  const total = podUsage(pod);
+  const disk = (used: number | null, inodesUsed: number | null, atMs: number) =>
+    known({ time: timeText(atMs), availableBytes: imageFs?.availableBytes, capacityBytes: imageFs?.capacityBytes, usedBytes: used, inodesFree: imageFs?.inodesFree, inodes: imageFs?.inodes, inodesUsed });
+  return {
+    podRef: { name: pod.name, namespace: pod.namespace, uid: pod.uid },
+    startTime: timeText(pod.startedAtMs),
+    containers: pod.containers.map((container) => ({
+      name: container.name,
+      startTime: timeText(container.startedAtMs),
+      ...usage(container),
+      ...(onlyCpuAndMemory ? {} : { rootfs: disk(container.rootfsUsedBytes, container.rootfsInodesUsed, container.atMs) }),
+    })),
+    ...(total === null ? {} : usage(total)),
+    ...(onlyCpuAndMemory || total === null
+      ? {}
+      : {
+          network: network(total.atMs, pod.interfaces, 'eth0'),
+          'ephemeral-storage': disk(
+            pod.containers.reduce((sum, each) => sum + (each.rootfsUsedBytes ?? 0), 0),
+            pod.containers.reduce((sum, each) => sum + (each.rootfsInodesUsed ?? 0), 0),
+            total.atMs,
+          ),
+          ...(pod.processCount === null ? {} : { process_stats: { process_count: pod.processCount } }),
+        }),
+  };
+}
+
+type Row = readonly [labels: Labels, value: number | null, atMs?: number];
+
+function family(name: string, kind: 'counter' | 'gauge', help: string, rows: readonly Row[]): string {
+  const samples = rows.filter(([, value]) => value !== null).map(([labels, value, atMs]): Sample => ({ labels, value: value ?? 0, ...(atMs === undefined ? {} : { atMs }) }));
+  return metricText(name, kind, help, samples);
+}
+
+const seconds = (nanos: number | null): number | null => (nanos === null ? null : nanos / 1e9);
+
+/** /metrics/resource: what metrics-server reads. */
+export function resourceMetrics(node: NodeStatsFacts, pods: readonly PodStatsFacts[], failed: boolean): string {
+  const containers = pods.flatMap((pod) => pod.containers.map((container) => ({ labels: { container: container.name, namespace: pod.namespace, pod: pod.name }, container })));
+  const wholes = pods.flatMap((pod) => {
+    const total = podUsage(pod);
+    return total === null ? [] : [{ labels: { namespace: pod.namespace, pod: pod.name }, total }];
+  });
+  const error: Row[] = [[{}, failed ? 1 : 0]];
+  return [
+    family('container_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the container in core-seconds', containers.map(({ labels, container }) => [labels, seconds(container.cpuNanoSeconds), container.atMs])),
+    family('container_memory_working_set_bytes', 'gauge', '[STABLE] Current working set of the container in bytes', containers.map(({ labels, container }) => [labels, container.memory.workingSetBytes, container.atMs])),
+    family('container_start_time_seconds', 'gauge', '[STABLE] Start time of the container since unix epoch in seconds', containers.map(({ labels, container }) => [labels, container.startedAtMs / 1000])),
+    family('container_swap_usage_bytes', 'gauge', '[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems', containers.map(({ labels, container }) => [labels, container.swapBytes, container.atMs])),
+    family('node_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the node in core-seconds', [[{}, seconds(node.cpuNanoSeconds), node.atMs]]),
+    family('node_memory_working_set_bytes', 'gauge', '[STABLE] Current working set of the node in bytes', [[{}, node.memory.workingSetBytes, node.atMs]]),
+    family('node_swap_usage_bytes', 'gauge', '[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems', [[{}, node.swapBytes, node.atMs]]),
+    family('pod_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the pod in core-seconds', wholes.map(({ labels, total }) => [labels, seconds(total.cpuNanoSeconds), total.atMs])),
+    family('pod_memory_working_set_bytes', 'gauge', '[STABLE] Current working set of the pod in bytes', wholes.map(({ labels, total }) => [labels, total.memory.workingSetBytes, total.atMs])),
+    family('pod_swap_usage_bytes', 'gauge', '[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems', wholes.map(({ labels, total }) => [labels, total.swapBytes, total.atMs])),
+    family('resource_scrape_error', 'gauge', '[STABLE] 1 if there was an error while getting container metrics, 0 otherwise', error),
+  ].join('');
+}
+
+/** /metrics/cadvisor: the series that dashboards of pods are built on, under cAdvisor's names and labels. */
+export function cadvisorMetrics(node: NodeStatsFacts, pods: readonly PodStatsFacts[]): string {
+  const containers = pods.flatMap((pod) => pod.containers.map((container) => ({ labels: { container: container.name, id: `/kubepods/pod${pod.uid}/${container.id}`, image: container.image, name: container.id, namespace: pod.namespace, pod: pod.name }, facts: container })));
+  const wholes = pods.flatMap((pod) => {
+    const total = podUsage(pod);
+    return total === null ? [] : [{ labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, facts: total }];
+  });
+  const root = { labels: { container: '', id: '/', image: '', name: '', namespace: '', pod: '' }, facts: node };
+  const all: { labels: Record<string, string>; facts: UsageFacts }[] = [root, ...wholes, ...containers];
+  const each = (pick: (facts: UsageFacts) => number | null): Row[] => all.map(({ labels, facts }) => [labels, pick(facts), facts.atMs]);
+  const nets = pods.flatMap((pod) => pod.interfaces.map((net) => ({ labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', interface: net.name, name: '', namespace: pod.namespace, pod: pod.name }, net })));
+  return [
+    family('container_cpu_usage_seconds_total', 'counter', 'Cumulative cpu time consumed in seconds.', all.map(({ labels, facts }) => [{ ...labels, cpu: 'total' }, seconds(facts.cpuNanoSeconds), facts.atMs])),
+    family('container_memory_working_set_bytes', 'gauge', 'Current working set in bytes.', each((facts) => facts.memory.workingSetBytes)),
+    family('container_memory_usage_bytes', 'gauge', 'Current memory usage in bytes, including all memory regardless of when it was accessed', each((facts) => facts.memory.usageBytes)),
+    family('container_memory_rss', 'gauge', 'Size of RSS in bytes.', each((facts) => facts.memory.rssBytes)),
+    family('container_memory_swap', 'gauge', 'Container swap usage in bytes.', each((facts) => facts.swapBytes)),
+    family('container_start_time_seconds', 'gauge', 'Start time of the container since unix epoch in seconds.', containers.map(({ labels, facts }) => [labels, facts.startedAtMs / 1000])),
+    family('container_fs_usage_bytes', 'gauge', 'Number of bytes that are consumed by the container on this filesystem.', containers.map(({ labels, facts }) => [labels, facts.rootfsUsedBytes, facts.atMs])),
+    family('container_network_receive_bytes_total', 'counter', 'Cumulative count of bytes received', nets.map(({ labels, net }) => [labels, net.rxBytes])),
+    family('container_network_receive_errors_total', 'counter', 'Cumulative count of errors encountered while receiving', nets.map(({ labels, net }) => [labels, net.rxErrors])),
+    family('container_network_transmit_bytes_total', 'counter', 'Cumulative count of bytes transmitted', nets.map(({ labels, net }) => [labels, net.txBytes])),
+    family('container_network_transmit_errors_total', 'counter', 'Cumulative count of errors encountered while transmitting', nets.map(({ labels, net }) => [labels, net.txErrors])),
+    family('container_processes', 'gauge', 'Number of processes running inside the container.', pods.map((pod) => [{ container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, pod.processCount])),
+    family('machine_cpu_cores', 'gauge', 'Number of logical CPU cores.', [[{}, node.cpus]]),
+    family('machine_memory_bytes', 'gauge', 'Amount of memory installed on the machine.', [[{}, node.memoryBytes]]),
+  ].join('');
+}

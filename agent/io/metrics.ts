@@ -1,0 +1,168 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { readdir, readFile } from 'node:fs/promises';
+import type { Clock } from '../../base/clock.ts';
+import { Counter, countedHistogram, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
+import type { ProbeLabels } from './probes.ts';
+
+/** How finely the delay of the event loop is looked at; idle loops show about this much, which is taken off. */
+const resolutionMs = 10;
+const loopBuckets = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
+const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+
+export interface MetricsOptions {
+  clock: Clock;
+  nodeName: string;
+  cgroupVersion: 1 | 2;
+  /** What is counted at the scrape: running pods and containers by state, desired pods by kind. */
+  counts: () => { runningPods: number; containers: Readonly<Record<string, number>>; desiredPods: number; staticPods: number; eventsDropped: number };
+}
+
+/** The agent's own metrics, under the kubelet's names; what upstream has no name for begins with nodelet_. */
+export class AgentMetrics implements Disposable {
+  readonly #options: MetricsOptions;
+  readonly #loop = monitorEventLoopDelay({ resolution: resolutionMs });
+  readonly #startedSeconds: number;
+  readonly #relist = new Histogram('kubelet_pleg_relist_duration_seconds', '[ALPHA] Duration in seconds for relisting pods in PLEG.', plegBuckets);
+  readonly #relistInterval = new Histogram('kubelet_pleg_relist_interval_seconds', '[ALPHA] Interval in seconds between relisting in PLEG.', plegBuckets);
+  readonly #lastSeen = new Counter('kubelet_pleg_last_seen_seconds', '[ALPHA] Timestamp in seconds when PLEG was last seen active.', 'gauge');
+  readonly #worker = new Histogram('kubelet_pod_worker_duration_seconds', '[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync');
+  readonly #workerStart = new Histogram('kubelet_pod_worker_start_duration_seconds', '[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.');
+  readonly #podStart = new Histogram('kubelet_pod_start_duration_seconds', '[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run', [0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1_200, 1_800, 2_700, 3_600]);
+  readonly #status = new Histogram('kubelet_pod_status_sync_duration_seconds', '[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.', [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60]);
+  readonly #operations = new Counter('kubelet_runtime_operations_total', '[ALPHA] Cumulative number of runtime operations by operation type.');
+  readonly #operationErrors = new Counter('kubelet_runtime_operations_errors_total', '[ALPHA] Cumulative number of runtime operation errors by operation type.');
+  readonly #operationDuration = new Histogram('kubelet_runtime_operations_duration_seconds', '[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.', [0.005, 0.0125, 0.03125, 0.078125, 0.1953125, 0.48828125, 1.220703125, 3.0517578125, 7.62939453125, 19.073486328125, 47.6837158203125, 119.20928955078125, 298.0232238769531, 745.0580596923828]);
+  readonly #startedContainers = new Counter('kubelet_started_containers_total', '[ALPHA] Cumulative number of containers started');
+  readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
+  readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
+  readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
+  #relistBeganMs: number | undefined;
+
+  constructor(options: MetricsOptions) {
+    this.#options = options;
+    this.#startedSeconds = options.clock.nowMs() / 1000;
+    this.#loop.enable();
+  }
+
+  /** A relist ended now and took so long. */
+  relisted(tookMs: number): void {
+    const { clock } = this.#options;
+    const beganMs = clock.monoMs() - tookMs;
+    if (this.#relistBeganMs !== undefined) this.#relistInterval.observe({}, (beganMs - this.#relistBeganMs) / 1000);
+    this.#relistBeganMs = beganMs;
+    this.#relist.observe({}, tookMs / 1000);
+    this.#lastSeen.set({}, clock.nowMs() / 1000);
+  }
+
+  podWorked(operation: 'create' | 'update' | 'sync' | 'kill', tookMs: number): void {
+    this.#worker.observe({ operation_type: operation }, tookMs / 1000);
+  }
+
+  podWorkerStarted(afterMs: number): void {
+    this.#workerStart.observe({}, afterMs / 1000);
+  }
+
+  podStarted(afterMs: number): void {
+    this.#podStart.observe({}, afterMs / 1000);
+    this.#startedPods.add({});
+  }
+
+  statusWritten(tookMs: number): void {
+    this.#status.observe({}, tookMs / 1000);
+  }
+
+  /** A CRI call; `operation` in the kubelet's form: `list_containers`. */
+  runtimeCalled(operation: string, tookMs: number, failed: boolean): void {
+    const labels = { operation_type: operation };
+    this.#operations.add(labels);
+    if (failed) this.#operationErrors.add(labels);
+    this.#operationDuration.observe(labels, tookMs / 1000);
+  }
+
+  containerStarted(kind: 'container' | 'init_container' | 'ephemeral_container'): void {
+    this.#startedContainers.add({ container_type: kind });
+  }
+
+  probed(labels: ProbeLabels, result: 'successful' | 'failed' | 'unknown', tookMs: number): void {
+    this.#probes.add({ ...seriesOf(labels), result });
+    if (result !== 'failed') this.#probeDuration.observe(durationSeriesOf(labels), tookMs / 1000);
+  }
+
+  probeGone(labels: ProbeLabels): void {
+    for (const result of ['successful', 'failed', 'unknown']) this.#probes.remove({ ...seriesOf(labels), result });
+    this.#probeDuration.remove(durationSeriesOf(labels));
+  }
+
+  /** Delays of the event loop beyond the sampling itself, since the start or the last `reset`. */
+  loopDelay(reset = false): { p50Ms: number; p99Ms: number; maxMs: number } {
+    const ms = (nanos: number): number => Math.max(0, nanos / 1e6 - resolutionMs);
+    const seen = this.#loop.count > 0;
+    const delay = { p50Ms: seen ? ms(this.#loop.percentile(50)) : 0, p99Ms: seen ? ms(this.#loop.percentile(99)) : 0, maxMs: seen ? ms(this.#loop.max) : 0 };
+    if (reset) this.#loop.reset();
+    return delay;
+  }
+
+  /** /metrics. */
+  async text(): Promise<string> {
+    const { nodeName, cgroupVersion } = this.#options;
+    const counts = this.#options.counts();
+    const gauge = (name: string, help: string, rows: readonly (readonly [Labels, number])[]): string => metricText(name, 'gauge', help, rows.map(([labels, value]) => ({ labels, value })));
+    return [
+      gauge('kubelet_node_name', "[ALPHA] The node's name. The count is always 1.", [[{ node: nodeName }, 1]]),
+      gauge('kubelet_cgroup_version', '[ALPHA] cgroup version on the hosts.', [[{}, cgroupVersion]]),
+      gauge('kubelet_running_pods', '[ALPHA] Number of pods that have a running pod sandbox', [[{}, counts.runningPods]]),
+      gauge('kubelet_running_containers', '[ALPHA] Number of containers currently running', Object.entries(counts.containers).map(([state, count]): [Labels, number] => [{ container_state: state }, count])),
+      gauge('kubelet_desired_pods', '[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.', [[{ static: '' }, counts.desiredPods], [{ static: 'true' }, counts.staticPods]]),
+      ...[this.#relist, this.#relistInterval, this.#lastSeen, this.#worker, this.#workerStart, this.#podStart, this.#status, this.#operations, this.#operationErrors, this.#operationDuration, this.#startedContainers, this.#startedPods].map((metric) => metric.text()),
+      metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [{ labels: {}, value: counts.eventsDropped }]),
+      this.#loopText(),
+      await processText(this.#startedSeconds),
+    ].join('');
+  }
+
+  /** /metrics/probes. */
+  probesText(): string {
+    return this.#probes.text() + this.#probeDuration.text();
+  }
+
+  [Symbol.dispose](): void {
+    this.#loop.disable();
+  }
+
+  #loopText(): string {
+    const { count } = this.#loop;
+    const percentiles = [...this.#loop.percentiles].map(([percent, nanos]): [number, number] => [percent, Math.max(0, nanos / 1e6 - resolutionMs) / 1000]);
+    const below = (bound: number): number => {
+      const [percent = 0] = percentiles.findLast(([, value]) => value <= bound) ?? [];
+      return Math.round((count * percent) / 100);
+    };
+    const mean = count === 0 ? 0 : Math.max(0, this.#loop.mean / 1e6 - resolutionMs) / 1000;
+    return countedHistogram('nodelet_event_loop_delay_seconds', 'How late the event loop ran what was due.', loopBuckets, below, mean * count, count) + metricText('nodelet_event_loop_delay_max_seconds', 'gauge', 'The longest delay of the event loop since the start.', [{ labels: {}, value: this.loopDelay().maxMs / 1000 }]);
+  }
+}
+
+function seriesOf({ kind, container, pod, namespace, uid }: ProbeLabels): Record<string, string> {
+  return { container, namespace, pod, pod_uid: uid, probe_type: titleOf(kind) };
+}
+
+function durationSeriesOf({ kind, container, pod, namespace }: ProbeLabels): Record<string, string> {
+  return { container, namespace, pod, probe_type: titleOf(kind) };
+}
+
+const titleOf = (kind: string): string => kind.charAt(0).toUpperCase() + kind.slice(1);
+
+/** The process metrics that every Go program has. */
+async function processText(startedSeconds: number): Promise<string> {
+  const usage = process.resourceUsage();
+  const [statm, limits, descriptors] = await Promise.all([readFile('/proc/self/statm', 'utf8').catch(() => ''), readFile('/proc/self/limits', 'utf8').catch(() => ''), readdir('/proc/self/fd').catch(() => [] as string[])]);
+  const [virtualPages = 0, residentPages = 0] = statm.split(' ').map(Number);
+  const one = (name: string, kind: 'counter' | 'gauge', help: string, value: number): string => metricText(name, kind, help, [{ labels: {}, value }]);
+  return [
+    one('process_cpu_seconds_total', 'counter', 'Total user and system CPU time spent in seconds.', (usage.userCPUTime + usage.systemCPUTime) / 1e6),
+    one('process_max_fds', 'gauge', 'Maximum number of open file descriptors.', Number(/Max open files\s+(\d+)/.exec(limits)?.[1] ?? 0)),
+    one('process_open_fds', 'gauge', 'Number of open file descriptors.', descriptors.length),
+    one('process_resident_memory_bytes', 'gauge', 'Resident memory size in bytes.', residentPages * 4096),
+    one('process_start_time_seconds', 'gauge', 'Start time of the process since unix epoch in seconds.', startedSeconds),
+    one('process_virtual_memory_bytes', 'gauge', 'Virtual memory size in bytes.', virtualPages * 4096),
+  ].join('');
+}
