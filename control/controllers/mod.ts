@@ -1,3 +1,4 @@
+import { startClaimProtection } from './claim-protection.ts';
 import { startDeploymentController } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
 import { startEndpointsController, startEndpointSliceController } from './endpoints.ts';
@@ -23,6 +24,7 @@ export function startControllers(deps: ControlDeps): AsyncDisposable {
     startNodeLifecycle,
     startTaintEviction,
     startPodGc,
+    startClaimProtection,
     startNamespaceController,
     startGarbageCollector,
     ...(deps.config.allocateNodeCIDRs === true ? [startNodeIpam] : []),
