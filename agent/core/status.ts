@@ -1,6 +1,7 @@
-import type { ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
+import type { ContainerState, ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
 import { anyAppHere } from './containers.ts';
-import { qosClassOf } from './qos.ts';
+import { podRequests, qosClassOf } from './qos.ts';
+import { formatQuantity } from './quantity.ts';
 import { conditionsOf, stamp } from './status-conditions.ts';
 import { containerStatuses } from './status-containers.ts';
 import type { ContainerStatusInput } from './status-containers.ts';
@@ -47,6 +48,7 @@ export function statusOf(input: StatusInput): PodStatus {
     ...addresses(input),
     startTime: old.startTime ?? timeText(nowMs),
     qosClass: old.qosClass ?? pod.status?.qosClass ?? qosClassOf(pod),
+    ...allocated(pod),
     ...(init.length === 0 ? {} : { initContainerStatuses: init }),
     containerStatuses: apps,
     ...(ephemeral.length === 0 ? {} : { ephemeralContainerStatuses: ephemeral }),
@@ -117,6 +119,8 @@ function addresses(input: StatusInput): Pick<PodStatus, 'hostIP' | 'hostIPs' | '
   }
   const sandbox = facts.sandboxes[0];
   let ips = sandbox?.ready === true ? orderLike(hostIPs, sandbox.ips) : [];
+  // An ended pod keeps the addresses it had: what is told of it after its end is where it was.
+  if (input.stopped && ips.length === 0) ips = (old.podIPs ?? []).map((each) => each.ip ?? '').filter((ip) => ip !== '');
   if (pod.spec.hostNetwork === true) ips = (old.podIPs ?? []).length > 0 ? old.podIPs!.map((each) => each.ip ?? '') : [...hostIPs].slice(0, 2);
   if (ips.length > 0) {
     result.podIP = ips[0]!;
@@ -139,16 +143,26 @@ export function orderLike(hostIPs: readonly string[], ips: readonly string[]): s
   return (sixFirst ? [six, four] : [four, six]).filter((ip) => ip !== undefined);
 }
 
+/** What the pod as a whole was promised: KEP-5419. */
+function allocated(pod: Pod): Pick<PodStatus, 'allocatedResources'> {
+  const requests = [...podRequests(pod)].map(([name, amount]) => [name, formatQuantity(amount)] as const);
+  return requests.length === 0 ? {} : { allocatedResources: Object.fromEntries(requests) };
+}
+
 function bounded(status: PodStatus): PodStatus {
   const lists = [status.initContainerStatuses, status.containerStatuses, status.ephemeralContainerStatuses];
   const count = lists.reduce((sum, list) => sum + (list?.length ?? 0), 0);
   const limit = Math.floor(maxMessageBytes / Math.max(1, count));
-  for (const list of lists) {
-    for (const each of list ?? []) {
-      for (const state of [each.state, each.lastState]) {
-        if (state?.terminated?.message !== undefined && state.terminated.message.length > limit) state.terminated = { ...state.terminated, message: state.terminated.message.slice(0, limit) };
-      }
-    }
-  }
-  return status;
+  const cut = (state: ContainerState | undefined): ContainerState | undefined => {
+    const message = state?.terminated?.message;
+    return state?.terminated === undefined || message === undefined || message.length <= limit ? state : { ...state, terminated: { ...state.terminated, message: message.slice(0, limit) } };
+  };
+  const shorter = (list: ContainerStatus[]): ContainerStatus[] => list.map((each) => ({ ...each, state: cut(each.state), lastState: cut(each.lastState) }));
+  const [init, apps, ephemeral] = lists;
+  return {
+    ...status,
+    ...(init === undefined ? {} : { initContainerStatuses: shorter(init) }),
+    ...(apps === undefined ? {} : { containerStatuses: shorter(apps) }),
+    ...(ephemeral === undefined ? {} : { ephemeralContainerStatuses: shorter(ephemeral) }),
+  };
 }
