@@ -12,9 +12,16 @@ export function isObject(value: unknown): value is Obj {
 /** A deep copy of plain JSON data. */
 export function copy<T>(value: T): T {
   if (typeof value !== 'object' || value === null) return value;
-  if (Array.isArray(value)) return value.map((item) => copy(item)) as T;
+  if (Array.isArray(value)) {
+    const list: unknown[] = [];
+    for (const item of value) list.push(typeof item === 'object' && item !== null ? copy(item) : item);
+    return list as T;
+  }
   const out: Obj = {};
-  for (const [key, item] of Object.entries(value)) out[key] = copy(item);
+  for (const key in value) {
+    const item: unknown = value[key];
+    out[key] = typeof item === 'object' && item !== null ? copy(item) : item;
+  }
   return out as T;
 }
 

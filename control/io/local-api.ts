@@ -1,6 +1,7 @@
 import { ApiError } from '../../base/kubeapi/errors.ts';
 import { OpError } from '../../base/errors.ts';
 import type { CallOptions, DeleteOptions, KubeApi, KubeList, KubeObject, ListOptions, PatchType, ReflectHandler, ResourceRef } from '../../base/kubeapi/types.ts';
+import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import type { User } from '../core/authorize.ts';
 import { Failure, noSuchPath } from '../core/failure.ts';
 import { copy } from '../core/json.ts';
@@ -13,6 +14,8 @@ import type { Answer, Body, Call, Kernel } from './kernel.ts';
 import { filterOf } from './read.ts';
 import { acceptedBy, render } from './render.ts';
 import { seenAs } from './watch.ts';
+
+const BURST_MAX_MS = 4;
 
 const PATCH_TYPES: Record<PatchType, string> = {
   json: 'application/json-patch+json',
@@ -43,6 +46,7 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
   });
   const run = async (method: string, ref: ResourceRef, query: Record<string, string>, body: unknown, contentType = 'application/json', signal?: AbortSignal): Promise<Answer> => {
     if (signal?.aborted === true) throw new OpError('aborted', `${method} ${ref.resource}`, 'stopped by the caller');
+    await turn();
     const content: Body = body === undefined ? { kind: 'none' } : { kind: 'object', value: body };
     try {
       return await api.handle(call(method, pathOf(ref), new URLSearchParams(query), content, contentType, signal ?? new AbortController().signal));
@@ -50,6 +54,16 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
       if (error instanceof Failure) throw new ApiError(error.code, error.reason, error.message, error.details ?? {}, (error.details?.['retryAfterSeconds'] ?? 0) * 1000);
       throw error;
     }
+  };
+  // Calls from inside arrive in bursts and never wait for a socket: after a few milliseconds the others get their turn.
+  let startedMs: number | undefined;
+  const turn = async (): Promise<void> => {
+    while (startedMs !== undefined && kernel.clock.monoMs() - startedMs > BURST_MAX_MS) await new Promise((resolve) => setImmediate(resolve));
+    if (startedMs !== undefined) return;
+    startedMs = kernel.clock.monoMs();
+    setImmediate(() => {
+      startedMs = undefined;
+    });
   };
   const objectOf = <T>(answer: Answer): T => copy(answer.kind === 'object' ? answer.object : undefined) as T;
 
@@ -102,6 +116,20 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
   };
 }
 
+const copies = new WeakMap<object, KubeObject>();
+
+/** One copy of an object version for all readers in this process; the stored one stays out of their reach. */
+function shared(info: ResourceInfo, object: Record<string, unknown>): KubeObject {
+  const isStored = collectionOf(info) === `${info.group}/${info.resource}` && info.version !== 'v1beta1' && info.group !== 'autoscaling';
+  if (!isStored) return copy(toServed(info.group, info.version, object)) as unknown as KubeObject;
+  let found = copies.get(object);
+  if (found === undefined) {
+    found = copy(object) as unknown as KubeObject;
+    copies.set(object, found);
+  }
+  return found;
+}
+
 /** The whole collection once, then each change as it reaches the disk. Nothing can be cut here, so nothing is listed twice. */
 async function reflect<T extends KubeObject>(kernel: Kernel, ref: ResourceRef, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void> {
   const info = kernel.registry.find(ref.group, ref.version, ref.resource);
@@ -115,10 +143,7 @@ async function reflect<T extends KubeObject>(kernel: Kernel, ref: ResourceRef, s
   const namespace = ref.namespace ?? '';
   await kernel.store.committed();
   if (signal.aborted) return;
-  const give = (object: Record<string, unknown>): T => {
-    const own = copy(toServed(info.group, info.version, object)) as unknown as T;
-    return handler.trim === undefined ? own : handler.trim(own);
-  };
+  const give = (object: Record<string, unknown>): T => (handler.trim === undefined ? shared(info, object) as T : handler.trim(copy(toServed(info.group, info.version, object)) as unknown as T));
   const entries = kernel.store.list(collection, namespace).filter((entry) => filter === undefined || filter(entry.object));
   const from = kernel.store.revision;
   handler.replaced(entries.map((entry) => give(entry.object)));
