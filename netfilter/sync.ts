@@ -22,7 +22,7 @@ export const STALE_MS = 1000;
 const FULL_SYNC_PERIOD_MS = 3_600_000;
 const FIRST_RETRY_MS = 1000;
 /** How many Services are worked out before the event loop gets its turn. */
-const CHUNK = 100;
+const CHUNK = 50;
 
 export interface FamilySyncOptions {
   world: World;

@@ -26,15 +26,31 @@ export function messageType(message: number): number {
   return (NFNL_SUBSYS_NFTABLES << 8) | message;
 }
 
-/** One batch. `seq` 0 is the batch itself; operation n answers with seq n + 1. Only the last one is acknowledged. */
-export function encodeBatch(family: Family, ops: readonly Op[]): Uint8Array {
-  const writer = new MessageWriter(4096 + ops.length * 256);
-  writer.end(writer.begin(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, 0, NFNL_SUBSYS_NFTABLES));
-  const batch: Batch = { writer, family, setId: 0, last: 0 };
-  for (const [index, op] of ops.entries()) encodeOp(batch, op, index + 1);
-  writer.addFlags(batch.last, NLM_F_ACK);
-  writer.end(writer.begin(NFNL_MSG_BATCH_END, NLM_F_REQUEST, ops.length + 1, 0, NFNL_SUBSYS_NFTABLES));
-  return writer.finish();
+/**
+ * One batch, written piece by piece so that a large one need not be done at a stretch. `seq` 0 is the batch itself;
+ * operation n (from 0) answers with seq n + 1. Only the last one is acknowledged.
+ */
+export class BatchEncoder {
+  readonly #batch: Batch;
+  #count = 0;
+
+  constructor(family: Family) {
+    const writer = new MessageWriter();
+    writer.end(writer.begin(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, 0, NFNL_SUBSYS_NFTABLES));
+    this.#batch = { writer, family, setId: 0, last: 0 };
+  }
+
+  add(op: Op): void {
+    this.#count += 1;
+    encodeOp(this.#batch, op, this.#count);
+  }
+
+  finish(): Uint8Array {
+    const { writer, last } = this.#batch;
+    writer.addFlags(last, NLM_F_ACK);
+    writer.end(writer.begin(NFNL_MSG_BATCH_END, NLM_F_REQUEST, this.#count + 1, 0, NFNL_SUBSYS_NFTABLES));
+    return writer.finish();
+  }
 }
 
 interface Batch {

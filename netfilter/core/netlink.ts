@@ -82,20 +82,25 @@ export class MessageWriter {
   }
 
   u8(type: number, value: number): void {
-    this.#view.setUint8(this.#attribute(type, 1), value);
+    // The buffer may be replaced while room is made, so that comes first.
+    const at = this.#attribute(type, 1);
+    this.#view.setUint8(at, value);
   }
 
   /** Big-endian, as netfilter wants its numbers. */
   u16(type: number, value: number): void {
-    this.#view.setUint16(this.#attribute(type, 2), value);
+    const at = this.#attribute(type, 2);
+    this.#view.setUint16(at, value);
   }
 
   u32(type: number, value: number): void {
-    this.#view.setUint32(this.#attribute(type, 4), value);
+    const at = this.#attribute(type, 4);
+    this.#view.setUint32(at, value);
   }
 
   u64(type: number, value: bigint): void {
-    this.#view.setBigUint64(this.#attribute(type, 8), value);
+    const at = this.#attribute(type, 8);
+    this.#view.setBigUint64(at, value);
   }
 
   /** With its final zero byte. */

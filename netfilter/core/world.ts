@@ -8,10 +8,12 @@ export interface World {
   services: Map<string, ServiceObject>;
   /** By Service key, then by slice name. */
   slices: Map<string, Map<string, EndpointSliceObject>>;
+  /** Which Service a slice (`namespace/name`) is of, as it was last heard. */
+  sliceService: Map<string, string>;
 }
 
 export function emptyWorld(): World {
-  return { services: new Map(), slices: new Map() };
+  return { services: new Map(), slices: new Map(), sliceService: new Map() };
 }
 
 /** Puts in or takes out one Service; returns its key. */
@@ -25,24 +27,23 @@ export function applyService(world: World, service: ServiceObject, gone: boolean
 /** Puts in or takes out one slice; returns the keys of the Services it concerns (two when its label changed). */
 export function applySlice(world: World, slice: EndpointSliceObject, gone: boolean): string[] {
   const name = slice.metadata.name ?? '';
-  const key = gone ? null : sliceServiceKey(slice);
+  const id = `${slice.metadata.namespace ?? ''}/${name}`;
+  const before = world.sliceService.get(id);
+  const after = gone ? null : sliceServiceKey(slice);
   const touched: string[] = [];
-  // A slice names its Service by a label, which may change; look where it was before.
-  const namespace = `${slice.metadata.namespace ?? ''}/`;
-  const labelled = sliceServiceKey(slice);
-  const places = labelled !== null && world.slices.get(labelled)?.has(name) === true ? [labelled] : [...world.slices.keys()].filter((service) => service.startsWith(namespace));
-  for (const service of places) {
-    if (service === key) continue;
-    const slices = world.slices.get(service);
-    if (slices?.delete(name) !== true) continue;
-    if (slices.size === 0) world.slices.delete(service);
-    touched.push(service);
+  if (before !== undefined && before !== after) {
+    const slices = world.slices.get(before);
+    slices?.delete(name);
+    if (slices?.size === 0) world.slices.delete(before);
+    world.sliceService.delete(id);
+    touched.push(before);
   }
-  if (key !== null) {
-    const slices = world.slices.get(key) ?? new Map<string, EndpointSliceObject>();
+  if (after !== null) {
+    const slices = world.slices.get(after) ?? new Map<string, EndpointSliceObject>();
     slices.set(name, slice);
-    world.slices.set(key, slices);
-    touched.push(key);
+    world.slices.set(after, slices);
+    world.sliceService.set(id, after);
+    touched.push(after);
   }
   return touched;
 }
@@ -58,14 +59,8 @@ export function replaceServices(world: World, services: readonly ServiceObject[]
 export function replaceSlices(world: World, slices: readonly EndpointSliceObject[]): string[] {
   const touched = new Set(world.slices.keys());
   world.slices = new Map();
-  for (const slice of slices) {
-    const key = sliceServiceKey(slice);
-    if (key === null) continue;
-    const named = world.slices.get(key) ?? new Map<string, EndpointSliceObject>();
-    named.set(slice.metadata.name ?? '', slice);
-    world.slices.set(key, named);
-    touched.add(key);
-  }
+  world.sliceService = new Map();
+  for (const slice of slices) for (const key of applySlice(world, slice, false)) touched.add(key);
   return [...touched];
 }
 

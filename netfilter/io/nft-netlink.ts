@@ -1,8 +1,9 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Observed } from '../core/diff.ts';
 import { decodeChains, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
-import { encodeBatch, encodeDump, encodeGetGeneration } from '../core/encode-netlink.ts';
+import { BatchEncoder, encodeDump, encodeGetGeneration } from '../core/encode-netlink.ts';
 import type { Family } from '../core/ip.ts';
 import { answersOf, type Answer } from '../core/netlink.ts';
 import { SERVICE_SETS } from '../core/nft-table.ts';
@@ -16,6 +17,7 @@ const ALL_ANSWERS = 1_000_000;
 const ENOENT = 2;
 const EINTR = 4;
 const DUMP_TRIES = 5;
+const OPS_AT_A_STRETCH = 200;
 
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
@@ -37,7 +39,7 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
     async commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult> {
       if (ops.length === 0) return { ok: true };
       if (signal?.aborted === true) return { ok: false, error: new OpError('aborted', 'write nftables rules', 'stopped by the caller'), failedOps: [] };
-      const batch = encodeBatch(family, ops);
+      const batch = await encode(family, ops);
       try {
         const first = answersOf(await send(batch, 1));
         if (first.length === 1 && first[0]!.errno === 0) return { ok: true };
@@ -69,6 +71,16 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
       return decodeGeneration(await send(encodeGetGeneration(), 1));
     },
   };
+}
+
+/** Encodes with pauses in which the event loop gets its turn. */
+async function encode(family: Family, ops: readonly Op[]): Promise<Uint8Array> {
+  const batch = new BatchEncoder(family);
+  for (const [index, op] of ops.entries()) {
+    batch.add(op);
+    if (index % OPS_AT_A_STRETCH === OPS_AT_A_STRETCH - 1) await turn();
+  }
+  return batch.finish();
 }
 
 function refusal(ops: readonly Op[], answers: readonly Answer[]): CommitResult {

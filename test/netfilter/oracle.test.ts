@@ -68,7 +68,7 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
           netlink: new Table({ kernel: createNetlinkKernel(sys, { netns: `/run/netns/${names.netlink}` }), fallback: null, log: silentLog }),
         };
         for (const table of Object.values(tables)) assert.ok((await table.writeWhole(settings, new Map(), 0)).ok);
-        for (let step = 0; step < 12; step++) {
+        for (let step = 0; step < 7; step++) {
           const name = `s${rng.int(4)}`;
           const spec = {
             type: 'LoadBalancer',
