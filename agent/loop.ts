@@ -13,6 +13,7 @@ import { createKeyedQueue } from '../base/queue.ts';
 import type { Pod } from '../proto/kube/types.ts';
 import { mayRun } from './core/phase.ts';
 import type { PodFacts, PodKey, PodView } from './core/types.ts';
+import type { AgentMetrics } from './io/metrics.ts';
 import { createPleg } from './io/pleg.ts';
 import type { RunningPleg } from './io/pleg.ts';
 import type { PodSourceReader, Pods } from './seams.ts';
@@ -26,6 +27,7 @@ export interface LoopOptions {
   readonly worker: WorkerDeps;
   /** A defect of ours: the process must end and start again from what it re-reads. */
   readonly onBug: (error: unknown) => void;
+  readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked'>;
 }
 
 export interface Loop extends Pods {
@@ -74,9 +76,11 @@ export function createLoop(options: LoopOptions): Loop {
       const worker = workerOf(uid, undefined);
       if (worker === undefined) return;
       worker.wish(viewOf(uid));
-      busySinceMs.set(uid, clock.monoMs());
+      const beganMs = clock.monoMs();
+      busySinceMs.set(uid, beganMs);
       const result = await worker.sync(signal);
       busySinceMs.delete(uid);
+      options.metrics?.podWorked('sync', clock.monoMs() - beganMs);
       if (result.gone) workers.delete(uid);
       // A pod of the same UID may have come back (a static pod put back): it gets a new worker.
       if (result.gone && viewOf(uid) !== undefined) queue.add(uid);
@@ -105,6 +109,7 @@ export function createLoop(options: LoopOptions): Loop {
     clock,
     log: log.child('pleg'),
     timeoutMs: options.worker.steps.timeoutMs,
+    onRelist: (tookMs) => options.metrics?.relisted(tookMs),
     onChange(uids) {
       for (const uid of uids) {
         const sinceMs = busySinceMs.get(uid);

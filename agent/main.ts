@@ -9,17 +9,19 @@ import { realRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
-import { connectRuntime, createCriClient } from '../cri/mod.ts';
+import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
 import { durationMs } from './core/duration.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
 import { fileSystemBytes, nodeAddresses, readMachine } from './io/machine.ts';
+import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
 import { createNodeApi } from './io/node-api.ts';
 import { watchRuntime } from './io/node-runtime.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings, nodeSettings } from './io/settings.ts';
 import { createImageList } from './io/image-list.ts';
+import { createStats } from './io/stats.ts';
 import { openPods } from './pods.ts';
 import { openServing } from './serving.ts';
 import { openUpkeep } from './upkeep.ts';
@@ -69,7 +71,8 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   const { nodeName } = settings;
   log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
   await using api = createKubeApi({ config: await readKubeConfig(flags.kubeconfig), log: log.child('api'), clock, rng, userAgent: `kubelet/${kubernetesVersion} (linux) nodelet`, qps: config.kubeAPIQPS, burst: config.kubeAPIBurst });
-  await using cri = createCriClient(connectRuntime(config.containerRuntimeEndpoint));
+  using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, cgroupVersion: () => cgroups.version, counts: () => countsOf(pods.loop, events.dropped) });
+  await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
   const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver });
   await cgroups.ensureRoots();
@@ -88,10 +91,10 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
     statusReportMs: durationMs(config.nodeStatusReportFrequency),
     facts: async () => ({ machine, addresses, runtime: runtime.facts(), pressures: { memory: false, disk: false, pid: false }, ephemeralBytes: await fileSystemBytes(flags.rootDir), images: images.current() }),
   });
-  await using pods = await openPods({ clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, runtime: () => runtime.facts(), onBug, signal });
+  await using pods = await openPods({ clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, metrics, runtime: () => runtime.facts(), onBug, signal });
   await runtime.check(signal);
   const upkeep = openUpkeep({ clock, log, sys, cri, config, rootDir: flags.rootDir, events, target: node.target, cgroups, pods });
-  await using serving = await openServing({ clock, log, api, cri, config, certDir: flags.certDir, nodeName, addresses, pods: pods.loop });
+  await using serving = await openServing({ clock, log, api, cri, config, certDir: flags.certDir, nodeName, addresses, metrics, stats: createStats({ clock, log: log.child('stats'), sys, runtime: cri.runtime, images: cri.images, pods: pods.loop, nodeName, rootDir: flags.rootDir, machine, timeoutMs: settings.runtimeRequestTimeoutMs }), pods: pods.loop });
 
   const parts: readonly [string, Promise<void>][] = [
     ['events', events.run(signal)],

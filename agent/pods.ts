@@ -16,6 +16,7 @@ import { createFactsReader } from './io/facts.ts';
 import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
 import { createImagePuller } from './io/images.ts';
+import type { AgentMetrics } from './io/metrics.ts';
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { createProbes } from './io/probes.ts';
@@ -43,6 +44,7 @@ export interface PodSideOptions {
   readonly events: Events;
   readonly cgroups: PodCgroups;
   readonly runtime: () => RuntimeFacts;
+  readonly metrics: AgentMetrics;
   readonly onBug: (error: unknown) => void;
   /** Aborted when the agent ends. */
   readonly signal: AbortSignal;
@@ -58,7 +60,7 @@ export const containersLogDir = '/var/log/containers';
 
 /** Everything that runs pods, joined by hand. */
 export async function openPods(options: PodSideOptions): Promise<PodSide> {
-  const { clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, signal } = options;
+  const { clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, metrics, signal } = options;
   const { rootDir, podLogsDir, clusterDomain, runtimeRequestTimeoutMs: timeoutMs } = settings;
   const sources = new Sources({ api, clock, log: log.child('sources') });
   const environment = createEnvironment({ sources, node, rootDir, sys });
@@ -74,8 +76,8 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       return { ok: true, env: new Map(result.env.map((pair) => [pair.name, pair.value])) };
     },
   });
-  const probes = createProbes({ clock, rng, log: log.child('prober'), events, run: createProbeRunner(cri.runtime) });
-  const statuses = createStatusApi({ clock, rng, log: log.child('status'), api });
+  const probes = createProbes({ clock, rng, log: log.child('prober'), events, run: createProbeRunner(cri.runtime), onResult: (labels, result, tookMs) => metrics.probed(labels, result, tookMs), onGone: (labels) => metrics.probeGone(labels) });
+  const statuses = createStatusApi({ clock, rng, log: log.child('status'), api, onWritten: (ms) => metrics.statusWritten(ms) });
   const files = createPodFiles(rng);
   const images = createImagePuller({
     cri, clock, timeoutMs,
@@ -106,7 +108,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   };
   const source = createApiPods({ api, nodeName: node.name, log: log.child('pods') });
   const loop: Loop = createLoop({
-    clock, log,
+    clock, log, metrics,
     sources: [source],
     onBug: options.onBug,
     worker: {

@@ -7,10 +7,12 @@ import { durationMs } from './core/duration.ts';
 import type { NodeAddress } from './core/node-status.ts';
 import { followServingCert, loadServingCert } from './io/certs.ts';
 import type { Cri } from './io/cri.ts';
+import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
 import { tlsCiphers, tlsMinVersion } from './io/server-defaults.ts';
 import { createServerRoutes } from './io/server-routes.ts';
 import { startHealthz, startServer } from './io/server.ts';
+import type { Stats } from './io/stats.ts';
 import type { Loop } from './loop.ts';
 
 export interface ServingOptions {
@@ -23,6 +25,8 @@ export interface ServingOptions {
   readonly nodeName: string;
   readonly addresses: readonly NodeAddress[];
   readonly pods: Loop;
+  readonly metrics: AgentMetrics;
+  readonly stats: Stats;
 }
 
 export interface Serving extends AsyncDisposable {
@@ -31,7 +35,7 @@ export interface Serving extends AsyncDisposable {
 
 /** The HTTPS API of the kubelet, and the health page on the loopback address. */
 export async function openServing(options: ServingOptions): Promise<Serving> {
-  const { clock, log, api, cri, config, nodeName, pods } = options;
+  const { clock, log, api, cri, config, nodeName, pods, metrics, stats } = options;
   const certs = {
     clock,
     log: log.child('certs'),
@@ -61,8 +65,12 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     podLogsDir: config.podLogsDir,
     debugHandlers: config.enableDebuggingHandlers,
     configz: () => configzOf(config),
-    metrics: async () => '',
-    stats: async () => ({ node: { nodeName, startTime: null }, pods: [] }),
+    async metrics(page, signal) {
+      if (page === 'probes') return metrics.probesText();
+      if (page === 'resource') return stats.resource(signal);
+      return page === 'cadvisor' ? stats.cadvisor(signal) : metrics.text();
+    },
+    stats: (query, signal) => stats.summary(query, signal),
   });
   const material = await loadServingCert(certs);
   const server = await startServer({ log: log.child('server'), address: config.address, port: config.port, tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) }, auth, handle: routes.handle, upgrade: routes.upgrade });

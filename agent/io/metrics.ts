@@ -2,6 +2,8 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { readdir, readFile } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
 import { Counter, countedHistogram, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
+import type { Interceptor } from '../../cri/mod.ts';
+import type { Pods } from '../seams.ts';
 import type { ProbeLabels } from './probes.ts';
 
 /** How finely the delay of the event loop is looked at; idle loops show about this much, which is taken off. */
@@ -12,7 +14,7 @@ const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 export interface MetricsOptions {
   clock: Clock;
   nodeName: string;
-  cgroupVersion: 1 | 2;
+  cgroupVersion: () => 1 | 2;
   /** What is counted at the scrape: running pods and containers by state, desired pods by kind. */
   counts: () => { runningPods: number; containers: Readonly<Record<string, number>>; desiredPods: number; staticPods: number; eventsDropped: number };
 }
@@ -109,7 +111,7 @@ export class AgentMetrics implements Disposable {
     const gauge = (name: string, help: string, rows: readonly (readonly [Labels, number])[]): string => metricText(name, 'gauge', help, rows.map(([labels, value]) => ({ labels, value })));
     return [
       gauge('kubelet_node_name', "[ALPHA] The node's name. The count is always 1.", [[{ node: nodeName }, 1]]),
-      gauge('kubelet_cgroup_version', '[ALPHA] cgroup version on the hosts.', [[{}, cgroupVersion]]),
+      gauge('kubelet_cgroup_version', '[ALPHA] cgroup version on the hosts.', [[{}, cgroupVersion()]]),
       gauge('kubelet_running_pods', '[ALPHA] Number of pods that have a running pod sandbox', [[{}, counts.runningPods]]),
       gauge('kubelet_running_containers', '[ALPHA] Number of containers currently running', Object.entries(counts.containers).map(([state, count]): [Labels, number] => [{ container_state: state }, count])),
       gauge('kubelet_desired_pods', '[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.', [[{ static: '' }, counts.desiredPods], [{ static: 'true' }, counts.staticPods]]),
@@ -139,6 +141,37 @@ export class AgentMetrics implements Disposable {
     const mean = count === 0 ? 0 : Math.max(0, this.#loop.mean / 1e6 - resolutionMs) / 1000;
     return countedHistogram('nodelet_event_loop_delay_seconds', 'How late the event loop ran what was due.', loopBuckets, below, mean * count, count) + metricText('nodelet_event_loop_delay_max_seconds', 'gauge', 'The longest delay of the event loop since the start.', [{ labels: {}, value: this.loopDelay().maxMs / 1000 }]);
   }
+}
+
+/** What /metrics tells of pods, from the last listing of the runtime. */
+export function countsOf(pods: Pods, eventsDropped: number): ReturnType<MetricsOptions['counts']> {
+  const containers: Record<string, number> = {};
+  let runningPods = 0;
+  for (const facts of pods.allFacts()) {
+    if (facts.sandboxes.some(({ ready }) => ready)) runningPods++;
+    for (const { state } of facts.containers) containers[state] = (containers[state] ?? 0) + 1;
+  }
+  const desired = pods.list();
+  const isStatic = desired.filter(({ metadata }) => metadata.annotations?.['kubernetes.io/config.source'] === 'file').length;
+  return { runningPods, containers, desiredPods: desired.length - isStatic, staticPods: isStatic, eventsDropped };
+}
+
+/** Counts every call to the runtime, under the kubelet's names: RunPodSandbox is run_podsandbox. */
+export function countCalls(clock: Clock, metrics: Pick<AgentMetrics, 'runtimeCalled'>): Interceptor {
+  return {
+    async call(call, options, next) {
+      const operation = call.method.replaceAll(/(?<=[a-z])(?=[A-Z])/g, '_').toLowerCase().replace('pod_sandbox', 'podsandbox');
+      const beganMs = clock.monoMs();
+      let failed = true;
+      try {
+        const answer = await next(call, options);
+        failed = false;
+        return answer;
+      } finally {
+        metrics.runtimeCalled(operation, clock.monoMs() - beganMs, failed);
+      }
+    },
+  };
 }
 
 function seriesOf({ kind, container, pod, namespace, uid }: ProbeLabels): Record<string, string> {

@@ -16,6 +16,8 @@ export interface PlegOptions {
   readonly timeoutMs: number;
   /** UIDs of which something has changed since the last listing. */
   readonly onChange: (uids: readonly string[]) => void;
+  /** After each listing that succeeded. */
+  readonly onRelist?: (tookMs: number) => void;
 }
 
 export interface RunningPleg extends Pleg {
@@ -41,6 +43,7 @@ export function createPleg(options: PlegOptions): RunningPleg {
   let soon = false;
 
   const relist = async (signal: AbortSignal): Promise<void> => {
+    const beganMs = clock.monoMs();
     try {
       const [sandboxes, containers] = await Promise.all([cri.runtime.listPodSandbox({}, { timeoutMs, signal }), cri.runtime.listContainers({}, { timeoutMs, signal })]);
       const seen = listingOf(sandboxes.items, containers.containers);
@@ -49,6 +52,7 @@ export function createPleg(options: PlegOptions): RunningPleg {
       listing = seen.listing;
       facts = seen.facts;
       lastMs = clock.monoMs();
+      options.onRelist?.(lastMs - beganMs);
       if (changed.length > 0 || first) options.onChange(changed);
     } catch (error) {
       if (!signal.aborted) log.error('GenericPLEG: Unable to retrieve pods', { err: messageOf(error) });
