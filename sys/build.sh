@@ -10,5 +10,5 @@ esac
 out=$1
 mkdir -p "$(dirname "$out")"
 # shellcheck disable=SC2086
-${CC:-cc} -std=gnu17 $flags -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -o "$out.new" "$here"/*.c
-mv "$out.new" "$out"
+${CC:-cc} -std=gnu17 $flags -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -o "$out.new$$" "$here"/*.c
+mv "$out.new$$" "$out"

@@ -44,7 +44,18 @@ export function errnoNumber(name: string): number {
   return (constants.errno as Record<string, number>)[name] ?? 0;
 }
 
+/** What the kernel refused, by errno's name; its code is the same for all errnos that ask for the same reaction. */
+export class ErrnoError extends OpError {
+  /** For example ENOENT. */
+  readonly errno: string;
+
+  constructor(doing: string, errno: string, where: string) {
+    super(codes[errno] ?? 'failed', doing, where === '' ? errno : `${where}: ${errno}`);
+    this.errno = errno;
+  }
+}
+
 /** An OpError whose text ends in errno's name. */
-export function errnoError(doing: string, name: string, where = ''): OpError {
-  return new OpError(codes[name] ?? 'failed', doing, where === '' ? name : `${where}: ${name}`);
+export function errnoError(doing: string, name: string, where = ''): ErrnoError {
+  return new ErrnoError(doing, name, where);
 }

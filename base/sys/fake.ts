@@ -1,5 +1,5 @@
 import { OpError } from '../errors.ts';
-import { errnoError } from './errno.ts';
+import { ErrnoError, errnoError } from './errno.ts';
 import { type FakeLinks, type FakeMount, type FakeNode, fakeNode, FakeTree, hasMountBelow, inside, mayChange, type Place } from './fake-tree.ts';
 import type { BindRequest, FileOp, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
 
@@ -9,8 +9,8 @@ const blockBytes = 4096;
 const tmpfsMagic = 0x01021994;
 
 function errnoOf(error: unknown): string {
-  if (!(error instanceof OpError)) throw error;
-  return error.message.slice(error.message.lastIndexOf(' ') + 1);
+  if (!(error instanceof ErrnoError)) throw error;
+  return error.errno;
 }
 
 /** What a scripted program answers: fields left out mean success without output. */

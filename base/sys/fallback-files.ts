@@ -15,15 +15,14 @@ import {
   symlink,
   unlink,
 } from 'node:fs/promises';
-import { OpError } from '../errors.ts';
-import { errnoError } from './errno.ts';
+import { ErrnoError, errnoError } from './errno.ts';
 import { type Links, openBeneath, PATH_ONLY } from './fallback-paths.ts';
 import { pathType } from './flags.ts';
 import type { FileOp, FileOpResult, FileOpsRequest } from './types.ts';
 
 /** errno's name of what Node or this room threw. */
 export function errnoOf(error: unknown): string {
-  if (error instanceof OpError) return /\bE[A-Z0-9]+$/.exec(error.message)?.[0] ?? 'EIO';
+  if (error instanceof ErrnoError) return error.errno;
   const { code } = error as NodeJS.ErrnoException;
   if (code === undefined || !/^E[A-Z0-9]+$/.test(code)) throw error;
   return code;

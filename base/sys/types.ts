@@ -51,7 +51,8 @@ export interface Sys extends AsyncDisposable {
   /**
    * Sends `messages` (encoded netlink bytes) on a socket of `family` opened in `netns` (default: ours), and
    * collects answers until every message that asked for it (NLM_F_ACK or NLM_F_DUMP) is answered. Answers
-   * come back as raw datagrams; errors inside them are the caller's to decode.
+   * come back as raw datagrams; errors inside them are the caller's to decode. After a refusal nothing that is not
+   * there yet is waited for. NETLINK_CAP_ACK and NETLINK_EXT_ACK are on.
    */
   netlink(request: { family: number; netns?: string; messages: Uint8Array; expectAnswers: number; timeoutMs: number }): Promise<Uint8Array[]>;
 

@@ -32,36 +32,50 @@ export const linkCodes = { refuse: 0, beneath: 1, follow: 2 } as const;
 
 export const kinds = { done: 0, fail: 1, event: 2 } as const;
 
-/** Collects a request's fields in order. */
-export class FieldWriter {
-  readonly #parts: Uint8Array[] = [];
-  #length = 0;
+const headBytes = 13;
 
-  #push(part: Uint8Array): this {
-    this.#parts.push(part);
-    this.#length += part.length;
-    return this;
+/** Collects a request's fields in order, behind the room its head needs. */
+export class FieldWriter {
+  #data = Buffer.allocUnsafe(256);
+  #length = headBytes;
+
+  /** Makes room for `more` bytes and returns where they go. */
+  #reserve(more: number): number {
+    const at = this.#length;
+    this.#length += more;
+    if (this.#length > this.#data.length) {
+      const larger = Buffer.allocUnsafe(Math.max(this.#length, this.#data.length * 2));
+      this.#data.copy(larger, 0, 0, at);
+      this.#data = larger;
+    }
+    return at;
   }
 
   u8(value: number): this {
-    return this.#push(Uint8Array.of(value));
+    const at = this.#reserve(1);
+    this.#data.writeUInt8(value, at);
+    return this;
   }
 
   u32(value: number): this {
-    const part = Buffer.allocUnsafe(4);
-    part.writeUInt32LE(value >>> 0);
-    return this.#push(part);
+    const at = this.#reserve(4);
+    this.#data.writeUInt32LE(value >>> 0, at);
+    return this;
   }
 
   u64(value: number): this {
-    const part = Buffer.allocUnsafe(8);
-    part.writeBigUInt64LE(BigInt(value));
-    return this.#push(part);
+    const at = this.#reserve(8);
+    this.#data.writeBigUInt64LE(BigInt(value), at);
+    return this;
   }
 
   bytes(value: Uint8Array | string): this {
-    const part = typeof value === 'string' ? Buffer.from(value) : value;
-    return this.u32(part.length).#push(part);
+    const length = typeof value === 'string' ? Buffer.byteLength(value) : value.length;
+    this.u32(length);
+    const at = this.#reserve(length);
+    if (typeof value === 'string') this.#data.write(value, at);
+    else this.#data.set(value, at);
+    return this;
   }
 
   /** A C string: the caller's text must not hold a NUL. */
@@ -77,12 +91,11 @@ export class FieldWriter {
 
   /** The whole frame; `timeoutMs` 0 is none. */
   frame(id: number, op: number, timeoutMs: number): Buffer {
-    const head = Buffer.allocUnsafe(13);
-    head.writeUInt32LE(9 + this.#length, 0);
-    head.writeUInt32LE(id, 4);
-    head.writeUInt32LE(Math.min(Math.ceil(timeoutMs), 0xffffffff), 8);
-    head.writeUInt8(op, 12);
-    return Buffer.concat([head, ...this.#parts]);
+    this.#data.writeUInt32LE(this.#length - 4, 0);
+    this.#data.writeUInt32LE(id, 4);
+    this.#data.writeUInt32LE(Math.min(Math.ceil(timeoutMs), 0xffffffff), 8);
+    this.#data.writeUInt8(op, 12);
+    return this.#data.subarray(0, this.#length);
   }
 }
 

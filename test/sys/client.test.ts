@@ -26,7 +26,7 @@ describe('sys client', { skip }, () => {
   after(() => program[Symbol.dispose]());
 
   test('when sys is killed, what was asked fails, its programs die, and the next request works', async () => {
-    await using _ = watchLeaks();
+    await using _ = watchLeaks({ owns: program.dir });
     await using sys = createSysClient({ path: program.path, log: silentLog });
     const pidFile = `${program.dir}/pid`;
     const failing = assert.rejects(sys.run({ argv: ['sh', '-c', `echo $$ > ${pidFile}; sleep 61 & sleep 62`], timeoutMs: 60_000 }), (error) =>

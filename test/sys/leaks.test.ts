@@ -5,6 +5,8 @@ import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { assertNothingLeft, leftSince, takeFootprint, watchLeaks } from '../leaks.ts';
 
+const owns = 'of-this-test-alone';
+
 test('a child, a timer and a server are found, and forgotten once they are gone', async () => {
   const before = takeFootprint();
   const child = spawn('sleep', ['60'], { stdio: 'ignore' });
@@ -15,15 +17,15 @@ test('a child, a timer and a server are found, and forgotten once they are gone'
   const left = leftSince(before);
   assert.deepEqual(left.children, ['sleep']);
   assert.ok(left.handles.includes('Timeout') && left.handles.includes('TCPServerWrap') && left.handles.includes('ProcessWrap'), left.handles.join());
-  await assert.rejects(assertNothingLeft(before, 20), /left something behind/);
+  await assert.rejects(assertNothingLeft(before, { withinMs: 20, owns }), /left something behind/);
   child.kill('SIGKILL');
   clearTimeout(timer);
   server.close();
-  await assertNothingLeft(before);
+  await assertNothingLeft(before, { owns });
 });
 
 test('a test that cleans up passes', async () => {
-  await using _ = watchLeaks();
+  await using _ = watchLeaks({ owns });
   const child = spawn('true', { stdio: 'ignore' });
   await once(child, 'exit');
 });

@@ -11,11 +11,11 @@ import { buildProgram, type Program, sysProblem } from './program.ts';
 const skip = sysProblem();
 if (skip !== false) console.log(`sys as a node's PID 1: skipped, ${skip}`);
 
-async function until<T>(look: () => T | null | undefined | false, what: string, withinMs = 5000): Promise<T> {
+async function until<T>(look: () => T | null | undefined | false | 0, what: string, withinMs = 5000): Promise<T> {
   const endMs = performance.now() + withinMs;
   for (;;) {
     const value = look();
-    if (value !== null && value !== undefined && value !== false) return value;
+    if (value !== null && value !== undefined && value !== false && value !== 0) return value;
     assert.ok(performance.now() < endMs, `not in time: ${what}`);
     await delay(20);
   }
