@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
-import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { hasCode } from '../../base/errors.ts';
+import { exec } from '../../base/exec.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
 import { watchLeaks } from '../leaks.ts';
@@ -95,6 +96,27 @@ describe('sys client', { skip }, () => {
     const small = await sys.run({ argv: ['echo', 'x'], timeoutMs: 5000 });
     assert.equal(small.stdout.length, 2);
     assert.equal((await big).stdout.length, 30_000_000);
+  });
+
+  test('a tree deeper than any path can say is removed, and measured or refused', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const plant = async (depth: number): Promise<string> => {
+      const top = `${program.dir}/deep-${depth}`;
+      const script = `const fs = require('fs'); fs.mkdirSync('${top}'); process.chdir('${top}'); for (let i = 1; i < ${depth}; i++) { fs.mkdirSync('dddddddd'); process.chdir('dddddddd'); fs.writeFileSync('f', ''); }`;
+      await exec([process.execPath, '-e', script]);
+      return top;
+    };
+    const deep = await plant(3000);
+    assert.equal((await sys.diskUsage(deep, { timeoutMs: 10_000 })).inodes, 3000 + 2999);
+    await sys.chownTree(deep, { gid: 5, timeoutMs: 10_000 });
+    await sys.removeTree(deep, { timeoutMs: 10_000 });
+    const deeper = await plant(6000);
+    await assert.rejects(sys.diskUsage(deeper, { timeoutMs: 10_000 }), (error) => hasCode(error, 'invalid'));
+    await sys.removeTree(deeper, { timeoutMs: 10_000 });
+    assert.deepEqual(
+      readdirSync(program.dir).filter((name) => name.startsWith('deep')),
+      [],
+    );
   });
 
   test('a netlink dump in a network namespace of its own sees its loopback alone', async () => {
