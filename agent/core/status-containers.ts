@@ -113,8 +113,9 @@ function ended(facts: ContainerFacts, containerID: string): ContainerStateTermin
     exitCode: facts.exitCode,
     ...(facts.reason === '' ? {} : { reason: facts.reason }),
     ...(facts.message === '' ? {} : { message: facts.message }),
-    ...(facts.startedAtMs === 0 ? {} : { startedAt: timeText(facts.startedAtMs) }),
-    ...(facts.finishedAtMs === 0 ? {} : { finishedAt: timeText(facts.finishedAtMs) }),
+    // A run that never began started at the beginning of time, as upstream writes it.
+    startedAt: timeText(facts.startedAtMs),
+    finishedAt: timeText(facts.finishedAtMs),
     containerID,
   };
 }

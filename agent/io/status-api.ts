@@ -136,7 +136,6 @@ export function createStatusApi(options: StatusApiOptions): StatusWriter & Async
     async finish(pod, status, signal) {
       const entry = want(pod, status);
       entry.final = true;
-      queue.add(pod.metadata.uid ?? '');
       await new Promise<void>((resolve, reject) => {
         const stopped = (): void => reject(signal.reason as Error);
         if (signal.aborted) return stopped();
@@ -145,6 +144,8 @@ export function createStatusApi(options: StatusApiOptions): StatusWriter & Async
           signal.removeEventListener('abort', stopped);
           resolve();
         });
+        // Last: where there is nothing to write, all is done before this returns.
+        queue.add(pod.metadata.uid ?? '');
         return undefined;
       });
     },
