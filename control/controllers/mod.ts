@@ -7,6 +7,7 @@ import { startNamespaceController } from './namespace.ts';
 import { startRootCaPublisher, startServiceAccountController } from './namespace-defaults.ts';
 import { startNodeIpam, startNodeLifecycle, startPodGc, startTaintEviction } from './nodes.ts';
 import { startReplicaSetController } from './replicaset.ts';
+import { endWith } from './end.ts';
 import { Stores } from './store.ts';
 
 export type { ControlConfig, ControlDeps } from './deps.ts';
@@ -27,13 +28,11 @@ export function startControllers(deps: ControlDeps): AsyncDisposable {
     startClaimProtection,
     startNamespaceController,
     startGarbageCollector,
-    ...(deps.config.allocateNodeCIDRs === true ? [startNodeIpam] : []),
+    ...(deps.config.allocateNodeCIDRs === false ? [] : [startNodeIpam]),
   ];
   const controllers = starts.map((start) => start(deps, stores));
-  return {
-    async [Symbol.asyncDispose]() {
-      await Promise.all(controllers.map((controller) => controller[Symbol.asyncDispose]()));
-      await stores[Symbol.asyncDispose]();
-    },
-  };
+  return endWith(deps.signal, async () => {
+    await Promise.all(controllers.map((controller) => controller[Symbol.asyncDispose]()));
+    await stores[Symbol.asyncDispose]();
+  });
 }

@@ -2,6 +2,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { createServer, type Server, type Socket as Connection } from 'node:net';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { ControlDeps } from '../controllers/deps.ts';
+import { endWith } from '../controllers/end.ts';
 import { namespaceStore, serviceStore, sliceStore } from '../controllers/collections.ts';
 import { Stores } from '../controllers/store.ts';
 import { CLASS_IN, decodeAnswers, decodeQuery, encodeQuery, encodeResponse, type Query, RCODE, type ResourceRecord, UDP_SIZE } from '../core/dns/wire.ts';
@@ -31,14 +32,12 @@ export async function startDns(deps: ControlDeps): Promise<AsyncDisposable> {
     throw error;
   });
   const service = startDnsService(deps, stores);
-  return {
-    async [Symbol.asyncDispose]() {
-      udp.close();
-      tcp.stop();
-      await service[Symbol.asyncDispose]();
-      await stores[Symbol.asyncDispose]();
-    },
-  };
+  return endWith(deps.signal, async () => {
+    udp.close();
+    tcp.stop();
+    await service[Symbol.asyncDispose]();
+    await stores[Symbol.asyncDispose]();
+  });
 }
 
 interface LiveZone extends ZoneView {

@@ -5,6 +5,7 @@ import type { KubeObject } from '../../base/kubeapi/types.ts';
 import type { LabelSelector, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass } from '../../proto/kube/types.ts';
 import { at, CLAIMS, claimStore, dropManagedFields, namespaceStore, nodeStore, podStore, PODS, replicaSetStore, serviceStore } from '../controllers/collections.ts';
 import type { ControlDeps } from '../controllers/deps.ts';
+import { endWith } from '../controllers/end.ts';
 import { createRecorder, type Recorder, subjectOf } from '../controllers/recorder.ts';
 import { type Store, Stores } from '../controllers/store.ts';
 import { semanticEqual } from '../core/controllers/equal.ts';
@@ -22,7 +23,8 @@ const DECISIONS_PER_TURN = 16;
 
 /** Gives every pod that asks for the default scheduler a node. */
 export function startScheduler(deps: ControlDeps): AsyncDisposable {
-  return new Scheduler(deps);
+  const scheduler = new Scheduler(deps);
+  return endWith(deps.signal, () => scheduler[Symbol.asyncDispose]());
 }
 
 class Scheduler implements AsyncDisposable {
