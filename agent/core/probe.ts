@@ -51,7 +51,7 @@ export function counted(counter: ProbeCounter, kind: ProbeKind, timing: ProbeTim
   return { outcome: result, last: result, run: held ? 0 : run, held };
 }
 
-/** How long after a failure a container that has just started is asked again whether it is ready. */
+/** How long after its first failure a container that has just started is asked again whether it is ready; then twice as long. */
 const youngRetryMs = 250;
 const youngMs = 2_000;
 
@@ -62,7 +62,7 @@ const youngMs = 2_000;
  */
 export function nextDelayMs(counter: ProbeCounter, kind: ProbeKind, timing: ProbeTiming, ageMs: number, tookMs: number): number {
   const isYoung = kind === 'readiness' && counter.outcome !== 'success' && ageMs < youngMs;
-  const periodMs = isYoung ? Math.min(youngRetryMs, timing.periodMs) : timing.periodMs;
+  const periodMs = isYoung ? Math.min(youngRetryMs * 2 ** Math.max(0, counter.run - 1), timing.periodMs) : timing.periodMs;
   return Math.max(0, periodMs - tookMs);
 }
 
