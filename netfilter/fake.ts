@@ -80,7 +80,8 @@ export class FakeKernel implements NftKernel {
         return this.#addRule(table, op.chain, op.rule);
       case 'add-set':
         if (op.set.name.length > NAME_MAX) return 'name too long';
-        if (table.sets.has(op.set.name)) return table.sets.get(op.set.name)!.spec.timeoutSeconds === op.set.timeoutSeconds ? null : 'set exists with another timeout';
+        if (table.sets.has(op.set.name))
+          return table.sets.get(op.set.name)!.spec.timeoutSeconds === op.set.timeoutSeconds ? null : 'set exists with another timeout';
         table.sets.set(op.set.name, { spec: op.set, elements: new Map() });
         return null;
       case 'flush-set':
@@ -189,7 +190,7 @@ export class FakeApi {
   clear(): void {
     for (const [resource, kind] of this.#objects) {
       if (resource === 'nodes') continue;
-      for (const object of [...kind.values()]) this.remove(resource, object.metadata.namespace ?? '', object.metadata.name ?? '');
+      for (const object of kind.values()) this.remove(resource, object.metadata.namespace ?? '', object.metadata.name ?? '');
     }
   }
 
@@ -211,7 +212,10 @@ export class FakeApi {
         this.#handlers.set(ref.resource, [...(this.#handlers.get(ref.resource) ?? []), known]);
         known.replaced([...this.#kind(ref.resource).values()].map((object) => known.trim?.(object) ?? object));
         if (!signal.aborted) await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
-        this.#handlers.set(ref.resource, (this.#handlers.get(ref.resource) ?? []).filter((other) => other !== known));
+        this.#handlers.set(
+          ref.resource,
+          (this.#handlers.get(ref.resource) ?? []).filter((other) => other !== known),
+        );
       },
       [Symbol.asyncDispose]: async () => {},
     } as KubeApi;

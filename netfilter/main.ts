@@ -28,7 +28,13 @@ function openSys(host: Host, log: Log): Sys {
 }
 
 /** Starts one of the HTTP servers; a taken address only ends the program when that was asked for. */
-async function listen(what: string, address: string, config: ProxyConfig, log: Log, open: (at: { host: string; port: number }) => Promise<AsyncDisposable>): Promise<AsyncDisposable> {
+async function listen(
+  what: string,
+  address: string,
+  config: ProxyConfig,
+  log: Log,
+  open: (at: { host: string; port: number }) => Promise<AsyncDisposable>,
+): Promise<AsyncDisposable> {
   const nothing: AsyncDisposable = { [Symbol.asyncDispose]: async () => {} };
   const at = splitHostPort(address);
   if (address === '' || at.port === 0) return nothing;
@@ -42,7 +48,10 @@ async function listen(what: string, address: string, config: ProxyConfig, log: L
 }
 
 async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sys, log: Log): Promise<number> {
-  if (config.kubeconfig === '') throw new OpError('invalid', 'start the proxy', 'no kubeconfig is given', { advice: 'Name one with --kubeconfig, or as clientConnection.kubeconfig in the configuration.' });
+  if (config.kubeconfig === '')
+    throw new OpError('invalid', 'start the proxy', 'no kubeconfig is given', {
+      advice: 'Name one with --kubeconfig, or as clientConnection.kubeconfig in the configuration.',
+    });
   checkKernelVersion();
   const clock = realClock;
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
@@ -52,13 +61,20 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   await setOomScore(host.pid, config.oomScoreAdj, log);
   const metrics: Metrics = proxyMetrics();
   const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
-  await using api = createKubeApi({ config: master === '' ? kubeConfig : { ...kubeConfig, server: master }, log, clock, rng: realRng, userAgent: `nodelet-netfilter/${version}` });
+  await using api = createKubeApi({
+    config: master === '' ? kubeConfig : { ...kubeConfig, server: master },
+    log,
+    clock,
+    rng: realRng,
+    userAgent: `nodelet-netfilter/${version}`,
+  });
   await using _healthz = await listen('healthz', config.healthzBindAddress, config, log, (at) => serveHealthz(at, health, metrics));
   await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, metrics, config.mode));
   await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy });
   const proxy = new Proxy({ ...means, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
-  if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0) log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
+  if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0)
+    log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
   void announceStart(api, { nodeName, clock, rng: realRng, log }, host.signal);
   await proxy.run(api, host.signal);
   log.info('Stopped; the rules stay in place');
@@ -77,7 +93,13 @@ export async function main(host: Host): Promise<number> {
       host.stdout(`Kubernetes ${kubernetesVersion} (nodelet ${version})\n`);
       return 0;
     }
-    const log = createLog({ name: 'netfilter', verbosity: command.verbosity, nowMs: () => realClock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
+    const log = createLog({
+      name: 'netfilter',
+      verbosity: command.verbosity,
+      nowMs: () => realClock.nowMs(),
+      pid: host.pid,
+      write: (line) => host.stderr(line),
+    });
     await using sys = openSys(host, log);
     if (command.kind === 'cleanup') {
       const { kernel, families } = await findMeans(sys, log);

@@ -171,7 +171,12 @@ export class Proxy {
     const next = this.#currentSettings();
     for (const [index, settings] of next.entries()) {
       if (!topologyChanged && JSON.stringify(settings) === JSON.stringify(this.#settings[index])) continue;
-      this.#options.log.debug(2, 'Settings of the rules changed', { ipFamily: settings.family, nodeIP: settings.nodeIP, nodePorts: settings.nodePorts, detector: settings.detector });
+      this.#options.log.debug(2, 'Settings of the rules changed', {
+        ipFamily: settings.family,
+        nodeIP: settings.nodeIP,
+        nodePorts: settings.nodePorts,
+        detector: settings.detector,
+      });
       this.#settings[index] = settings;
       this.#families[index]!.reconfigure(settings, topologyOf(this.#node, this.#options.nodeName));
     }
@@ -206,7 +211,11 @@ export class Proxy {
     const nodePorts = this.#settings.find((settings) => settings.family === family)!.nodePorts;
     const startMs = clock.monoMs();
     try {
-      const deleted = await conntrack.deleteStale(family, udpPorts(this.#world, family), new Set(nodePorts.kind === 'all' ? machineAddresses() : nodePorts.addresses));
+      const deleted = await conntrack.deleteStale(
+        family,
+        udpPorts(this.#world, family),
+        new Set(nodePorts.kind === 'all' ? machineAddresses() : nodePorts.addresses),
+      );
       if (deleted > 0) log.info('Deleted stale UDP flows', { ipFamily, flows: deleted });
       metrics.add('kubeproxy_conntrack_reconciler_deleted_entries_total', deleted, { ip_family: ipFamily });
     } catch (error) {

@@ -153,7 +153,8 @@ export class FamilySync {
   async #runDue(signal: AbortSignal): Promise<void> {
     const { clock, table, log } = this.#options;
     const now = clock.monoMs();
-    const only = (name: keyof Due): boolean => (Object.keys(this.#due) as (keyof Due)[]).every((other) => (other === name ? this.#due[other] <= now : this.#due[other] > now));
+    const only = (name: keyof Due): boolean =>
+      (Object.keys(this.#due) as (keyof Due)[]).every((other) => (other === name ? this.#due[other] <= now : this.#due[other] > now));
     if (only('checkMs')) {
       this.#due.checkMs = now + this.#options.syncPeriodMs;
       if (await table.isIntact(this.#settings, signal)) return;
@@ -205,7 +206,8 @@ export class FamilySync {
     // The key of a port begins with that of its Service.
     for (const port of outcome.refused) this.#dirty.add(port.slice(0, port.indexOf(':')));
     for (const atMs of triggers) metrics.observe('kubeproxy_network_programming_duration_seconds', (clock.nowMs() - atMs) / 1000, labels);
-    for (const policy of ['internal', 'external'] as const) metrics.set('kubeproxy_sync_proxy_rules_no_local_endpoints_total', this.#facts.withoutLocal(policy), { traffic_policy: policy, ...labels });
+    for (const policy of ['internal', 'external'] as const)
+      metrics.set('kubeproxy_sync_proxy_rules_no_local_endpoints_total', this.#facts.withoutLocal(policy), { traffic_policy: policy, ...labels });
     health.updated(this.family);
     if (this.#due.requestMs !== Infinity) health.queued(this.family);
     metrics.set('kubeproxy_sync_proxy_rules_last_timestamp_seconds', clock.nowMs() / 1000, labels);
@@ -274,8 +276,6 @@ export class FamilySync {
   }
 }
 
-
-
 /** Facts about Services that were worked out on the way to the rules. */
 class Facts {
   readonly #ports = new Map<string, string[]>();
@@ -297,7 +297,11 @@ class Facts {
       if (port.endsWith('/udp')) this.#udp = true;
     }
     if (rules.length === 0) this.#ports.delete(key);
-    else this.#ports.set(key, rules.map((rule) => portKey(rule.id)));
+    else
+      this.#ports.set(
+        key,
+        rules.map((rule) => portKey(rule.id)),
+      );
     for (const rule of rules) {
       if (rule.id.protocol === 'udp') this.#udp = true;
       if (rule.internal === 'drop') this.#dropped.internal.add(portKey(rule.id));

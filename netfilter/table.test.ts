@@ -28,7 +28,8 @@ function randomRules(rng: Rng, number: number): PortRules {
   const cluster = someTargets(rng);
   const local = cluster.filter(() => rng.int(2) === 0);
   const externalLocal = rng.int(2) === 0;
-  const fate = (policyLocal: boolean): PortRules['internal'] => (cluster.length === 0 ? 'reject' : !policyLocal ? 'cluster' : local.length === 0 ? 'drop' : 'local');
+  const fate = (policyLocal: boolean): PortRules['internal'] =>
+    cluster.length === 0 ? 'reject' : !policyLocal ? 'cluster' : local.length === 0 ? 'drop' : 'local';
   const outside = rng.int(3) > 0;
   return {
     id: { namespace: 'lab', name: `s${number}`, port: '', protocol: rng.pick(['tcp', 'udp'] as const) },

@@ -56,7 +56,12 @@ export class Table {
   }
 
   /** Writes changed ports only. When the kernel refuses one it took before, nothing is changed and a whole write is due. */
-  async writeChanges(family: NftSettings['family'], changes: ReadonlyMap<string, PortObjects | null>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+  async writeChanges(
+    family: NftSettings['family'],
+    changes: ReadonlyMap<string, PortObjects | null>,
+    nowMs: number,
+    signal?: AbortSignal,
+  ): Promise<WriteResult> {
     const wanted = new Map(changes);
     const refused: string[] = [];
     for (;;) {
@@ -132,7 +137,11 @@ export class Table {
   }
 
   /** Deletes chains that were emptied at least a second ago. False when the kernel refused. */
-  async deleteStale(family: NftSettings['family'], beforeMs: number, signal?: AbortSignal): Promise<{ ok: true; deleted: number } | { ok: false; error: OpError }> {
+  async deleteStale(
+    family: NftSettings['family'],
+    beforeMs: number,
+    signal?: AbortSignal,
+  ): Promise<{ ok: true; deleted: number } | { ok: false; error: OpError }> {
     const plan = planCleanup(this.#state, beforeMs);
     if (plan.ops.length === 0) return { ok: true, deleted: 0 };
     const result = await this.#options.kernel.commit(family, plan.ops, signal);

@@ -47,7 +47,7 @@ function invalid(detail: string, advice = ''): OpError {
 /** A Go duration ("1m30s", "250ms") in milliseconds. */
 export function durationMs(text: string): number {
   if (text === '0') return 0;
-  const units: Record<string, number> = { ns: 1e-6, us: 1e-3, 'µs': 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+  const units: Record<string, number> = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
   if (!/^(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) throw invalid(`"${text}" is no duration`, 'Write it like 30s, 1m30s or 250ms.');
   let total = 0;
   for (const [, number, , unit] of text.matchAll(/(\d+(\.\d+)?)(ns|us|µs|ms|s|m|h)/g)) total += Number(number) * units[unit!]!;
@@ -89,7 +89,7 @@ function list(from: Tree, field: string): string[] {
   const value = from[field];
   if (value === undefined || value === null) return [];
   if (!Array.isArray(value) || !value.every((item) => typeof item === 'string')) throw invalid(`${field} must be a list of strings`);
-  return value as string[];
+  return value;
 }
 
 function withPort(address: string, port: number): string {
@@ -105,7 +105,8 @@ function checkMode(mode: string): void {
     const why = mode === '' ? 'no proxy mode is given, which means iptables' : 'proxy mode iptables is asked for';
     throw new OpError('unsupported', 'start the proxy', `${why}, and this proxy does not do that yet; use --proxy-mode=nftables`, { advice });
   }
-  if (mode === 'ipvs') throw new OpError('unsupported', 'start the proxy', 'proxy mode ipvs is deprecated upstream and not supported; use --proxy-mode=nftables', { advice });
+  if (mode === 'ipvs')
+    throw new OpError('unsupported', 'start the proxy', 'proxy mode ipvs is deprecated upstream and not supported; use --proxy-mode=nftables', { advice });
   if (mode !== 'nftables') throw invalid(`unknown proxy mode "${mode}"`, advice);
 }
 
@@ -113,7 +114,8 @@ function checkMode(mode: string): void {
 export function proxyConfig(object: unknown): ProxyConfig {
   const root = tree(object, 'the configuration');
   const { apiVersion, kind } = root;
-  if (apiVersion !== undefined && apiVersion !== 'kubeproxy.config.k8s.io/v1alpha1') throw invalid(`apiVersion ${JSON.stringify(apiVersion)} is not kubeproxy.config.k8s.io/v1alpha1`);
+  if (apiVersion !== undefined && apiVersion !== 'kubeproxy.config.k8s.io/v1alpha1')
+    throw invalid(`apiVersion ${JSON.stringify(apiVersion)} is not kubeproxy.config.k8s.io/v1alpha1`);
   if (kind !== undefined && kind !== 'KubeProxyConfiguration') throw invalid(`kind ${JSON.stringify(kind)} is not KubeProxyConfiguration`);
   const mode = text(root, 'mode', '');
   checkMode(mode);
@@ -159,12 +161,16 @@ export function proxyConfig(object: unknown): ProxyConfig {
 }
 
 function checkValues(config: ProxyConfig): void {
-  if (!['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'].includes(config.detectLocalMode)) throw invalid(`detectLocalMode "${config.detectLocalMode}" is unknown`);
-  if (config.detectLocalMode === 'BridgeInterface' && config.bridgeInterface === '') throw invalid('detectLocalMode BridgeInterface needs detectLocal.bridgeInterface');
-  if (config.detectLocalMode === 'InterfaceNamePrefix' && config.interfaceNamePrefix === '') throw invalid('detectLocalMode InterfaceNamePrefix needs detectLocal.interfaceNamePrefix');
+  if (!['ClusterCIDR', 'NodeCIDR', 'BridgeInterface', 'InterfaceNamePrefix'].includes(config.detectLocalMode))
+    throw invalid(`detectLocalMode "${config.detectLocalMode}" is unknown`);
+  if (config.detectLocalMode === 'BridgeInterface' && config.bridgeInterface === '')
+    throw invalid('detectLocalMode BridgeInterface needs detectLocal.bridgeInterface');
+  if (config.detectLocalMode === 'InterfaceNamePrefix' && config.interfaceNamePrefix === '')
+    throw invalid('detectLocalMode InterfaceNamePrefix needs detectLocal.interfaceNamePrefix');
   for (const cidr of config.clusterCIDRs) if (parseCidr(cidr) === null) throw invalid(`clusterCIDR "${cidr}" is no CIDR`);
   for (const entry of config.nodePortAddresses) {
-    if (!['primary', 'localhost', 'all'].includes(entry) && parseCidr(entry) === null) throw invalid(`nodePortAddresses entry "${entry}" is neither a CIDR nor primary, localhost or all`);
+    if (!['primary', 'localhost', 'all'].includes(entry) && parseCidr(entry) === null)
+      throw invalid(`nodePortAddresses entry "${entry}" is neither a CIDR nor primary, localhost or all`);
   }
   if (config.masqueradeBit < 0 || config.masqueradeBit > 31) throw invalid('nftables.masqueradeBit must be 0 to 31');
   if (config.minSyncPeriodMs > config.syncPeriodMs) throw invalid('minSyncPeriod must not be longer than syncPeriod');

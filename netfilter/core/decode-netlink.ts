@@ -1,4 +1,3 @@
-
 import { isAffinitySet, valueText } from './diff.ts';
 import { bytesToIp, type Family } from './ip.ts';
 import { messageType, NFT } from './encode-netlink.ts';
@@ -84,4 +83,3 @@ export function decodeGeneration(datagrams: readonly Uint8Array[]): number | nul
   for (const { type, payload } of messagesOf(datagrams)) if (type === messageType(NFT.newGeneration)) return readU32(attributes(payload, AFTER_FAMILY).get(1));
   return null;
 }
-

@@ -129,7 +129,12 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
   for (const [id, claims] of nextClaims(state, changes)) {
     const old = holder(state.claims.get(id));
     const next = holder(claims);
-    if (old !== undefined && next !== undefined && valueText(old.claim.element.verdict, old.claim.element.comment) === valueText(next.claim.element.verdict, next.claim.element.comment)) continue;
+    if (
+      old !== undefined &&
+      next !== undefined &&
+      valueText(old.claim.element.verdict, old.claim.element.comment) === valueText(next.claim.element.verdict, next.claim.element.comment)
+    )
+      continue;
     if (old !== undefined) push(deletes, next?.port ?? old.port, { op: 'delete-element', set: old.claim.set, element: old.claim.element });
     if (next !== undefined) push(adds, next.port, { op: 'add-element', set: next.claim.set, element: next.claim.element });
   }
@@ -169,7 +174,8 @@ export function acceptChanges(state: TableState, changes: ReadonlyMap<string, Po
 function planFixed(settings: NftSettings, table: 'new' | 'existing'): Plan {
   const { chains, baseChains, sets: allSets, absentSets, nodePortElements } = fixedTable(settings);
   const plan = emptyPlan();
-  const add = (op: Op & { op: 'add-chain' }): void => push(plan, undefined, op, ...(table === 'new' ? [] : ([{ op: 'flush-chain', chain: op.chain }] as const)));
+  const add = (op: Op & { op: 'add-chain' }): void =>
+    push(plan, undefined, op, ...(table === 'new' ? [] : ([{ op: 'flush-chain', chain: op.chain }] as const)));
   push(plan, undefined, { op: 'add-table', comment: TABLE_COMMENT });
   if (table === 'existing') {
     // Hook and priority of a chain cannot be changed, and another version may have chosen others.

@@ -11,7 +11,23 @@ const NFNL_SUBSYS_NFTABLES = 10;
 const NFNL_MSG_BATCH_BEGIN = 0x10;
 const NFNL_MSG_BATCH_END = 0x11;
 
-export const NFT = { newTable: 0, delTable: 2, newChain: 3, getChain: 4, delChain: 5, newRule: 6, delRule: 8, newSet: 9, getSet: 10, delSet: 11, newElement: 12, getElement: 13, delElement: 14, newGeneration: 15, getGeneration: 16 } as const;
+export const NFT = {
+  newTable: 0,
+  delTable: 2,
+  newChain: 3,
+  getChain: 4,
+  delChain: 5,
+  newRule: 6,
+  delRule: 8,
+  newSet: 9,
+  getSet: 10,
+  delSet: 11,
+  newElement: 12,
+  getElement: 13,
+  delElement: 14,
+  newGeneration: 15,
+  getGeneration: 16,
+} as const;
 
 export const NFPROTO: Record<Family, number> = { ip: 2, ip6: 10 };
 

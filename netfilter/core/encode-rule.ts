@@ -7,7 +7,10 @@ import type { NetworkTarget, PacketField, Rule, Statement, Verdict } from './ops
 /** Rules as the kernel's expressions: small instructions on 4-byte registers. */
 
 /** A set that lives and dies with its rule. */
-export type AnonymousSet = { kind: 'ranges'; cidrs: readonly string[] } | { kind: 'targets'; targets: readonly NetworkTarget[] } | { kind: 'verdicts'; verdicts: readonly Verdict[] };
+export type AnonymousSet =
+  | { kind: 'ranges'; cidrs: readonly string[] }
+  | { kind: 'targets'; targets: readonly NetworkTarget[] }
+  | { kind: 'verdicts'; verdicts: readonly Verdict[] };
 
 type Put = (writer: MessageWriter) => void;
 /** Announces a set that has to be made before the rule and returns its id within the batch. */

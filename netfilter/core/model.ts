@@ -125,7 +125,10 @@ export function servicePorts(service: ServiceObject, family: Family): ServicePor
       port: port.port,
       nodePort: port.nodePort ?? 0,
       externalIPs: ofFamily(spec.externalIPs ?? [], family),
-      loadBalancerIPs: ofFamily(ingress.map((entry) => entry.ip ?? ''), family),
+      loadBalancerIPs: ofFamily(
+        ingress.map((entry) => entry.ip ?? ''),
+        family,
+      ),
       sourceRanges: anybody ? [] : [...new Set(ranges.map((range) => cidrText(range!)))],
       affinitySeconds: spec.sessionAffinity === 'ClientIP' ? (spec.sessionAffinityConfig?.clientIP?.timeoutSeconds ?? DEFAULT_AFFINITY_SECONDS) : null,
       externalLocal: spec.externalTrafficPolicy === 'Local' && acceptsExternal(service),
@@ -179,7 +182,10 @@ export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: F
   }
   const sorted = new Map<string, Endpoint[]>();
   for (const [key, endpoints] of byPort) {
-    sorted.set(key, [...endpoints.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, endpoint]) => endpoint));
+    sorted.set(
+      key,
+      [...endpoints.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, endpoint]) => endpoint),
+    );
   }
   return sorted;
 }

@@ -71,4 +71,3 @@ export function cidrBytes(cidr: string): { address: Uint8Array; mask: Uint8Array
   const address = ipBytes(parsed.address);
   return { address, mask: prefixMask(address.length, parsed.prefix), prefix: parsed.prefix };
 }
-

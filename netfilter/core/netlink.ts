@@ -132,10 +132,15 @@ export interface Message {
 export function* messagesOf(datagrams: Iterable<Uint8Array>): Generator<Message> {
   for (const datagram of datagrams) {
     const view = new DataView(datagram.buffer, datagram.byteOffset, datagram.byteLength);
-    for (let at = 0; at + HEADER <= datagram.length; ) {
+    for (let at = 0; at + HEADER <= datagram.length;) {
       const length = view.getUint32(at, true);
       if (length < HEADER || at + length > datagram.length) break;
-      yield { type: view.getUint16(at + 4, true), flags: view.getUint16(at + 6, true), seq: view.getUint32(at + 8, true), payload: datagram.subarray(at + HEADER, at + length) };
+      yield {
+        type: view.getUint16(at + 4, true),
+        flags: view.getUint16(at + 6, true),
+        seq: view.getUint32(at + 8, true),
+        payload: datagram.subarray(at + HEADER, at + length),
+      };
       at += (length + 3) & ~3;
     }
   }
@@ -149,7 +154,7 @@ export function attributes(payload: Uint8Array, offset = 0): Map<number, Uint8Ar
 export function attributeList(payload: Uint8Array, offset = 0): [number, Uint8Array][] {
   const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
   const list: [number, Uint8Array][] = [];
-  for (let at = offset; at + 4 <= payload.length; ) {
+  for (let at = offset; at + 4 <= payload.length;) {
     const length = view.getUint16(at, true);
     if (length < 4 || at + length > payload.length) break;
     list.push([view.getUint16(at + 2, true) & TYPE_MASK, payload.subarray(at + 4, at + length)]);

@@ -51,7 +51,12 @@ function firewallRule(rules: PortRules, settings: NftSettings): Rule {
   const fromNode = rules.sourceRanges.some((range) => settings.nodeIP !== '' && cidrContains(parseCidr(range)!, settings.nodeIP));
   const own = rules.loadBalancerIPs.map((address) => `${address}/${settings.family === 'ip' ? 32 : 128}`);
   const cidrs = withoutCovered(fromNode ? [...rules.sourceRanges, ...own] : rules.sourceRanges);
-  return { statements: [{ kind: 'address-in', field: 'saddr', not: true, cidrs }, { kind: 'verdict', verdict: { kind: 'drop' } }] };
+  return {
+    statements: [
+      { kind: 'address-in', field: 'saddr', not: true, cidrs },
+      { kind: 'verdict', verdict: { kind: 'drop' } },
+    ],
+  };
 }
 
 function portChains(rules: PortRules, names: NftNames, settings: NftSettings): Map<string, Rule[]> {
@@ -61,7 +66,12 @@ function portChains(rules: PortRules, names: NftNames, settings: NftSettings): M
       const { chain, affinity } = nftEndpointNames(rules.id, target.address, target.port);
       chains.set(chain, [
         { statements: [{ kind: 'remember', field: 'saddr', set: affinity }] },
-        { statements: [{ kind: 'protocol', protocol: rules.id.protocol }, { kind: 'dnat', target }] },
+        {
+          statements: [
+            { kind: 'protocol', protocol: rules.id.protocol },
+            { kind: 'dnat', target },
+          ],
+        },
       ]);
     }
   }
@@ -84,7 +94,10 @@ function portElements(rules: PortRules, names: NftNames): { set: SetSpec; elemen
   const toService = (address: string): string[] => [address, protocol, String(rules.port)];
   const refusedInside = refusal(rules.internal);
   if (refusedInside === null) {
-    elements.push({ set: sets.serviceIPs, element: { key: toService(rules.clusterIP), verdict: { kind: 'goto', chain: rules.internal === 'local' ? names.local : names.cluster } } });
+    elements.push({
+      set: sets.serviceIPs,
+      element: { key: toService(rules.clusterIP), verdict: { kind: 'goto', chain: rules.internal === 'local' ? names.local : names.cluster } },
+    });
   } else {
     elements.push({ set: sets.noEndpointServices, element: { key: toService(rules.clusterIP), verdict: refusedInside, comment } });
   }
@@ -97,7 +110,8 @@ function portElements(rules: PortRules, names: NftNames): { set: SetSpec; elemen
     if (refusedOutside !== null) elements.push({ set: sets.noEndpointServices, element: { key: toService(address), verdict: refusedOutside, comment } });
   }
   if (rules.sourceRanges.length > 0) {
-    for (const address of rules.loadBalancerIPs) elements.push({ set: sets.firewallIPs, element: { key: toService(address), verdict: { kind: 'goto', chain: names.firewall } } });
+    for (const address of rules.loadBalancerIPs)
+      elements.push({ set: sets.firewallIPs, element: { key: toService(address), verdict: { kind: 'goto', chain: names.firewall } } });
   }
   if (rules.nodePort !== 0) {
     const key = [protocol, String(rules.nodePort)];
@@ -119,5 +133,9 @@ export function portObjects(rules: PortRules, settings: NftSettings): PortObject
 function affinitySets(rules: PortRules): SetSpec[] {
   const seconds = rules.affinitySeconds;
   if (seconds === null) return [];
-  return rules.reachable.map((target) => ({ name: nftEndpointNames(rules.id, target.address, target.port).affinity, key: ['address'], timeoutSeconds: seconds }));
+  return rules.reachable.map((target) => ({
+    name: nftEndpointNames(rules.id, target.address, target.port).affinity,
+    key: ['address'],
+    timeoutSeconds: seconds,
+  }));
 }

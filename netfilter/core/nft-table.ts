@@ -29,8 +29,18 @@ export const sets = {
   clusterIPs: { name: 'cluster-ips', key: ['address'], comment: 'Active ClusterIPs' },
   hairpin: { name: 'hairpin-connections', key: ['address', 'address', 'protocol', 'port'], comment: 'service hairpin connections' },
   nodePortIPs: { name: 'nodeport-ips', key: ['address'], comment: 'IPs that accept NodePort traffic' },
-  noEndpointServices: { name: 'no-endpoint-services', key: SERVICE_KEY, verdicts: true, comment: 'vmap to drop or reject packets to services with no endpoints' },
-  noEndpointNodePorts: { name: 'no-endpoint-nodeports', key: NODE_PORT_KEY, verdicts: true, comment: 'vmap to drop or reject packets to service nodeports with no endpoints' },
+  noEndpointServices: {
+    name: 'no-endpoint-services',
+    key: SERVICE_KEY,
+    verdicts: true,
+    comment: 'vmap to drop or reject packets to services with no endpoints',
+  },
+  noEndpointNodePorts: {
+    name: 'no-endpoint-nodeports',
+    key: NODE_PORT_KEY,
+    verdicts: true,
+    comment: 'vmap to drop or reject packets to service nodeports with no endpoints',
+  },
   firewallIPs: { name: 'firewall-ips', key: SERVICE_KEY, verdicts: true, comment: 'destinations that are subject to LoadBalancerSourceRanges' },
   serviceIPs: { name: 'service-ips', key: SERVICE_KEY, verdicts: true, comment: 'ClusterIP, ExternalIP and LoadBalancer IP traffic' },
   serviceNodePorts: { name: 'service-nodeports', key: NODE_PORT_KEY, verdicts: true, comment: 'NodePort traffic' },
@@ -136,7 +146,10 @@ function clusterIpMasquerade(settings: NftSettings): Rule[] {
 function fixedChains(settings: NftSettings): FixedChain[] {
   const serviceCIDRs = settings.serviceCIDRs.filter((cidr) => parseCidr(cidr)?.family === settings.family);
   return [
-    { name: 'nodeport-endpoints-check', rules: [{ statements: [...toNodePorts(settings, false), { kind: 'verdict-map', fields: TO_NODE_PORT, map: sets.noEndpointNodePorts.name }] }] },
+    {
+      name: 'nodeport-endpoints-check',
+      rules: [{ statements: [...toNodePorts(settings, false), { kind: 'verdict-map', fields: TO_NODE_PORT, map: sets.noEndpointNodePorts.name }] }],
+    },
     { name: 'service-endpoints-check', rules: [{ statements: [{ kind: 'verdict-map', fields: TO_SERVICE, map: sets.noEndpointServices.name }] }] },
     { name: 'firewall-check', rules: [{ statements: [{ kind: 'verdict-map', fields: TO_SERVICE, map: sets.firewallIPs.name }] }] },
     {
@@ -151,16 +164,33 @@ function fixedChains(settings: NftSettings): FixedChain[] {
       name: 'masquerading',
       rules: [
         { statements: [{ kind: 'marked', bits: settings.markBits }, { kind: 'toggle-mark', bits: settings.markBits }, { kind: 'masquerade' }] },
-        { statements: [{ kind: 'connection-dnated' }, { kind: 'in-set', fields: ['saddr', 'daddr', 'l4proto', 'dport'], set: sets.hairpin.name }, { kind: 'masquerade' }] },
+        {
+          statements: [
+            { kind: 'connection-dnated' },
+            { kind: 'in-set', fields: ['saddr', 'daddr', 'l4proto', 'dport'], set: sets.hairpin.name },
+            { kind: 'masquerade' },
+          ],
+        },
       ],
     },
     {
       name: 'cluster-ips-check',
       rules: [
-        { statements: [{ kind: 'in-set', fields: ['daddr'], set: sets.clusterIPs.name }, { kind: 'reject' }], comment: 'Reject traffic to invalid ports of ClusterIPs' },
+        {
+          statements: [{ kind: 'in-set', fields: ['daddr'], set: sets.clusterIPs.name }, { kind: 'reject' }],
+          comment: 'Reject traffic to invalid ports of ClusterIPs',
+        },
         ...(serviceCIDRs.length === 0
           ? []
-          : [{ statements: [{ kind: 'address-in', field: 'daddr', cidrs: serviceCIDRs }, { kind: 'verdict', verdict: { kind: 'drop' } }] as Statement[], comment: 'Drop traffic to unallocated ClusterIPs' }]),
+          : [
+              {
+                statements: [
+                  { kind: 'address-in', field: 'daddr', cidrs: serviceCIDRs },
+                  { kind: 'verdict', verdict: { kind: 'drop' } },
+                ] as Statement[],
+                comment: 'Drop traffic to unallocated ClusterIPs',
+              },
+            ]),
       ],
     },
     { name: REJECT_CHAIN, comment: 'helper for @no-endpoint-services / @no-endpoint-nodeports', rules: [{ statements: [{ kind: 'reject' }] }] },

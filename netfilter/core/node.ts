@@ -64,7 +64,10 @@ function nodePortsOf(config: ProxyConfig, node: NodeObject | null, machine: read
   return { kind: 'some', addresses: [...new Set(matching)].sort() };
 }
 
-export function settingsFor(family: Family, facts: { config: ProxyConfig; node: NodeObject | null; machineAddresses: readonly string[]; serviceCIDRs: readonly string[] }): NftSettings {
+export function settingsFor(
+  family: Family,
+  facts: { config: ProxyConfig; node: NodeObject | null; machineAddresses: readonly string[]; serviceCIDRs: readonly string[] },
+): NftSettings {
   const { config, node } = facts;
   return {
     family,

@@ -1,5 +1,17 @@
 import { cidrText, parseCidr, type Family } from './ip.ts';
-import { TABLE, type BaseChain, type Element, type FieldType, type Op, type PacketField, type Rule, type SetSpec, type Statement, type Transaction, type Verdict } from './ops.ts';
+import {
+  TABLE,
+  type BaseChain,
+  type Element,
+  type FieldType,
+  type Op,
+  type PacketField,
+  type Rule,
+  type SetSpec,
+  type Statement,
+  type Transaction,
+  type Verdict,
+} from './ops.ts';
 
 /** The readable form of operations; `nft -f` takes it. */
 

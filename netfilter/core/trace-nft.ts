@@ -83,7 +83,10 @@ const PATTERNS: readonly Pattern[] = [
   // The bit is cleared on the way out; what counts is that the packet had it.
   { pattern: /^mark set mark xor \S+/, run: () => yes },
   { pattern: /^masquerade fully-random/, run: (_match, walk) => ({ goes: [{ ...walk, marked: true }] }) },
-  { pattern: /^fib (saddr|daddr) type local/, run: (match, walk) => ({ matched: walk.packet.nodeAddresses.includes(match[1] === 'saddr' ? walk.packet.src : walk.dst) }) },
+  {
+    pattern: /^fib (saddr|daddr) type local/,
+    run: (match, walk) => ({ matched: walk.packet.nodeAddresses.includes(match[1] === 'saddr' ? walk.packet.src : walk.dst) }),
+  },
   {
     pattern: /^iifname (!= )?"([^"*]*)(\*?)"/,
     run: (match, walk) => {

@@ -84,8 +84,24 @@ const cases: Case[] = [
   },
   { name: 'cluster IP without a way to tell pods', ports: [rules()], settings: { detector: { kind: 'none' } }, packets: [['ext', '10.96.0.8', 80, both]] },
   { name: 'masquerade all', ports: [rules()], settings: { masqueradeAll: true }, packets: [['pod', '10.96.0.8', 80, bothMasqueraded]] },
-  { name: 'interface prefix', ports: [rules()], settings: { detector: { kind: 'prefix', name: 'cali' } }, packets: [['pod', '10.96.0.8', 80, both], ['ext', '10.96.0.8', 80, bothMasqueraded]] },
-  { name: 'bridge', ports: [rules()], settings: { detector: { kind: 'bridge', name: 'cali1' } }, packets: [['pod', '10.96.0.8', 80, both], ['ext', '10.96.0.8', 80, bothMasqueraded]] },
+  {
+    name: 'interface prefix',
+    ports: [rules()],
+    settings: { detector: { kind: 'prefix', name: 'cali' } },
+    packets: [
+      ['pod', '10.96.0.8', 80, both],
+      ['ext', '10.96.0.8', 80, bothMasqueraded],
+    ],
+  },
+  {
+    name: 'bridge',
+    ports: [rules()],
+    settings: { detector: { kind: 'bridge', name: 'cali1' } },
+    packets: [
+      ['pod', '10.96.0.8', 80, both],
+      ['ext', '10.96.0.8', 80, bothMasqueraded],
+    ],
+  },
   { name: 'affinity', ports: [rules({ affinitySeconds: 5 })], packets: [['pod', '10.96.0.8', 80, both]] },
   {
     name: 'external addresses under policy Cluster',
@@ -157,15 +173,32 @@ const cases: Case[] = [
 
 /** The same case in IPv6: each address gets a twin. */
 const twins: Record<string, string> = {
-  '10.96.0.8': 'fd00:96::8', '10.96.77.77': 'fd00:96::7777', '10.96.0.0/16': 'fd00:96::/112', '10.244.0.0/16': 'fd00:10:244::/48', '192.0.2.128/26': '2001:db8:2::/64',
-  '10.244.0.1': 'fd00:10:244::1', '10.244.0.2': 'fd00:10:244::2', '10.244.0.3': 'fd00:10:244::3', '10.244.0.4': 'fd00:10:244::4', '10.244.0.9': 'fd00:10:244::9', '10.244.1.5': 'fd00:10:244:1::5',
-  '127.0.0.1': '::1', '192.0.2.10': '2001:db8::10', '192.0.2.200': '2001:db8::200', '192.0.2.130': '2001:db8:2::130', '192.0.2.77': '2001:db8::77', '198.51.100.10': '2001:db8:1::10',
-  '198.51.100.77': '2001:db8:1::77', '203.0.113.10': '2001:db8:3::10',
+  '10.96.0.8': 'fd00:96::8',
+  '10.96.77.77': 'fd00:96::7777',
+  '10.96.0.0/16': 'fd00:96::/112',
+  '10.244.0.0/16': 'fd00:10:244::/48',
+  '192.0.2.128/26': '2001:db8:2::/64',
+  '10.244.0.1': 'fd00:10:244::1',
+  '10.244.0.2': 'fd00:10:244::2',
+  '10.244.0.3': 'fd00:10:244::3',
+  '10.244.0.4': 'fd00:10:244::4',
+  '10.244.0.9': 'fd00:10:244::9',
+  '10.244.1.5': 'fd00:10:244:1::5',
+  '127.0.0.1': '::1',
+  '192.0.2.10': '2001:db8::10',
+  '192.0.2.200': '2001:db8::200',
+  '192.0.2.130': '2001:db8:2::130',
+  '192.0.2.77': '2001:db8::77',
+  '198.51.100.10': '2001:db8:1::10',
+  '198.51.100.77': '2001:db8:1::77',
+  '203.0.113.10': '2001:db8:3::10',
 };
 
 function twin<T>(value: T, family: Family): T {
   if (family === 'ip') return value;
-  return JSON.parse(JSON.stringify(value).replaceAll(/\d+\.\d+\.\d+\.\d+(?:\/\d+)?/g, (address) => twins[address] ?? assert.fail(`no twin of ${address}`))) as T;
+  return JSON.parse(
+    JSON.stringify(value).replaceAll(/\d+\.\d+\.\d+\.\d+(?:\/\d+)?/g, (address) => twins[address] ?? assert.fail(`no twin of ${address}`)),
+  ) as T;
 }
 
 for (const family of ['ip', 'ip6'] as const) {

@@ -19,7 +19,13 @@ export interface Conntrack {
 
 export function createConntrack(sys: Sys, options: { netns?: string } = {}): Conntrack {
   const send = (messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> =>
-    sys.netlink({ family: NETLINK_NETFILTER, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(options.netns === undefined ? {} : { netns: options.netns }) });
+    sys.netlink({
+      family: NETLINK_NETFILTER,
+      messages,
+      expectAnswers,
+      timeoutMs: TIMEOUT_MS,
+      ...(options.netns === undefined ? {} : { netns: options.netns }),
+    });
 
   const dump = async (family: Family): Promise<Uint8Array[]> => {
     for (const filtered of [true, false]) {

@@ -84,7 +84,11 @@ Examples:
   nodelet netfilter --cleanup
 `;
 
-export type Command = { kind: 'help' } | { kind: 'version' } | { kind: 'cleanup'; verbosity: number } | { kind: 'run'; config: ProxyConfig; master: string; verbosity: number; ignored: readonly string[] };
+export type Command =
+  | { kind: 'help' }
+  | { kind: 'version' }
+  | { kind: 'cleanup'; verbosity: number }
+  | { kind: 'run'; config: ProxyConfig; master: string; verbosity: number; ignored: readonly string[] };
 
 function refuse(detail: string, cause?: unknown): OpError {
   return new OpError('invalid', 'read the command line', detail, { cause, advice: 'nodelet netfilter --help lists the flags.' });
@@ -111,7 +115,10 @@ function put(into: Record<string, unknown>, path: string, value: unknown): void 
 
 function readValue(text: string | boolean, read: 'text' | 'bool' | 'int' | 'list', name: string): unknown {
   if (read === 'bool') return text === true;
-  if (read === 'list') return String(text).split(',').map((item) => item.trim());
+  if (read === 'list')
+    return String(text)
+      .split(',')
+      .map((item) => item.trim());
   if (read === 'text') return text;
   if (!/^-?\d+$/.test(String(text))) throw refuse(`--${name} needs a whole number`);
   return Number(text);
@@ -125,15 +132,37 @@ async function readConfigFile(file: string): Promise<Record<string, unknown>> {
     throw new OpError('not-found', 'read the proxy configuration', `${file}: ${messageOf(cause)}`, { cause });
   }
   const parsed = await readYaml(content, file);
-  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) throw new OpError('invalid', 'read the proxy configuration', `${file}: it is no mapping`);
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed))
+    throw new OpError('invalid', 'read the proxy configuration', `${file}: it is no mapping`);
   return parsed as Record<string, unknown>;
 }
 
 export async function readCommand(args: readonly string[]): Promise<Command> {
-  const booleans = new Set(['help', 'version', 'cleanup', 'init-only', 'profiling', 'ipvs-strict-arp', 'iptables-localhost-nodeports', 'log-json-split-stream', 'log-text-split-stream']);
+  const booleans = new Set([
+    'help',
+    'version',
+    'cleanup',
+    'init-only',
+    'profiling',
+    'ipvs-strict-arp',
+    'iptables-localhost-nodeports',
+    'log-json-split-stream',
+    'log-text-split-stream',
+  ]);
   for (const [name, { read }] of Object.entries(COVERED)) if (read === 'bool') booleans.add(name);
   const options: Options = {};
-  for (const name of [...Object.keys(COVERED), ...WITHOUT_EFFECT, ...booleans, 'kubeconfig', 'config', 'hostname-override', 'master', 'v', 'healthz-port', 'metrics-port']) {
+  for (const name of [
+    ...Object.keys(COVERED),
+    ...WITHOUT_EFFECT,
+    ...booleans,
+    'kubeconfig',
+    'config',
+    'hostname-override',
+    'master',
+    'v',
+    'healthz-port',
+    'metrics-port',
+  ]) {
     options[name] = booleans.has(name) ? { type: 'boolean' } : { type: 'string' };
   }
   options['help'] = { type: 'boolean', short: 'h' };

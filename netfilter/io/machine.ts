@@ -53,7 +53,12 @@ export async function findMeans(sys: Sys, log: Log): Promise<Means> {
     return { kernel: netlink, fallbackKernel: text, conntrack: createConntrack(sys), families };
   } catch (error) {
     if (text === null) {
-      throw new OpError('unsupported', 'start the proxy', `nftables cannot be written: ${messageOf(error)}, and there is no nft ${OLDEST_NFT.join('.')} or later`, { cause: error, advice: 'Install the nftables package, or build the sys program.' });
+      throw new OpError(
+        'unsupported',
+        'start the proxy',
+        `nftables cannot be written: ${messageOf(error)}, and there is no nft ${OLDEST_NFT.join('.')} or later`,
+        { cause: error, advice: 'Install the nftables package, or build the sys program.' },
+      );
     }
     log.warn('Rules are written through the nft program, and stale UDP flows are not deleted', { error });
     return { kernel: text, fallbackKernel: null, conntrack: { deleteStale: async () => 0 }, families };

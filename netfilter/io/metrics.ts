@@ -35,7 +35,11 @@ function familyText(family: Family): string {
       total += counts[index] ?? 0;
       lines.push(`${family.name}_bucket${labelText(labels, `le="${bucket}"`)} ${total}`);
     }
-    lines.push(`${family.name}_bucket${labelText(labels, 'le="+Inf"')} ${value}`, `${family.name}_sum${labelText(labels)} ${sum}`, `${family.name}_count${labelText(labels)} ${value}`);
+    lines.push(
+      `${family.name}_bucket${labelText(labels, 'le="+Inf"')} ${value}`,
+      `${family.name}_sum${labelText(labels)} ${sum}`,
+      `${family.name}_count${labelText(labels)} ${value}`,
+    );
   }
   return `${lines.join('\n')}\n`;
 }

@@ -22,7 +22,13 @@ const OPS_AT_A_STRETCH = 200;
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
   const send = (messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> =>
-    sys.netlink({ family: NETLINK_NETFILTER, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(options.netns === undefined ? {} : { netns: options.netns }) });
+    sys.netlink({
+      family: NETLINK_NETFILTER,
+      messages,
+      expectAnswers,
+      timeoutMs: TIMEOUT_MS,
+      ...(options.netns === undefined ? {} : { netns: options.netns }),
+    });
 
   /** A dump that was overtaken by a change says so (EINTR) and is asked for again. */
   const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
@@ -88,6 +94,7 @@ function refusal(ops: readonly Op[], answers: readonly Answer[]): CommitResult {
   const first = refused[0];
   const failedOps = [...new Set(refused.map((answer) => answer.seq - 1).filter((index) => index >= 0 && index < ops.length))];
   const about = failedOps[0] === undefined ? 'the transaction' : ops[failedOps[0]]!.op;
-  const detail = first === undefined ? 'the kernel did not answer' : `${about} refused with errno ${first.errno}${first.detail === '' ? '' : ` (${first.detail})`}`;
+  const detail =
+    first === undefined ? 'the kernel did not answer' : `${about} refused with errno ${first.errno}${first.detail === '' ? '' : ` (${first.detail})`}`;
   return { ok: false, error: new OpError(first === undefined ? 'deadline' : 'failed', 'write nftables rules', detail), failedOps };
 }

@@ -22,7 +22,10 @@ export function createTextKernel(sys: Sys, options: { netns?: string } = {}): Nf
     async commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult> {
       if (ops.length === 0) return { ok: true };
       const stdin = ops.map((op) => `${opText(op, family)}\n`).join('');
-      const result = await sys.run({ argv: ['nft', '-f', '-'], stdin, timeoutMs: NFT_TIMEOUT_MS, ...(options.netns === undefined ? {} : { netns: options.netns }) }, signal);
+      const result = await sys.run(
+        { argv: ['nft', '-f', '-'], stdin, timeoutMs: NFT_TIMEOUT_MS, ...(options.netns === undefined ? {} : { netns: options.netns }) },
+        signal,
+      );
       if (result.code === 0) return { ok: true };
       const stderr = Buffer.from(result.stderr).toString('utf8');
       const detail = result.timedOut ? `no answer within ${NFT_TIMEOUT_MS} ms` : stderr.trim().split('\n').slice(0, 3).join(' ');

@@ -17,17 +17,22 @@ function pathOf(request: IncomingMessage): string {
 
 /** /healthz counts the node's own state in, /livez does not. */
 export async function serveHealthz(at: { host: string; port: number }, health: ProxyHealth, metrics: Metrics): Promise<AsyncDisposable & { port: number }> {
-  return await serve(at.host, at.port, (request, response) => {
-    const path = pathOf(request);
-    if (path !== '/healthz' && path !== '/livez') {
-      response.writeHead(404, { 'content-type': 'text/plain; charset=utf-8' }).end('404 page not found\n');
-      return;
-    }
-    const withNode = path === '/healthz';
-    const good = health.healthy && (!withNode || health.nodeEligible);
-    metrics.add(`kubeproxy_proxy_${withNode ? 'healthz' : 'livez'}_total`, 1, { code: good ? '200' : '503' });
-    json(response, good ? 200 : 503, JSON.stringify(health.report(withNode)));
-  }, { bothFamilies: true });
+  return await serve(
+    at.host,
+    at.port,
+    (request, response) => {
+      const path = pathOf(request);
+      if (path !== '/healthz' && path !== '/livez') {
+        response.writeHead(404, { 'content-type': 'text/plain; charset=utf-8' }).end('404 page not found\n');
+        return;
+      }
+      const withNode = path === '/healthz';
+      const good = health.healthy && (!withNode || health.nodeEligible);
+      metrics.add(`kubeproxy_proxy_${withNode ? 'healthz' : 'livez'}_total`, 1, { code: good ? '200' : '503' });
+      json(response, good ? 200 : 503, JSON.stringify(health.report(withNode)));
+    },
+    { bothFamilies: true },
+  );
 }
 
 export async function serveMetrics(at: { host: string; port: number }, metrics: Metrics, mode: string): Promise<AsyncDisposable & { port: number }> {
@@ -69,7 +74,7 @@ export class HealthPorts implements AsyncDisposable {
   /** Opens and closes ports so that exactly `checks` are served, and tells them their counts. */
   async update(checks: readonly HealthCheck[]): Promise<void> {
     const wanted = new Map(checks.map((check) => [`${check.key} ${check.port} ${check.hosts.join(',')}`, check]));
-    for (const [id, { servers }] of [...this.#open]) {
+    for (const [id, { servers }] of this.#open) {
       if (wanted.has(id)) continue;
       this.#open.delete(id);
       for (const server of servers) await server[Symbol.asyncDispose]();
@@ -96,7 +101,16 @@ export class HealthPorts implements AsyncDisposable {
   #answer(check: HealthCheck, response: ServerResponse): void {
     const healthy = this.#isHealthy();
     const [namespace, name] = check.key.split('/');
-    const body = ['{', '\t"service": {', `\t\t"namespace": ${JSON.stringify(namespace)},`, `\t\t"name": ${JSON.stringify(name)}`, '\t},', `\t"localEndpoints": ${check.localEndpoints},`, `\t"serviceProxyHealthy": ${healthy}`, '}'];
+    const body = [
+      '{',
+      '\t"service": {',
+      `\t\t"namespace": ${JSON.stringify(namespace)},`,
+      `\t\t"name": ${JSON.stringify(name)}`,
+      '\t},',
+      `\t"localEndpoints": ${check.localEndpoints},`,
+      `\t"serviceProxyHealthy": ${healthy}`,
+      '}',
+    ];
     json(response, healthy && check.localEndpoints > 0 ? 200 : 503, body.join('\n'), { 'x-load-balancing-endpoint-weight': String(check.localEndpoints) });
   }
 

@@ -25,7 +25,7 @@ function only(from: Record<string, string> | undefined, keys: readonly string[])
 
 function trimService(service: Service): Service {
   const { name, namespace, labels } = service.metadata;
-  return { metadata: { name, namespace, labels: only(labels, [SERVICE_PROXY_NAME_LABEL]) }, spec: service.spec, status: service.status } as Service;
+  return { metadata: { name, namespace, labels: only(labels, [SERVICE_PROXY_NAME_LABEL]) }, spec: service.spec, status: service.status };
 }
 
 function trimSlice(slice: EndpointSlice): EndpointSlice {
@@ -36,12 +36,16 @@ function trimSlice(slice: EndpointSlice): EndpointSlice {
     addressType: slice.addressType,
     ports: slice.ports,
     endpoints,
-  } as EndpointSlice;
+  };
 }
 
 function trimNode(node: Node): Node {
   const { name, labels, deletionTimestamp } = node.metadata;
-  return { metadata: { name, labels, deletionTimestamp }, spec: { podCIDRs: node.spec?.podCIDRs, podCIDR: node.spec?.podCIDR, taints: node.spec?.taints }, status: { addresses: node.status?.addresses } } as Node;
+  return {
+    metadata: { name, labels, deletionTimestamp },
+    spec: { podCIDRs: node.spec?.podCIDRs, podCIDR: node.spec?.podCIDR, taints: node.spec?.taints },
+    status: { addresses: node.status?.addresses },
+  };
 }
 
 /** Watches until `signal` is aborted. */

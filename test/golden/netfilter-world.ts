@@ -7,7 +7,7 @@ import { planReplace } from '../../netfilter/core/diff.ts';
 import type { Family } from '../../netfilter/core/ip.ts';
 import { portKey } from '../../netfilter/core/names.ts';
 import { portObjects } from '../../netfilter/core/nft-service.ts';
-import { settingsFor, topologyOf, type NodeObject } from '../../netfilter/core/node.ts';
+import { settingsFor, topologyOf } from '../../netfilter/core/node.ts';
 import type { Op } from '../../netfilter/core/ops.ts';
 import { opText, transactionText, verdictText } from '../../netfilter/core/render-nft-text.ts';
 import { fateText, trace, type Packet } from '../../netfilter/core/trace.ts';
@@ -37,7 +37,13 @@ export async function makeWorld(): Promise<NetfilterWorld> {
   const api = new FakeApi();
   const objects = new Map<string, KubeObject>();
   const logLines: string[] = [];
-  const log = createLog({ name: 'netfilter', verbosity: 0, nowMs: clock.nowMs, pid: 1, write: (line) => logLines.push(line.replace(/^(.).*?\] /, '$1 ').trimEnd()) });
+  const log = createLog({
+    name: 'netfilter',
+    verbosity: 0,
+    nowMs: () => clock.nowMs(),
+    pid: 1,
+    write: (line) => logLines.push(line.replace(/^(.).*?\] /, '$1 ').trimEnd()),
+  });
   let config = proxyConfig({ mode: 'nftables', clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' });
   const conntrackRuns: string[] = [];
   const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
@@ -50,7 +56,17 @@ export async function makeWorld(): Promise<NetfilterWorld> {
     objects.set(`${resource} ${object.metadata.namespace ?? ''}/${object.metadata.name ?? ''}`, object);
     api.put(resource, object);
   };
-  put({ kind: 'Node', metadata: { name: 'node-a' }, spec: {}, status: { addresses: [{ type: 'InternalIP', address: '192.0.2.10' }, { type: 'InternalIP', address: '2001:db8::10' }] } } as KubeObject);
+  put({
+    kind: 'Node',
+    metadata: { name: 'node-a' },
+    spec: {},
+    status: {
+      addresses: [
+        { type: 'InternalIP', address: '192.0.2.10' },
+        { type: 'InternalIP', address: '2001:db8::10' },
+      ],
+    },
+  } as KubeObject);
 
   const start = (): void => {
     stop = new AbortController();
@@ -88,17 +104,28 @@ export async function makeWorld(): Promise<NetfilterWorld> {
     const at = dstPort.lastIndexOf(':');
     const dst = dstPort.slice(0, at).replace(/^\[(.*)\]$/, '$1');
     const family: Family = dst.includes(':') ? 'ip6' : 'ip';
-    const node = objects.get('nodes /node-a') as NodeObject | undefined;
+    const node = objects.get('nodes /node-a');
     const world = emptyWorld();
     for (const [key, object] of objects) {
-      if (key.startsWith('services ')) applyService(world, object as never, false);
-      if (key.startsWith('endpointslices ')) applySlice(world, object as never, false);
+      if (key.startsWith('services ')) applyService(world, object, false);
+      if (key.startsWith('endpointslices ')) applySlice(world, object, false);
     }
     const settings = settingsFor(family, { config, node: node ?? null, machineAddresses: MACHINE, serviceCIDRs: [] });
     const ruleset = [...world.services.keys()].flatMap((key) => rulesFor(world, key, family, topologyOf(node ?? null, 'node-a')));
-    const packet: Packet = { protocol: protocol as Packet['protocol'], src, dst, port: Number(dstPort.slice(at + 1)), fromNode: flags.includes('from-node'), inputInterface: '', nodeAddresses: MACHINE };
+    const packet: Packet = {
+      protocol: protocol as Packet['protocol'],
+      src,
+      dst,
+      port: Number(dstPort.slice(at + 1)),
+      fromNode: flags.includes('from-node'),
+      inputInterface: '',
+      nodeAddresses: MACHINE,
+    };
     const meant = fateText(trace(ruleset, packet, settings));
-    const text = transactionText({ family, ops: planReplace(settings, new Map(ruleset.map((rules) => [portKey(rules.id), portObjects(rules, settings)]))).ops });
+    const text = transactionText({
+      family,
+      ops: planReplace(settings, new Map(ruleset.map((rules) => [portKey(rules.id), portObjects(rules, settings)]))).ops,
+    });
     const rendered = fateText(traceText(text, packet));
     return meant === rendered ? meant : `ruleset: ${meant}\nrendering: ${rendered}`;
   };
@@ -137,13 +164,22 @@ export async function makeWorld(): Promise<NetfilterWorld> {
     nft: ([which = 'services']) => {
       const lines = kernel.commits.splice(0).flatMap(({ family, ops }) => {
         const shown = which === 'all' ? ops : ops.filter(isOfServices);
-        return shown.length === 0 ? [] : [`-- ${family}, ${ops.length} operations`, ...shown.map((op) => opText(op, family).replace(` ${family} kube-proxy`, ''))];
+        return shown.length === 0
+          ? []
+          : [`-- ${family}, ${ops.length} operations`, ...shown.map((op) => opText(op, family).replace(` ${family} kube-proxy`, ''))];
       });
       return lines.join('\n');
     },
     elements: ([set = '', family = 'ip']) => {
-      const elements = kernel.tables.get(family as Family)?.sets.get(set)?.elements.values() ?? [];
-      return [...elements].map((element) => `${element.key.join(' . ')}${element.verdict === undefined ? '' : ` : ${verdictText(element.verdict)}`}`).toSorted().join('\n');
+      const elements =
+        kernel.tables
+          .get(family as Family)
+          ?.sets.get(set)
+          ?.elements.values() ?? [];
+      return [...elements]
+        .map((element) => `${element.key.join(' . ')}${element.verdict === undefined ? '' : ` : ${verdictText(element.verdict)}`}`)
+        .toSorted()
+        .join('\n');
     },
     count: () => [...kernel.tables].map(([family, table]) => `${family}: ${table.chains.size} chains, ${table.sets.size} sets`).join('\n'),
     trace: (words) => traced(words),
@@ -161,7 +197,8 @@ export async function makeWorld(): Promise<NetfilterWorld> {
     log: () => logLines.splice(0).join('\n'),
     conntrack: () => conntrackRuns.splice(0).join(' '),
     healthz: () => `healthy=${health.healthy} eligible=${health.nodeEligible}`,
-    metric: ([name = '', ...labels]) => String(metrics.value(`kubeproxy_${name}`, Object.fromEntries(labels.map((label) => label.split('='))) as Record<string, string>)),
+    metric: ([name = '', ...labels]) =>
+      String(metrics.value(`kubeproxy_${name}`, Object.fromEntries(labels.map((label) => label.split('='))) as Record<string, string>)),
   };
 
   return {

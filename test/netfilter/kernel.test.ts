@@ -19,7 +19,9 @@ suite('Programming the kernel', { skip: reason ?? false }, () => {
   const wrap = (kernel: NftKernel): NftKernel => ({
     ...kernel,
     commit: async (family, ops, signal) =>
-      refuseDeletes && ops.some((op) => op.op === 'delete-chain' && op.chain.includes('/')) ? { ok: false, error: new OpError('failed', 'write nftables rules', 'resource busy'), failedOps: [0] } : kernel.commit(family, ops, signal),
+      refuseDeletes && ops.some((op) => op.op === 'delete-chain' && op.chain.includes('/'))
+        ? { ok: false, error: new OpError('failed', 'write nftables rules', 'resource busy'), failedOps: [0] }
+        : kernel.commit(family, ops, signal),
   });
   before(async () => {
     await lab.build();
@@ -149,11 +151,18 @@ suite('Programming the kernel', { skip: reason ?? false }, () => {
     const [unset, ...rest] = [await seen({ clusterCIDR: '' }), await seen({}), await seen({ nftables: { masqueradeAll: true } })];
     assert.match(unset[0] ?? '', /TIMEOUT|ECONNRESET/);
     assert.equal(unset[1], '10.244.0.2');
-    assert.deepEqual(rest, [['10.244.1.1', '10.244.0.2'], ['10.244.1.1', '10.244.1.1']]);
+    assert.deepEqual(rest, [
+      ['10.244.1.1', '10.244.0.2'],
+      ['10.244.1.1', '10.244.1.1'],
+    ]);
   });
 
   test('other bits of a mark survive the masquerade', async () => {
-    await lab.run('node', ['nft', '-f', '-'], 'table ip marks { chain in { type filter hook prerouting priority -200; iifname "vext" meta mark set 0x1\n }\n chain out { type filter hook postrouting priority 200; meta mark 0x1 counter\n meta mark 0x4001 counter\n }\n}\n');
+    await lab.run(
+      'node',
+      ['nft', '-f', '-'],
+      'table ip marks { chain in { type filter hook prerouting priority -200; iifname "vext" meta mark set 0x1\n }\n chain out { type filter hook postrouting priority 200; meta mark 0x1 counter\n meta mark 0x4001 counter\n }\n}\n',
+    );
     await lab.peers.ext.connect('10.96.0.8', 80);
     const text = await lab.run('node', ['nft', 'list', 'table', 'ip', 'marks']);
     assert.match(text, /mark 0x00000001 counter packets [1-9]/);

@@ -29,7 +29,14 @@ export const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '
 export function missing(): string | null {
   if (process.getuid?.() !== 0) return 'needs root';
   if (!existsSync(sysPath)) return 'needs dist/sys (sys/build.sh)';
-  for (const tool of ['ip', 'nft']) if (!(process.env['PATH'] ?? '').split(':').concat('/usr/sbin', '/sbin').some((folder) => existsSync(join(folder, tool)))) return `needs ${tool}`;
+  for (const tool of ['ip', 'nft'])
+    if (
+      !(process.env['PATH'] ?? '')
+        .split(':')
+        .concat('/usr/sbin', '/sbin')
+        .some((folder) => existsSync(join(folder, tool)))
+    )
+      return `needs ${tool}`;
   return null;
 }
 
@@ -50,7 +57,9 @@ export class Peer {
   #id = 0;
 
   constructor(name: string, netns: string) {
-    this.#process = spawn('nsenter', [`--net=/run/netns/${netns}`, process.execPath, join(import.meta.dirname, 'peer.ts'), name], { stdio: ['pipe', 'pipe', 'inherit'] });
+    this.#process = spawn('nsenter', [`--net=/run/netns/${netns}`, process.execPath, join(import.meta.dirname, 'peer.ts'), name], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
     createInterface({ input: this.#process.stdout! }).on('line', (line) => {
       const reply = JSON.parse(line) as Reply & { id: number };
       this.#waiting.get(reply.id)?.(reply);
@@ -96,7 +105,12 @@ export type Place = (typeof NAMESPACES)[number];
 
 function pod(name: string, last: number): { node: string[]; own: string[] } {
   return {
-    node: [`addr add 10.244.0.1/32 dev v${name}`, `route add 10.244.0.${last}/32 dev v${name}`, `addr add fd00:10:244::1/128 dev v${name} nodad`, `route add fd00:10:244::${last}/128 dev v${name}`],
+    node: [
+      `addr add 10.244.0.1/32 dev v${name}`,
+      `route add 10.244.0.${last}/32 dev v${name}`,
+      `addr add fd00:10:244::1/128 dev v${name} nodad`,
+      `route add fd00:10:244::${last}/128 dev v${name}`,
+    ],
     own: [
       `addr add 10.244.0.${last}/32 dev eth0`,
       'route add default via 10.244.0.1 dev eth0 onlink',
@@ -126,7 +140,13 @@ export class Lab implements AsyncDisposable {
 
   /** Runs a program in a namespace of the lab, or outside of all. */
   async run(place: Place | null, argv: readonly string[], stdin = ''): Promise<string> {
-    const result = await this.sys.run({ argv, stdin, timeoutMs: 20_000, maxOutputBytes: 32 << 20, ...(place === null ? {} : { netns: this.netnsPath(place) }) });
+    const result = await this.sys.run({
+      argv,
+      stdin,
+      timeoutMs: 20_000,
+      maxOutputBytes: 32 << 20,
+      ...(place === null ? {} : { netns: this.netnsPath(place) }),
+    });
     if (result.code !== 0) throw new Error(`${argv.join(' ')} ended with ${result.code}: ${Buffer.from(result.stderr).toString()}`);
     return Buffer.from(result.stdout).toString();
   }
@@ -142,12 +162,25 @@ export class Lab implements AsyncDisposable {
     const pods = { cli: pod('cli', 2), srv: pod('srv', 3), srv2: pod('srv2', 4) };
     const places: Place[] = ['cli', 'srv', 'srv2', 'far', 'ext'];
     for (const place of NAMESPACES) {
-      const ipv6 = 'echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 0 > /proc/sys/net/ipv6/conf/default/disable_ipv6';
-      await this.run(place, ['sh', '-c', `${ipv6}; ${place === 'node' ? 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding' : ':'}; ip link set lo up`]);
+      const ipv6 =
+        'echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 0 > /proc/sys/net/ipv6/conf/default/disable_ipv6';
+      await this.run(place, [
+        'sh',
+        '-c',
+        `${ipv6}; ${place === 'node' ? 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding' : ':'}; ip link set lo up`,
+      ]);
     }
-    await this.ip('node', places.map((place) => link(place)));
+    await this.ip(
+      'node',
+      places.map((place) => link(place)),
+    );
     // A second link between far and ext, so that an answer of far need not pass the node.
-    await this.ip('far', [`link add side type veth peer name side netns ${this.netns('ext')}`, 'link set side up', 'addr add 192.0.2.201/32 dev side', 'link set eth0 up']);
+    await this.ip('far', [
+      `link add side type veth peer name side netns ${this.netns('ext')}`,
+      'link set side up',
+      'addr add 192.0.2.201/32 dev side',
+      'link set eth0 up',
+    ]);
     for (const place of ['cli', 'srv', 'srv2'] as const) await this.ip(place, ['link set eth0 up', ...pods[place].own]);
     await this.ip('ext', [
       'link set eth0 up',
@@ -173,7 +206,13 @@ export class Lab implements AsyncDisposable {
     await this.ip('far', ['addr add 10.244.1.5/24 dev eth0', 'route add default via 10.244.1.1', 'route add 192.0.2.200/32 dev side']);
     await this.ip('ext', ['route add 192.0.2.201/32 dev side']);
     for (const place of NAMESPACES) this.peers[place] = new Peer(place, this.netns(place));
-    await Promise.all((['srv', 'srv2', 'far'] as const).flatMap((place) => [this.peers[place].ask({ do: 'listen-tcp', port: 8080 }), this.peers[place].ask({ do: 'listen-udp', port: 8125 }), this.peers[place].ask({ do: 'listen-tcp', port: 9090 })]));
+    await Promise.all(
+      (['srv', 'srv2', 'far'] as const).flatMap((place) => [
+        this.peers[place].ask({ do: 'listen-tcp', port: 8080 }),
+        this.peers[place].ask({ do: 'listen-udp', port: 8125 }),
+        this.peers[place].ask({ do: 'listen-tcp', port: 9090 }),
+      ]),
+    );
   }
 
   nftTable(family: 'ip' | 'ip6' = 'ip'): Promise<string> {
@@ -182,7 +221,9 @@ export class Lab implements AsyncDisposable {
 
   /** The keys of a set or map as nft prints them, sorted. */
   async elements(set: string, family: 'ip' | 'ip6' = 'ip'): Promise<string[]> {
-    const text = await this.run('node', ['nft', '-j', 'list', family === 'ip' ? 'map' : 'map', family, 'kube-proxy', set]).catch(() => this.run('node', ['nft', '-j', 'list', 'set', family, 'kube-proxy', set]));
+    const text = await this.run('node', ['nft', '-j', 'list', family === 'ip' ? 'map' : 'map', family, 'kube-proxy', set]).catch(() =>
+      this.run('node', ['nft', '-j', 'list', 'set', family, 'kube-proxy', set]),
+    );
     type Item = { concat: unknown[] } | { elem: { val: Item } } | string | number | [Item, unknown];
     const key = (item: Item): string => {
       if (Array.isArray(item)) return key(item[0]);
@@ -190,7 +231,10 @@ export class Lab implements AsyncDisposable {
       return 'elem' in item ? key(item.elem.val) : item.concat.join(' . ');
     };
     const objects = (JSON.parse(text) as { nftables: { map?: { elem?: Item[] }; set?: { elem?: Item[] } }[] }).nftables;
-    return objects.flatMap((object) => (object.map ?? object.set)?.elem ?? []).map(key).sort();
+    return objects
+      .flatMap((object) => (object.map ?? object.set)?.elem ?? [])
+      .map(key)
+      .sort();
   }
 
   /** Connection-tracking entries of the node as lines, UDP only. */
@@ -215,12 +259,20 @@ export interface RunningProxy extends AsyncDisposable {
 
 /** The node object of the lab. */
 export function labNode(labels: Record<string, string> = {}): { metadata: { name: string; labels: Record<string, string> } } {
-  const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.10' }, { type: 'InternalIP', address: '2001:db8::10' }] };
+  const status = {
+    addresses: [
+      { type: 'InternalIP', address: '192.0.2.10' },
+      { type: 'InternalIP', address: '2001:db8::10' },
+    ],
+  };
   return { metadata: { name: 'node-a', labels }, spec: {}, status } as never;
 }
 
 /** Starts a proxy for the lab's node. Periods are short so that "one sync" takes no second. */
-export async function startProxy(lab: Lab, options: { config?: Record<string, unknown>; way?: 'netlink' | 'text'; wrap?: (kernel: NftKernel) => NftKernel; api?: FakeApi } = {}): Promise<RunningProxy> {
+export async function startProxy(
+  lab: Lab,
+  options: { config?: Record<string, unknown>; way?: 'netlink' | 'text'; wrap?: (kernel: NftKernel) => NftKernel; api?: FakeApi } = {},
+): Promise<RunningProxy> {
   const config: ProxyConfig = {
     ...proxyConfig({ mode: 'nftables', clusterCIDR: '10.244.0.0/16,fd00:10:244::/48', ...options.config }),
     minSyncPeriodMs: 5,
@@ -229,7 +281,7 @@ export async function startProxy(lab: Lab, options: { config?: Record<string, un
   const own = options.way === 'text' ? createTextKernel(lab.sys, { netns }) : createNetlinkKernel(lab.sys, { netns });
   const kernel = options.wrap === undefined ? own : options.wrap(own);
   const metrics = proxyMetrics();
-  const health = new ProxyHealth({ nowMs: realClock.nowMs, timeoutMs: 2 * config.syncPeriodMs });
+  const health = new ProxyHealth({ nowMs: () => realClock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
   const api = options.api ?? new FakeApi();
   if (options.api === undefined) api.put('nodes', labNode());
   const stop = new AbortController();
@@ -277,7 +329,12 @@ interface PortSpec {
 }
 
 /** A Service of the lab; `spec` overrides. */
-export function service(name: string, clusterIPs: string[], ports: PortSpec[], more: { spec?: Record<string, unknown>; ingress?: { ip: string; ipMode?: string }[]; namespace?: string } = {}): never {
+export function service(
+  name: string,
+  clusterIPs: string[],
+  ports: PortSpec[],
+  more: { spec?: Record<string, unknown>; ingress?: { ip: string; ipMode?: string }[]; namespace?: string } = {},
+): never {
   return {
     metadata: { namespace: more.namespace ?? 'lab', name },
     spec: { clusterIP: clusterIPs[0], clusterIPs, ports, ...more.spec },
@@ -296,7 +353,12 @@ export interface EndpointSpec {
 }
 
 /** One EndpointSlice of a Service. */
-export function slice(of: string, port: { name?: string; port: number | null; protocol?: string }, endpoints: EndpointSpec[], more: { name?: string; addressType?: string; namespace?: string } = {}): never {
+export function slice(
+  of: string,
+  port: { name?: string; port: number | null; protocol?: string },
+  endpoints: EndpointSpec[],
+  more: { name?: string; addressType?: string; namespace?: string } = {},
+): never {
   const addressType = more.addressType ?? (endpoints[0]?.ip.includes(':') === true ? 'IPv6' : 'IPv4');
   return {
     metadata: { namespace: more.namespace ?? 'lab', name: more.name ?? `${of}-1`, labels: { 'kubernetes.io/service-name': of } },
@@ -306,7 +368,9 @@ export function slice(of: string, port: { name?: string; port: number | null; pr
       addresses: [ip],
       nodeName: node,
       conditions: { ready, serving, terminating },
-      ...(zones === undefined && nodes === undefined ? {} : { hints: { forZones: zones?.map((zone) => ({ name: zone })), forNodes: nodes?.map((name) => ({ name })) } }),
+      ...(zones === undefined && nodes === undefined
+        ? {}
+        : { hints: { forZones: zones?.map((zone) => ({ name: zone })), forNodes: nodes?.map((name) => ({ name })) } }),
     })),
   } as never;
 }

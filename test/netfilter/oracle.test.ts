@@ -19,7 +19,15 @@ if (reason !== null) console.log(`skipped: comparing text and netlink ${reason}`
 
 /** nft prints elements in the order of a hash. */
 function normal(listing: string): string {
-  return listing.replaceAll(/elements = \{([^}]*)\}/g, (_, body: string) => `elements = { ${body.split(',').map((item) => item.trim()).toSorted().join(', ')} }`);
+  return listing.replaceAll(
+    /elements = \{([^}]*)\}/g,
+    (_, body: string) =>
+      `elements = { ${body
+        .split(',')
+        .map((item) => item.trim())
+        .toSorted()
+        .join(', ')} }`,
+  );
 }
 
 suite('Text and netlink say the same', { skip: reason ?? false }, () => {
@@ -73,7 +81,11 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
           const spec = {
             type: 'LoadBalancer',
             externalIPs: ['198.51.100.77', '2001:db8:1::77'],
-            loadBalancerSourceRanges: rng.pick([[], ['192.0.2.0/26', '10.0.0.0/9', '10.128.0.0/9', '240.0.0.0/4', 'fd00::/44', 'ff00::/8'], ['192.0.2.0/27', '192.0.2.8/32', '2001:db8::/64']]),
+            loadBalancerSourceRanges: rng.pick([
+              [],
+              ['192.0.2.0/26', '10.0.0.0/9', '10.128.0.0/9', '240.0.0.0/4', 'fd00::/44', 'ff00::/8'],
+              ['192.0.2.0/27', '192.0.2.8/32', '2001:db8::/64'],
+            ]),
             sessionAffinity: rng.pick(['None', 'ClientIP']),
             externalTrafficPolicy: rng.pick(['Cluster', 'Local']),
             internalTrafficPolicy: rng.pick(['Cluster', 'Local']),
@@ -81,11 +93,22 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
           const number = name.slice(1);
           const protocol = rng.pick(['TCP', 'UDP', 'SCTP']);
           const gone = rng.int(5) === 0;
-          applyService(world, service(name, [`10.96.0.${number}`, `fd00:96::${number}`], [{ port: 80, protocol, nodePort: 30080 + Number(number) }], { spec, ingress: [{ ip: '203.0.113.10' }, { ip: '2001:db8:3::10' }] }), gone);
-          const endpoints: EndpointSpec[] = Array.from({ length: rng.int(4) }, (_, index) => ({ ip: v4 ? `10.244.0.${index + 2}` : `fd00:10:244::${index + 2}`, node: rng.pick(['node-a', 'node-b']) }));
+          applyService(
+            world,
+            service(name, [`10.96.0.${number}`, `fd00:96::${number}`], [{ port: 80, protocol, nodePort: 30080 + Number(number) }], {
+              spec,
+              ingress: [{ ip: '203.0.113.10' }, { ip: '2001:db8:3::10' }],
+            }),
+            gone,
+          );
+          const endpoints: EndpointSpec[] = Array.from({ length: rng.int(4) }, (_, index) => ({
+            ip: v4 ? `10.244.0.${index + 2}` : `fd00:10:244::${index + 2}`,
+            node: rng.pick(['node-a', 'node-b']),
+          }));
           applySlice(world, slice(name, { port: 8080, protocol }, endpoints, { addressType: v4 ? 'IPv4' : 'IPv6' }), gone);
           const changes = new Map<string, PortObjects | null>([...written.keys()].filter((key) => key.startsWith(`lab/${name}:`)).map((key) => [key, null]));
-          for (const rules of rulesFor(world, `lab/${name}`, family, { nodeName: 'node-a', zone: '' })) changes.set(portKey(rules.id), portObjects(rules, settings));
+          for (const rules of rulesFor(world, `lab/${name}`, family, { nodeName: 'node-a', zone: '' }))
+            changes.set(portKey(rules.id), portObjects(rules, settings));
           for (const [key, objects] of changes) {
             if (objects === null) written.delete(key);
             else written.set(key, objects);
@@ -104,7 +127,12 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
         const netlink = new Table({ kernel: createNetlinkKernel(sys, { netns: `/run/netns/${names.netlink}` }), fallback: null, log: silentLog });
         const before = normal(await run(['nft', 'list', 'table', family, 'kube-proxy'], names.netlink));
         assert.deepEqual(await netlink.writeWhole(settings, written, 100), { ok: true, refused: [] });
-        assert.deepEqual(normal(await run(['nft', 'list', 'table', family, 'kube-proxy'], names.netlink)).split('\n').toSorted(), before.split('\n').toSorted());
+        assert.deepEqual(
+          normal(await run(['nft', 'list', 'table', family, 'kube-proxy'], names.netlink))
+            .split('\n')
+            .toSorted(),
+          before.split('\n').toSorted(),
+        );
       });
     }
   }

@@ -98,7 +98,7 @@ function udpOpen(request: Request): Promise<object> {
   return new Promise((resolve) => {
     socket.bind(request.localPort ?? 0, () => {
       if (request.connected !== true) return resolve({});
-      socket.connect(request.port!, request.host!, () => resolve({}));
+      socket.connect(request.port!, request.host, () => resolve({}));
     });
   });
 }
@@ -108,7 +108,7 @@ function udpSend(request: Request): Promise<object> {
   return new Promise((resolve) => {
     const done = (error: Error | null): void => resolve(error === null ? {} : { error: (error as NodeJS.ErrnoException).code });
     if (request.connected === true) socket.send('x', done);
-    else socket.send('x', request.port!, request.host!, done);
+    else socket.send('x', request.port, request.host, done);
   });
 }
 

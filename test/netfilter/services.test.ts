@@ -17,7 +17,13 @@ suite('Services in nftables, with real packets', { skip: reason ?? false }, () =
     await lab[Symbol.asyncDispose]();
   });
 
-  const echo = (spec: Record<string, unknown> = {}, more: object = {}): never => service('echo', ['10.96.0.8'], [{ name: 'web', port: 80, targetPort: 8080, protocol: 'TCP', ...(spec['nodePort'] === undefined ? {} : { nodePort: spec['nodePort'] as number }) }], { spec, ...more });
+  const echo = (spec: Record<string, unknown> = {}, more: object = {}): never =>
+    service(
+      'echo',
+      ['10.96.0.8'],
+      [{ name: 'web', port: 80, targetPort: 8080, protocol: 'TCP', ...(spec['nodePort'] === undefined ? {} : { nodePort: spec['nodePort'] as number }) }],
+      { spec, ...more },
+    );
   const web = { name: 'web', port: 8080, protocol: 'TCP' };
 
   test('a ClusterIP leads to the pods, from pod and node, a share each', async () => {
@@ -52,7 +58,13 @@ suite('Services in nftables, with real packets', { skip: reason ?? false }, () =
     proxy.api.put('endpointslices', slice('echo', web, [{ ip: '10.244.0.3', ready: false }]));
     await proxy.synced();
     const { cli, ext, node } = lab.peers;
-    const replies = await Promise.all([cli.connect('10.96.0.8', 80), node.connect('10.96.0.8', 80), ext.connect('192.0.2.10', 30080), ext.connect('198.51.100.77', 80), ext.connect('203.0.113.10', 80)]);
+    const replies = await Promise.all([
+      cli.connect('10.96.0.8', 80),
+      node.connect('10.96.0.8', 80),
+      ext.connect('192.0.2.10', 30080),
+      ext.connect('198.51.100.77', 80),
+      ext.connect('203.0.113.10', 80),
+    ]);
     for (const reply of replies) assert.equal(reply.error, 'ECONNREFUSED');
     for (const reply of replies) assert.ok(reply.ms < 100, `${reply.ms} ms`);
     assert.deepEqual(await lab.elements('no-endpoint-services'), ['10.96.0.8 . tcp . 80', '198.51.100.77 . tcp . 80', '203.0.113.10 . tcp . 80']);
@@ -64,7 +76,11 @@ suite('Services in nftables, with real packets', { skip: reason ?? false }, () =
   test('node port, external and load-balancer addresses lead to the pod, masqueraded', async () => {
     proxy.api.put('endpointslices', slice('echo', web, [{ ip: '10.244.0.3' }]));
     await proxy.synced();
-    for (const [host, port] of [['192.0.2.10', 30080], ['198.51.100.77', 80], ['203.0.113.10', 80]] as const) {
+    for (const [host, port] of [
+      ['192.0.2.10', 30080],
+      ['198.51.100.77', 80],
+      ['203.0.113.10', 80],
+    ] as const) {
       const reply = await lab.peers.ext.connect(host, port);
       assert.deepEqual([reply.server, reply.client], ['srv', '10.244.0.1'], `${host}:${port} ${JSON.stringify(reply)}`);
     }
@@ -80,7 +96,10 @@ suite('Services in nftables, with real packets', { skip: reason ?? false }, () =
   });
 
   test('source ranges filter by the address before the DNAT, and only load-balancer addresses', async () => {
-    proxy.api.put('services', echo({ type: 'LoadBalancer', nodePort: 30080, loadBalancerSourceRanges: ['192.0.2.128/26'] }, { ingress: [{ ip: '203.0.113.10' }] }));
+    proxy.api.put(
+      'services',
+      echo({ type: 'LoadBalancer', nodePort: 30080, loadBalancerSourceRanges: ['192.0.2.128/26'] }, { ingress: [{ ip: '203.0.113.10' }] }),
+    );
     await proxy.synced();
     const { cli, ext } = lab.peers;
     const [inside, outside, pod, port1, port2] = await Promise.all([
@@ -150,19 +169,23 @@ suite('Services in nftables, with real packets', { skip: reason ?? false }, () =
   });
 
   test('zone hints choose the near pod; a node label alone changes the choice', async () => {
-    const hinted = (zones: (string[] | undefined)[]): never => slice('echo', web, [{ ip: '10.244.0.3', zones: zones[0] }, { ip: '10.244.0.4', zones: zones[1] }]);
-    proxy.api.put('nodes', labNode({ 'topology.kubernetes.io/zone': 'a' }) as never);
+    const hinted = (zones: (string[] | undefined)[]): never =>
+      slice('echo', web, [
+        { ip: '10.244.0.3', zones: zones[0] },
+        { ip: '10.244.0.4', zones: zones[1] },
+      ]);
+    proxy.api.put('nodes', labNode({ 'topology.kubernetes.io/zone': 'a' }));
     proxy.api.put('endpointslices', hinted([['a'], ['b']]));
     await proxy.synced();
     assert.deepEqual(await lab.peers.cli.tally('10.96.0.8', 80, 20), { srv: 20 });
-    proxy.api.put('nodes', labNode({ 'topology.kubernetes.io/zone': 'c' }) as never);
+    proxy.api.put('nodes', labNode({ 'topology.kubernetes.io/zone': 'c' }));
     await proxy.synced();
     assert.deepEqual(Object.keys(await lab.peers.cli.tally('10.96.0.8', 80, 40)).sort(), ['srv', 'srv2']);
-    proxy.api.put('nodes', labNode({ 'topology.kubernetes.io/zone': 'b' }) as never);
+    proxy.api.put('nodes', labNode({ 'topology.kubernetes.io/zone': 'b' }));
     await proxy.synced();
     assert.deepEqual(await lab.peers.cli.tally('10.96.0.8', 80, 20), { srv2: 20 });
     proxy.api.put('endpointslices', hinted([['a'], undefined]));
-    proxy.api.put('nodes', labNode() as never);
+    proxy.api.put('nodes', labNode());
     await proxy.synced();
     assert.deepEqual(Object.keys(await lab.peers.cli.tally('10.96.0.8', 80, 40)).sort(), ['srv', 'srv2']);
   });
@@ -206,7 +229,10 @@ suite('Services in nftables, with real packets', { skip: reason ?? false }, () =
     proxy.api.put('services', echo({ sessionAffinity: 'ClientIP' }));
     proxy.api.put('endpointslices', slice('echo', web, [{ ip: '10.244.0.3' }, { ip: '10.244.0.4' }]));
     await proxy.synced();
-    assert.match(await lab.nftTable(), /set affinity-[^\n]*10\.244\.0\.3\/8080 \{\n\t\ttype ipv4_addr\n\t\tsize 65535\n\t\tflags dynamic,timeout\n\t\ttimeout 3h\n/);
+    assert.match(
+      await lab.nftTable(),
+      /set affinity-[^\n]*10\.244\.0\.3\/8080 \{\n\t\ttype ipv4_addr\n\t\tsize 65535\n\t\tflags dynamic,timeout\n\t\ttimeout 3h\n/,
+    );
     assert.equal(Object.keys(await lab.peers.cli.tally('10.96.0.8', 80, 30)).length, 1);
     proxy.api.put('services', echo({ sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 1 } } }));
     await proxy.synced();

@@ -7,7 +7,8 @@ import { Lab, labNode, missing, service, slice, startProxy, type RunningProxy } 
 const reason = missing();
 if (reason !== null) console.log(`skipped: UDP tests of netfilter ${reason}`);
 
-const stats = (more: object = {}): never => service('stats', ['10.96.0.7'], [{ name: 'u', port: 8125, protocol: 'UDP', nodePort: 30123 }], { spec: { type: 'NodePort' }, ...more });
+const stats = (more: object = {}): never =>
+  service('stats', ['10.96.0.7'], [{ name: 'u', port: 8125, protocol: 'UDP', nodePort: 30123 }], { spec: { type: 'NodePort' }, ...more });
 const u = { name: 'u', port: 8125, protocol: 'UDP' };
 
 suite('UDP flows follow the rules', { skip: reason ?? false }, () => {
@@ -48,7 +49,10 @@ suite('UDP flows follow the rules', { skip: reason ?? false }, () => {
     await proxy.synced();
     await send('cli', 'early', '10.96.0.7', 8125, 4);
     assert.equal(await lab.peers.srv.received(8125), before);
-    assert.deepEqual((await lab.udpFlows()).filter((line) => line.includes('dst=10.96.0.7') && line.includes('src=10.244.0.3')), []);
+    assert.deepEqual(
+      (await lab.udpFlows()).filter((line) => line.includes('dst=10.96.0.7') && line.includes('src=10.244.0.3')),
+      [],
+    );
     await lab.peers.cli.ask({ do: 'udp-open', handle: 'connected', host: '10.96.0.7', port: 8125, connected: true });
     await lab.peers.cli.ask({ do: 'udp-send', handle: 'connected', connected: true });
     await sleep(20);
@@ -74,7 +78,8 @@ suite('UDP flows follow the rules', { skip: reason ?? false }, () => {
     await lab.peers.cli.ask({ do: 'udp-open', handle: 'other', host: '10.96.0.9', localPort: 40003 });
     await send('ext', 'outside', '192.0.2.10', 30123, 2);
     await send('cli', 'other', '10.96.0.9', 30123, 2);
-    const idOf = async (dst: string): Promise<string> => /id=(\d+)/.exec((await lab.udpFlows()).find((line) => line.includes(` dst=${dst} `)) ?? '')?.[1] ?? 'none';
+    const idOf = async (dst: string): Promise<string> =>
+      /id=(\d+)/.exec((await lab.udpFlows()).find((line) => line.includes(` dst=${dst} `)) ?? '')?.[1] ?? 'none';
     const other = await idOf('10.96.0.9');
     assert.notEqual(await idOf('192.0.2.10'), 'none');
     proxy.api.put('endpointslices', slice('stats', u, [{ ip: '10.244.0.3' }]));

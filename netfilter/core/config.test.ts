@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { OpError } from '../../base/errors.ts';
+import { durationMs, proxyConfig } from './config.ts';
+import { nodeAddress, settingsFor } from './node.ts';
+
+test('Go durations', () => {
+  for (const [text, ms] of [
+    ['30s', 30_000],
+    ['1m30s', 90_000],
+    ['250ms', 250],
+    ['24h0m0s', 86_400_000],
+    ['0s', 0],
+    ['0', 0],
+    ['1.5s', 1500],
+  ] as const)
+    assert.equal(durationMs(text), ms, text);
+  for (const text of ['', '5', 's', '1x', '-1s']) assert.throws(() => durationMs(text), OpError, text);
+});
+
+test('an empty nftables configuration has the defaults of upstream', () => {
+  assert.deepEqual(proxyConfig({ mode: 'nftables' }), {
+    kubeconfig: '',
+    hostnameOverride: '',
+    bindAddress: '0.0.0.0',
+    healthzBindAddress: '0.0.0.0:10256',
+    metricsBindAddress: '127.0.0.1:10249',
+    bindAddressHardFail: false,
+    mode: 'nftables',
+    detectLocalMode: 'ClusterCIDR',
+    clusterCIDRs: [],
+    bridgeInterface: '',
+    interfaceNamePrefix: '',
+    nodePortAddresses: [],
+    masqueradeAll: false,
+    masqueradeBit: 14,
+    syncPeriodMs: 30_000,
+    minSyncPeriodMs: 1000,
+    oomScoreAdj: -999,
+    conntrack: { maxPerCore: 32_768, min: 131_072, tcpEstablishedMs: 86_400_000, tcpCloseWaitMs: 3_600_000, tcpBeLiberal: false, udpMs: 0, udpStreamMs: 0 },
+  });
+  assert.equal(proxyConfig({ mode: 'nftables', bindAddress: '::' }).metricsBindAddress, '[::1]:10249');
+  assert.equal(proxyConfig({ mode: 'nftables', healthzBindAddress: '192.0.2.1' }).healthzBindAddress, '192.0.2.1:10256');
+});
+
+test('what the proxy cannot do or read is refused in one sentence', () => {
+  const refusals: [object, RegExp][] = [
+    [{}, /no proxy mode is given, which means iptables.*--proxy-mode=nftables/],
+    [{ mode: 'iptables' }, /iptables is asked for.*--proxy-mode=nftables/],
+    [{ mode: 'ipvs' }, /ipvs is deprecated upstream and not supported/],
+    [{ mode: 'userspace' }, /unknown proxy mode "userspace"/],
+    [{ mode: 'nftables', kind: 'KubeletConfiguration' }, /is not KubeProxyConfiguration/],
+    [{ mode: 'nftables', clusterCIDR: '10.244.0.0' }, /clusterCIDR "10\.244\.0\.0" is no CIDR/],
+    [{ mode: 'nftables', nodePortAddresses: ['eth0'] }, /nodePortAddresses entry "eth0"/],
+    [{ mode: 'nftables', nodePortAddresses: '10.0.0.0/8' }, /must be a list/],
+    [{ mode: 'nftables', nftables: { syncPeriod: 'soon' } }, /"soon" is no duration/],
+    [{ mode: 'nftables', nftables: { minSyncPeriod: '1m' } }, /minSyncPeriod must not be longer/],
+    [{ mode: 'nftables', detectLocalMode: 'BridgeInterface' }, /needs detectLocal\.bridgeInterface/],
+  ];
+  for (const [object, message] of refusals)
+    assert.throws(
+      () => proxyConfig(object),
+      (error) => error instanceof OpError && message.test(error.message),
+      JSON.stringify(object),
+    );
+});
+
+const node = {
+  metadata: { name: 'a' },
+  spec: { podCIDRs: ['10.244.3.0/24', 'fd00:10:244:3::/64'] },
+  status: {
+    addresses: [
+      { type: 'Hostname', address: 'a' },
+      { type: 'ExternalIP', address: '203.0.113.1' },
+      { type: 'InternalIP', address: '192.0.2.10' },
+    ],
+  },
+};
+const machineAddresses = ['127.0.0.1', '192.0.2.10', '198.51.100.10', '::1', '2001:db8::10'];
+
+test('the node address is internal before external, and the bind address goes before both', () => {
+  assert.equal(nodeAddress(node, '0.0.0.0', 'ip'), '192.0.2.10');
+  assert.equal(nodeAddress(node, '198.51.100.10', 'ip'), '198.51.100.10');
+  assert.equal(nodeAddress(node, '0.0.0.0', 'ip6'), '');
+});
+
+test('which addresses take node ports', () => {
+  const nodePorts = (nodePortAddresses: string[], family: 'ip' | 'ip6' = 'ip', known: typeof node | null = node): unknown =>
+    settingsFor(family, { config: proxyConfig({ mode: 'nftables', nodePortAddresses }), node: known, machineAddresses, serviceCIDRs: [] }).nodePorts;
+  assert.deepEqual(nodePorts([]), { kind: 'some', addresses: ['192.0.2.10'] });
+  assert.deepEqual(nodePorts([], 'ip6'), { kind: 'all' });
+  assert.deepEqual(nodePorts([], 'ip', null), { kind: 'some', addresses: [] });
+  assert.deepEqual(nodePorts(['all']), { kind: 'all' });
+  assert.deepEqual(nodePorts(['198.51.100.0/24', 'primary']), { kind: 'some', addresses: ['192.0.2.10', '198.51.100.10'] });
+  assert.deepEqual(nodePorts(['10.0.0.0/8']), { kind: 'some', addresses: [] });
+  assert.deepEqual(nodePorts(['2001:db8::/64'], 'ip6'), { kind: 'some', addresses: ['2001:db8::10'] });
+});
+
+test('how pods are told', () => {
+  const detector = (more: object, family: 'ip' | 'ip6' = 'ip'): unknown =>
+    settingsFor(family, { config: proxyConfig({ mode: 'nftables', ...more }), node, machineAddresses, serviceCIDRs: [] }).detector;
+  assert.deepEqual(detector({}), { kind: 'none' });
+  assert.deepEqual(detector({ clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' }, 'ip6'), { kind: 'cidr', cidr: 'fd00:10:244::/48' });
+  assert.deepEqual(detector({ detectLocalMode: 'NodeCIDR' }), { kind: 'cidr', cidr: '10.244.3.0/24' });
+});

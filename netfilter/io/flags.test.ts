@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { readCommand } from './flags.ts';
+
+async function run(...args: string[]): Promise<Awaited<ReturnType<typeof readCommand>> & { kind: 'run' }> {
+  const command = await readCommand(args);
+  assert.equal(command.kind, 'run');
+  return command;
+}
+
+test('flags as kube-proxy takes them', async () => {
+  const { config, verbosity, master } = await run(
+    '--kubeconfig=/k',
+    '--proxy-mode=nftables',
+    '-v=2',
+    '--cluster-cidr',
+    '10.244.0.0/16',
+    '--masquerade-all',
+    '--nodeport-addresses=primary,10.0.0.0/8',
+    '--master',
+    'https://x:6443',
+    '--conntrack-max-per-core=0',
+    '--feature-gates=A=true',
+    '--iptables-min-sync-period=2s',
+    '--profiling=false',
+  );
+  assert.equal(verbosity, 2);
+  assert.equal(master, 'https://x:6443');
+  assert.deepEqual(
+    [config.kubeconfig, config.clusterCIDRs, config.masqueradeAll, config.nodePortAddresses, config.conntrack.maxPerCore, config.minSyncPeriodMs],
+    ['/k', ['10.244.0.0/16'], true, ['primary', '10.0.0.0/8'], 0, 2000],
+  );
+});
+
+test('other commands', async () => {
+  assert.equal((await readCommand(['--help'])).kind, 'help');
+  assert.equal((await readCommand(['--version'])).kind, 'version');
+  assert.equal((await readCommand(['--cleanup'])).kind, 'cleanup');
+});
+
+test('a typo is refused with the flag named', async () => {
+  await assert.rejects(readCommand(['--proxy-mod', 'nftables']), /--proxy-mod/);
+  await assert.rejects(readCommand(['--proxy-mode=nftables', '--oom-score-adj=low']), /--oom-score-adj needs a whole number/);
+  await assert.rejects(readCommand(['--proxy-mode=nftables', 'extra']), /extra/);
+});
+
+test('a configuration file decides over the flags it covers, the host name and the kubeconfig aside', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'netfilter-flags-'));
+  const file = join(folder, 'config.yaml');
+  try {
+    await writeFile(
+      file,
+      'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: 10.1.0.0/16\nhostnameOverride: from-file\nnftables: {masqueradeAll: yes, syncPeriod: 1m0s}\n',
+    );
+    const { config, ignored } = await run(
+      '--config',
+      file,
+      '--proxy-mode=ipvs',
+      '--cluster-cidr=10.2.0.0/16',
+      '--hostname-override=from-flag',
+      '--kubeconfig=/k',
+    );
+    assert.deepEqual(
+      [config.mode, config.clusterCIDRs, config.hostnameOverride, config.kubeconfig, config.masqueradeAll, config.syncPeriodMs],
+      ['nftables', ['10.1.0.0/16'], 'from-flag', '/k', true, 60_000],
+    );
+    assert.deepEqual(ignored, ['--proxy-mode', '--cluster-cidr']);
+    await writeFile(file, 'mode: [nftables\n');
+    await assert.rejects(readCommand(['--config', file]), (error: Error) => error.message.includes(file));
+    await assert.rejects(readCommand(['--config', join(folder, 'missing')]), /missing/);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
