@@ -45,6 +45,6 @@ export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Pro
   });
   const eviction = new StorageEviction({ cri, sys, clock, events, rootDir, podLogsDir, log: log.child('eviction'), pods: loop });
   return async (signal) => {
-    await Promise.all([logs.run(signal), gc.run(signal), eviction.run(signal)]);
+    await Promise.all([logs.run(signal), gc.run(signal), eviction.run(signal), cgroups.followPods(loop, signal)]);
   };
 }

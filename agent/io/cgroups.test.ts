@@ -44,11 +44,36 @@ test('roots, classes and pods get their limits', async () => {
     [read('/kubepods/cgroup.subtree_control'), read('/kubepods/memory.max'), read('/kubepods/besteffort/cpu.weight')],
     ['+cpu +memory +pids', '1073741824', '1'],
   );
+  await cgroups.syncQos([]);
   assert.equal(await cgroups.ensurePod(burstable), '/kubepods/burstable/podu1');
   assert.deepEqual([read('/kubepods/burstable/podu1/pids.max'), read('/kubepods/burstable/cpu.weight')], ['50', '59']);
   assert.equal(await cgroups.ensurePod(guaranteed), '/kubepods/podu2');
   assert.deepEqual([read('/kubepods/podu2/cpu.max'), read('/kubepods/podu2/memory.max')], ['100000 100000', '67108864']);
   assert.deepEqual((await cgroups.podUids()).toSorted(), ['u1', 'u2']);
+});
+
+test('an agent that starts anew leaves the weight of running pods until it knows them all', async () => {
+  const { sys, options, read } = world();
+  sys.put('/sys/fs/cgroup/kubepods/burstable/cpu.weight', '77');
+  const cgroups = await openCgroups(options);
+  await cgroups.ensureRoots();
+  await cgroups.ensurePod(burstable);
+  assert.equal(read('/kubepods/burstable/cpu.weight'), '77');
+  const stop = new AbortController();
+  let synced = false;
+  const clock = options.clock as ReturnType<typeof createFakeClock>;
+  const other: Pod = { ...burstable, metadata: { ...burstable.metadata, uid: 'u3' } };
+  const running = cgroups.followPods(
+    { list: () => [burstable, other, { ...other, metadata: { uid: 'ended' } }], synced: () => synced, mayRun: (uid) => uid !== 'ended' },
+    stop.signal,
+  );
+  await clock.advance(5000);
+  assert.equal(read('/kubepods/burstable/cpu.weight'), '77');
+  synced = true;
+  await clock.advance(1000);
+  assert.equal(read('/kubepods/burstable/cpu.weight'), '100');
+  stop.abort();
+  await running;
 });
 
 test('nothing is written when nothing changed', async () => {

@@ -1,7 +1,7 @@
 import { Buffer } from 'node:buffer';
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
-import { messageOf, OpError } from '../../base/errors.ts';
+import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOp, Sys } from '../../base/sys/types.ts';
@@ -27,7 +27,7 @@ import type { CgroupDriver, CgroupLayout, CgroupName, CgroupResources, PodCgroup
 import { parseMountinfo } from '../core/mountinfo.ts';
 import { milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
 import type { QosClass } from '../core/qos.ts';
-import type { Cgroups } from '../seams.ts';
+import type { Cgroups, Pods } from '../seams.ts';
 
 export interface CgroupsOptions {
   readonly sys: Sys;
@@ -45,6 +45,8 @@ export interface CgroupsOptions {
 
 const killWaitMs = 50;
 const killTries = 200;
+const firstQosMs = 1000;
+const qosPeriodMs = 60_000;
 
 /** Finds how cgroups are mounted and makes the owner of the pods' part of them. Throws OpError `unsupported` with one sentence. */
 export async function openCgroups(options: CgroupsOptions): Promise<PodCgroups> {
@@ -76,6 +78,8 @@ export class PodCgroups implements Cgroups {
   readonly #written = new Map<string, string>();
   /** CPU requests of Burstable pods: together they are the weight of their class. */
   readonly #burstable = new Map<string, bigint>();
+  /** Until all pods are known the class keeps what it has: an agent that starts anew must not starve running pods. */
+  #knowsPods = false;
 
   constructor(options: CgroupsOptions, layout: CgroupLayout) {
     this.#options = options;
@@ -98,7 +102,7 @@ export class PodCgroups implements Cgroups {
         log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
       }
     }
-    await this.#write([[qosName(this.#root, 'BestEffort'), sharesOnly(2n)], this.#burstableLimits()]);
+    await this.#write([[qosName(this.#root, 'BestEffort'), sharesOnly(2n)]]);
   }
 
   async ensurePod(pod: Pod): Promise<string> {
@@ -107,7 +111,7 @@ export class PodCgroups implements Cgroups {
     const path = cgroupPath(this.driver, name);
     if (!this.#written.has(path)) await this.#make(name, name.length);
     if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(uid, milliCpuOf(podRequests(pod)));
-    await this.#write([[name, podCgroupResources(pod, this.#options.pod)], this.#burstableLimits()]);
+    await this.#write([[name, podCgroupResources(pod, this.#options.pod)], ...this.#burstableLimits()]);
     return cgroupParent(this.driver, name);
   }
 
@@ -122,7 +126,7 @@ export class PodCgroups implements Cgroups {
     for (const path of paths) this.#written.delete(path);
     const directories = mounts.flatMap((mount) => paths.map((path) => `${mount}${path}`));
     await this.#removeEmpty(directories, signal);
-    if (this.#burstable.delete(uid)) await this.#write([this.#burstableLimits()]);
+    if (this.#burstable.delete(uid)) await this.#write(this.#burstableLimits());
   }
 
   async podUids(): Promise<readonly string[]> {
@@ -135,6 +139,32 @@ export class PodCgroups implements Cgroups {
       }
     }
     return [...uids];
+  }
+
+  /** Takes over which pods there are: adopted ones never came through ensurePod. Writes the weight of their class. */
+  async syncQos(pods: readonly Pod[]): Promise<void> {
+    this.#burstable.clear();
+    for (const pod of pods) if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
+    this.#knowsPods = true;
+    await this.#write(this.#burstableLimits());
+  }
+
+  /** Keeps the classes' weights in step with the pods, once all are known. Runs until `signal` is aborted. */
+  async followPods(pods: Pick<Pods, 'list' | 'synced' | 'mayRun'>, signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options;
+    try {
+      for (;;) {
+        await clock.sleep(this.#knowsPods ? qosPeriodMs : firstQosMs, signal);
+        if (!pods.synced()) continue;
+        try {
+          await this.syncQos(pods.list().filter((pod) => pods.mayRun(pod.metadata.uid ?? '')));
+        } catch (error) {
+          log.warn('The weight of Burstable pods was not written', { err: messageOf(error) });
+        }
+      }
+    } catch (error) {
+      if (!hasCode(error, 'aborted')) throw error;
+    }
   }
 
   /** Directories of one pod's cgroup, for readers of usage. */
@@ -196,9 +226,10 @@ export class PodCgroups implements Cgroups {
     }
   }
 
-  #burstableLimits(): readonly [CgroupName, CgroupResources] {
+  #burstableLimits(): (readonly [CgroupName, CgroupResources])[] {
+    if (!this.#knowsPods) return [];
     const sum = [...this.#burstable.values()].reduce((total, milli) => total + milli, 0n);
-    return [qosName(this.#root, 'Burstable'), sharesOnly(cpuShares(sum))];
+    return [[qosName(this.#root, 'Burstable'), sharesOnly(cpuShares(sum))]];
   }
 
   async #removeEmpty(directories: readonly string[], signal: AbortSignal): Promise<void> {

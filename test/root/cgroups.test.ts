@@ -62,6 +62,7 @@ describe('cgroups of this machine', { skip: need }, () => {
 
   test('a pod is limited, what it left is killed, and nothing stays', async () => {
     await cgroups.ensureRoots();
+    await cgroups.syncQos([]);
     assert.equal(await cgroups.ensurePod(pod), `${root}/kubepods/burstable/podu-1`);
     const own = '/kubepods/burstable/podu-1';
     if (cgroups.version === 2)
