@@ -39,9 +39,9 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   commander: ['node/'],
   'js-yaml': ['base/'],
   'ipaddr.js': ['netfilter/', 'control/', 'base/', 'agent/'],
-  rfc6902: ['control/', 'base/kubeapi/'],
+  rfc6902: ['base/kubeapi/'],
   'tar-stream': ['node/', 'test/'],
-  ws: ['control/', 'agent/', 'test/'],
+  ws: ['agent/', 'test/'],
   'fast-check': ['test/', '.test.ts'],
 };
 const BANNED_NAMES = /(^|[-/.])(manager|helper|helpers|util|utils|common|misc)([-/.]|$)/i;

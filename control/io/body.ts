@@ -1,3 +1,4 @@
+import { readYaml } from '../../base/yaml.ts';
 import { badRequest, unsupportedMedia } from '../core/failure.ts';
 import { fit, repeatedFields } from '../core/decode.ts';
 import { copy, isObject } from '../core/json.ts';
@@ -17,9 +18,8 @@ export async function parseBody(kernel: Kernel, call: Call): Promise<unknown> {
   if (body.kind === 'bytes') return readProtobuf(kernel.types, (apiVersion, kind) => definitionOf(kernel, apiVersion, kind), body.bytes);
   const type = call.contentType.split(';')[0]!.trim().toLowerCase();
   if (type.endsWith('yaml')) {
-    const { load } = await import('js-yaml');
     try {
-      return load(body.text) as unknown;
+      return await readYaml(body.text, 'the body');
     } catch (error) {
       throw badRequest(`error parsing YAML: ${error instanceof Error ? error.message : String(error)}`);
     }

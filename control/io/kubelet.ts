@@ -102,7 +102,7 @@ function containerTarget(kernel: Kernel, call: Call): Target {
   }
   for (const [field, name] of Object.entries(STREAM_FIELDS)) if (['true', '1'].includes(query.get(field) ?? '')) out.append(name, '1');
   for (const word of query.getAll('command')) out.append('command', word);
-  if (![...Object.values(STREAM_FIELDS)].slice(0, 3).some((name) => out.has(name))) throw badRequest(`Pod${info.subresource === 'exec' ? 'Exec' : 'Attach'}Options: must specify at least one of stdin, stdout, stderr`);
+  if (!Object.values(STREAM_FIELDS).slice(0, 3).some((name) => out.has(name))) throw badRequest(`Pod${info.subresource === 'exec' ? 'Exec' : 'Attach'}Options: must specify at least one of stdin, stdout, stderr`);
   return { ...kubelet, path: `/${info.subresource}/${info.namespace}/${info.name}/${container}${queryText(out)}` };
 }
 

@@ -56,13 +56,13 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
     }
   };
   // Calls from inside arrive in bursts and never wait for a socket: after a few milliseconds the others get their turn.
-  let startedMs: number | undefined;
+  const burst: { startedMs: number | undefined } = { startedMs: undefined };
   const turn = async (): Promise<void> => {
-    while (startedMs !== undefined && kernel.clock.monoMs() - startedMs > BURST_MAX_MS) await new Promise((resolve) => setImmediate(resolve));
-    if (startedMs !== undefined) return;
-    startedMs = kernel.clock.monoMs();
+    while (burst.startedMs !== undefined && kernel.clock.monoMs() - burst.startedMs > BURST_MAX_MS) await new Promise((resolve) => setImmediate(resolve));
+    if (burst.startedMs !== undefined) return;
+    burst.startedMs = kernel.clock.monoMs();
     setImmediate(() => {
-      startedMs = undefined;
+      burst.startedMs = undefined;
     });
   };
   const objectOf = <T>(answer: Answer): T => copy(answer.kind === 'object' ? answer.object : undefined) as T;

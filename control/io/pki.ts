@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { realClock } from '../../base/clock.ts';
 import { issueCertificate, newPrivateKeyPem, selfSigned } from '../../base/x509.ts';
 import type { Issuer, SignedPair } from '../../base/x509.ts';
 
@@ -105,7 +106,7 @@ const base64 = (text: string): string => Buffer.from(text).toString('base64');
 
 /** A kubeconfig with a client certificate of its own: for the administrator, nodes (`system:node:<name>` in `system:nodes`) and proxies. */
 export async function issueKubeconfig(directory: string, request: KubeconfigRequest): Promise<string> {
-  const nowMs = request.nowMs ?? Date.now();
+  const nowMs = request.nowMs ?? realClock.nowMs();
   const ca = await loadCa(directory, nowMs);
   const client = issueCertificate({ subject: { commonName: request.user, organizations: request.groups }, usages: ['clientAuth'], ...leafTimes(nowMs) }, ca);
   const context = request.context ?? 'nodelet';
@@ -139,11 +140,12 @@ export interface ServingRequest {
   ips: readonly string[];
   dns?: readonly string[];
   groups?: readonly string[];
+  nowMs?: number;
 }
 
 /** A serving certificate signed by the cluster's CA, for a kubelet's HTTPS port. The key is a secret. */
 export async function issueServingCert(directory: string, request: ServingRequest): Promise<SignedPair & { caPem: string }> {
-  const nowMs = Date.now();
+  const nowMs = request.nowMs ?? realClock.nowMs();
   const ca = await loadCa(directory, nowMs);
   const made = issueCertificate(
     { subject: { commonName: request.cn, organizations: request.groups ?? [] }, ipAddresses: request.ips, dnsNames: request.dns ?? [], usages: ['serverAuth'], ...leafTimes(nowMs) },

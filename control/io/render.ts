@@ -1,4 +1,5 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
+import { printYaml } from '../../base/yaml.ts';
 import { toServed } from '../core/convert.ts';
 import { notAcceptable } from '../core/failure.ts';
 import type { Obj } from '../core/json.ts';
@@ -74,10 +75,7 @@ export async function render(kernel: Kernel, info: ResourceInfo | undefined, ans
 }
 
 async function encode(object: unknown, accepted: Accepted, isPretty: boolean): Promise<string> {
-  if (accepted.syntax === 'yaml') {
-    const { dump } = await import('js-yaml');
-    return dump(JSON.parse(JSON.stringify(object)), { noRefs: true });
-  }
+  if (accepted.syntax === 'yaml') return printYaml(JSON.parse(JSON.stringify(object)));
   return `${isPretty ? JSON.stringify(object, undefined, 2) : JSON.stringify(object)}\n`;
 }
 

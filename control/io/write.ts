@@ -168,7 +168,7 @@ export function updateObject(kernel: Kernel, info: ResourceInfo, call: Call, old
 function sameButTimes(next: Obj, old: Obj): boolean {
   const strip = (object: Obj): Obj => ({ ...object, metadata: { ...object['metadata'], managedFields: undefined } });
   if (!same(strip(next), strip(old))) return false;
-  const fields = (object: Obj): string => canonical((object['metadata'].managedFields ?? []).map(({ time: _, ...rest }: Obj) => rest));
+  const fields = (object: Obj): string => canonical((object['metadata'].managedFields ?? []).map((entry: Obj) => ({ ...entry, time: undefined })));
   return fields(next) === fields(old);
 }
 
