@@ -9,6 +9,8 @@ import type { Tokens } from './tokens.ts';
 /** Paths that are no resources: discovery, OpenAPI, health, version, metrics. */
 export interface PlainPaths {
   handle(call: Call): Answer;
+  /** Makes the OpenAPI documents one by one, so that no client's first request has to wait for all of them. */
+  warm(signal: AbortSignal): Promise<void>;
 }
 
 interface Document {
@@ -48,8 +50,8 @@ export function createPlainPaths(kernel: Kernel, metrics: () => string, tokens: 
       headers: { etag: `"${etag}"`, vary: 'Accept' },
     };
   };
+  const v3 = (group: string, groupVersion: string): Document => document(`v3 ${group}/${groupVersion}`, () => openApiV3(kernel.schema, resources, group, groupVersion));
   const openApi = (path: string, call: Call): Answer => {
-    const v3 = (group: string, groupVersion: string): Document => document(`v3 ${group}/${groupVersion}`, () => openApiV3(kernel.schema, resources, group, groupVersion));
     if (path === '/openapi/v3') {
       const paths: Record<string, unknown> = {};
       for (const [group, versions] of groupsOf(resources)) {
@@ -80,6 +82,15 @@ export function createPlainPaths(kernel: Kernel, metrics: () => string, tokens: 
     type: 'text/plain; charset=utf-8',
   });
   return {
+    async warm(signal) {
+      for (const [group, versions] of groupsOf(resources)) {
+        for (const item of versions) {
+          await new Promise((resolve) => setImmediate(resolve));
+          if (signal.aborted) return;
+          v3(group, item);
+        }
+      }
+    },
     handle(call) {
       const path = call.info.path.length > 1 ? call.info.path.replace(/\/+$/, '') : call.info.path;
       const parts = path.split('/').slice(1);

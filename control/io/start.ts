@@ -62,9 +62,12 @@ export async function startControl(options: ControlOptions): Promise<Control> {
   store.compact();
   const tokens = createTokens(kernel, pki.accountKeyPem);
   let inFlight = (): number => 0;
-  const api = createApi(kernel, tokens, createPlainPaths(kernel, () => metricsText(store, inFlight), tokens));
+  const plain = createPlainPaths(kernel, () => metricsText(store, inFlight), tokens);
+  const api = createApi(kernel, tokens, plain);
   const server = await startServer({ kernel, api, tokens, pki, bindAddress: options.bindAddress, port: config.securePort, fatal: options.fatal });
   inFlight = () => server.inFlight;
+  const closing = new AbortController();
+  const warm = plain.warm(closing.signal);
   const expiry = expireEvents(kernel.clock, log, () => {
     const oldest = clock.nowMs() - EVENT_LIFE_MS;
     for (const entry of store.list('/events', '')) {
@@ -78,6 +81,8 @@ export async function startControl(options: ControlOptions): Promise<Control> {
     caPem: pki.caPem,
     api: (userAgent) => createLocalApi(kernel, api, LOOPBACK, userAgent),
     async [Symbol.asyncDispose]() {
+      closing.abort();
+      await warm;
       expiry[Symbol.dispose]();
       await server[Symbol.asyncDispose]();
       store[Symbol.dispose]();
