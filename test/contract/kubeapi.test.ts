@@ -1,4 +1,10 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
@@ -10,10 +16,12 @@ import { configMaps, namespaces, nodes, pods, serviceAccounts, subresource } fro
 import type { KubeApi, KubeObject } from '../../base/kubeapi/types.ts';
 import { silentLog } from '../../base/log.ts';
 import { realRng } from '../../base/rng.ts';
+import { main } from '../../control/main.ts';
 import type { ConfigMap, Node, Pod } from '../../proto/kube/types.ts';
 
 /*
- * What this program relies on in an API server: run on the fake, and on a real one named by NODELET_TEST_KUBECONFIG.
+ * What this program relies on in an API server: run on the fake, on its own control plane, and on a real one named by
+ * NODELET_TEST_KUBECONFIG.
  */
 const kubeconfig = process.env['NODELET_TEST_KUBECONFIG'];
 const id = realRng.suffix(6);
@@ -132,13 +140,13 @@ function suite(open: () => Promise<KubeApi>): void {
   test('spec and status have writers of their own', async () => {
     const name = `contract-${id}`;
     try {
-      const made = await api.create<Node>(nodes(), {
+      await api.create<Node>(nodes(), {
         apiVersion: 'v1',
         kind: 'Node',
         metadata: { name, labels: { contract: id } },
         spec: { unschedulable: true },
       });
-      const viaMain = await api.update(nodes(name), { ...made, status: { phase: 'Running' } });
+      const viaMain = await api.patch<Node>(nodes(name), 'merge', { status: { phase: 'Running' } });
       assert.equal(viaMain.status?.phase, undefined, 'the main resource does not write status');
       const ready = {
         type: 'Ready',
@@ -228,6 +236,63 @@ function suite(open: () => Promise<KubeApi>): void {
 }
 
 describe('the API server in memory', () => suite(async () => new FakeKubeApi()));
+
+/** The control plane in this process, on a port that was free a moment ago. */
+async function startControl(): Promise<KubeApi> {
+  const folder = await mkdtemp(join(tmpdir(), 'kubeapi-contract-'));
+  const secure = await freePort();
+  const stop = new AbortController();
+  const pki = join(folder, 'pki');
+  const running = main({
+    args: Object.entries({
+      'data-dir': join(folder, 'data'),
+      'pki-dir': pki,
+      'bind-address': '127.0.0.1',
+      'secure-port': String(secure),
+      'advertise-address': '127.0.0.1',
+      'service-cluster-ip-range': '10.96.0.0/16',
+      'cluster-cidr': '10.244.0.0/16',
+    }).flatMap(([name, value]) => [`--${name}`, value]),
+    env: {},
+    pid: process.pid,
+    stdout: () => {},
+    stderr: () => {},
+    signal: stop.signal,
+    isTerminal: false,
+  });
+  const config = join(pki, 'admin.kubeconfig');
+  let code: number | undefined;
+  void running.then((ended) => (code = ended));
+  await until(() => existsSync(config) || code !== undefined, 'the control plane makes its keys');
+  const api = createKubeApi({ config: await readKubeConfig(config), log: silentLog, clock: realClock, rng: realRng, userAgent: 'nodelet-contract-test' });
+  await until(
+    () =>
+      api.raw('GET', '/readyz').then(
+        ({ status }) => status === 200,
+        () => code !== undefined,
+      ),
+    'the control plane is ready',
+  );
+  const close = api[Symbol.asyncDispose].bind(api);
+  api[Symbol.asyncDispose] = async () => {
+    await close();
+    stop.abort();
+    await running;
+    await rm(folder, { recursive: true });
+  };
+  return api;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+describe('the control plane of this program', () => suite(startControl));
 
 const skip = kubeconfig === undefined ? 'no API server: set NODELET_TEST_KUBECONFIG to a kubeconfig with all rights' : false;
 if (skip !== false) console.log(`skipped: the API server of a kubeconfig: ${skip}`);
