@@ -5,7 +5,6 @@ import { utf8 } from './sha256.ts';
 export const NLM_F_REQUEST = 0x1;
 export const NLM_F_ACK = 0x4;
 export const NLM_F_DUMP = 0x300;
-export const NLM_F_EXCL = 0x200;
 export const NLM_F_CREATE = 0x400;
 export const NLM_F_APPEND = 0x800;
 

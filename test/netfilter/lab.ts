@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { realClock } from '../../base/clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
@@ -57,7 +58,7 @@ export class Peer {
   #id = 0;
 
   constructor(name: string, netns: string) {
-    this.#process = spawn('nsenter', [`--net=/run/netns/${netns}`, process.execPath, join(import.meta.dirname, 'peer.ts'), name], {
+    this.#process = spawn('ip', ['netns', 'exec', netns, process.execPath, fileURLToPath(new URL('peer.ts', import.meta.url)), name], {
       stdio: ['pipe', 'pipe', 'inherit'],
     });
     createInterface({ input: this.#process.stdout! }).on('line', (line) => {
