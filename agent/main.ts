@@ -93,7 +93,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   });
   await using pods = await openPods({ clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, metrics, runtime: () => runtime.facts(), onBug, signal });
   await runtime.check(signal);
-  const upkeep = openUpkeep({ clock, log, sys, cri, config, rootDir: flags.rootDir, events, target: node.target, cgroups, pods });
+  const upkeep = openUpkeep({ clock, rng, log, sys, cri, config, rootDir: flags.rootDir, events, target: node.target, cgroups, pods });
   await using serving = await openServing({ clock, log, api, cri, config, certDir: flags.certDir, nodeName, addresses, metrics, stats: createStats({ clock, log: log.child('stats'), sys, runtime: cri.runtime, images: cri.images, pods: pods.loop, nodeName, rootDir: flags.rootDir, machine, timeoutMs: settings.runtimeRequestTimeoutMs }), pods: pods.loop });
 
   const parts: readonly [string, Promise<void>][] = [

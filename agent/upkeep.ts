@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from './core/duration.ts';
@@ -13,11 +14,11 @@ import { LogRotation } from './io/logs-rotate.ts';
 import { containersLogDir } from './pods.ts';
 import type { PodSide } from './pods.ts';
 import type { EventTarget, Events } from './seams.ts';
-import { realRng } from '../base/rng.ts';
 
 export interface UpkeepOptions {
   readonly clock: Clock;
   readonly log: Log;
+  readonly rng: Rng;
   readonly sys: Sys;
   readonly cri: Cri;
   readonly config: KubeletConfiguration;
@@ -39,7 +40,7 @@ export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Pro
     log: log.child('gc'),
     pods: loop,
     node: () => options.target,
-    files: createPodFiles(realRng),
+    files: createPodFiles(options.rng),
     containerLogsDir: containersLogDir,
     images: { highThresholdPercent: config.imageGCHighThresholdPercent, lowThresholdPercent: config.imageGCLowThresholdPercent, minAgeMs: durationMs(config.imageMinimumGCAge), maxAgeMs: durationMs(config.imageMaximumGCAge) },
   });

@@ -1,44 +1,37 @@
-import type { Clock } from '../base/clock.ts';
 import { isRetriable, messageOf } from '../base/errors.ts';
 import { BugError } from '../base/assert.ts';
 import type { Log } from '../base/log.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
 import { grow, rebuilt } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
-import { keyOf, podText, specContainers } from './core/containers.ts';
+import { specContainers } from './core/containers.ts';
 import { advance, deadlineOf, endOf, mayStart, shorten } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
-import { lastStatus, podIPsOf, rejectedStatus, statusOf } from './core/status.ts';
+import { lastStatus, rejectedStatus } from './core/status.ts';
 import type { Verdict } from './core/status.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
-import type { ContainerFacts, EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
+import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
 import type { FactsReader } from './io/facts.ts';
 import type { PodFiles } from './io/files.ts';
 import { runSteps } from './io/steps.ts';
 import type { RunContext, StepDeps, StepsOutcome } from './io/steps.ts';
-import type { Cgroups, EnvSources, EventTarget, Events, NodeInfo, Probes, StatusWriter, Volumes } from './seams.ts';
+import type { Cgroups, EnvSources, Volumes } from './seams.ts';
+import { Teller } from './teller.ts';
+import type { TellerDeps } from './teller.ts';
 
 /** What every worker shares. */
-export interface WorkerDeps {
-  readonly clock: Clock;
+export interface WorkerDeps extends TellerDeps {
   readonly log: Log;
   readonly facts: FactsReader;
   readonly steps: StepDeps;
   readonly volumes: Volumes;
   readonly sources: EnvSources;
   readonly cgroups: Cgroups;
-  readonly probes: Probes;
-  readonly statuses: StatusWriter;
-  readonly events: Events;
-  readonly node: NodeInfo;
   readonly files: PodFiles;
   readonly rules: BackoffRules;
-  /** As in `containerd://…`. */
-  readonly runtimeName: () => string;
-  readonly recursiveReadOnly: () => boolean;
   readonly syncFrequencyMs: number;
   /** Whether the node takes this pod; asked before anything is done for it. `later`: the Node is not known yet. */
   readonly admit: (pod: Pod) => Verdict | null | 'later';
@@ -72,6 +65,7 @@ export class PodWorker {
   readonly key: PodKey;
   readonly #deps: WorkerDeps;
   readonly #log: Log;
+  readonly #teller: Teller;
   #life: PodLife = { phase: 'waiting' };
   /** The newest object; kept when the source has dropped it, for how to end it. */
   #known: Pod | undefined;
@@ -80,9 +74,6 @@ export class PodWorker {
   #eviction: Eviction | null = null;
   #adopted = false;
   readonly #backoffs: Record<string, Backoff | undefined> = {};
-  readonly #waiting: Record<string, { reason: string; message: string } | undefined> = {};
-  /** Back-offs that an Event has told of. */
-  readonly #heldSaid: Record<string, string | undefined> = {};
   readonly #preStopBegun = new Set<string>();
   #retryMs = firstRetryMs;
   #refreshedAtMs = 0;
@@ -94,6 +85,7 @@ export class PodWorker {
     this.#deps = deps;
     this.key = key;
     this.#log = deps.log;
+    this.#teller = new Teller(deps, key);
   }
 
   get life(): PodLife {
@@ -150,7 +142,7 @@ export class PodWorker {
       const facts = await this.#deps.facts.read(this.key.uid, doing.signal);
       if (this.#doing !== doing) return;
       this.#facts = facts;
-      this.#probe(pod, facts, false);
+      this.#teller.probe(pod, facts, false);
       this.#tell(pod, facts, false);
     } catch (error) {
       if (error instanceof BugError) throw error;
@@ -206,9 +198,9 @@ export class PodWorker {
   async #run(pod: Pod, facts: PodFacts, stop: AbortSignal): Promise<SyncResult> {
     const { clock, probes, sources } = this.#deps;
     sources.hold(pod);
-    this.#probe(pod, facts, false);
+    this.#teller.probe(pod, facts, false);
     const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules });
-    for (const held of plan.held) this.#waiting[held.name] = { reason: held.reason, message: held.message };
+    this.#teller.hold(plan);
     const told = this.#tell(pod, facts, false);
     if (this.#life.phase === 'starting' && told.phase === 'Running') this.#move({ phase: 'running' });
     if (isTerminalPhase(told.phase)) {
@@ -273,13 +265,13 @@ export class PodWorker {
   }
 
   #after(pod: Pod, plan: Plan, outcome: StepsOutcome): SyncResult {
-    for (const name of outcome.started) this.#waiting[name] = undefined;
+    for (const name of outcome.started) this.#teller.waiting[name] = undefined;
     let retryAtMs: number | null = plan.wakeAtMs;
     const sooner = (ms: number): void => {
       retryAtMs = retryAtMs === null ? ms : Math.min(retryAtMs, ms);
     };
     for (const failure of outcome.failures) {
-      this.#waiting[failure.name] = { reason: failure.reason, message: failure.message };
+      this.#teller.waiting[failure.name] = { reason: failure.reason, message: failure.message };
       sooner(failure.retryAtMs ?? this.#deps.clock.nowMs() + this.#pause());
     }
     if (outcome.error !== null) throw outcome.error;
@@ -304,18 +296,14 @@ export class PodWorker {
   #take(pod: Pod, plan: Plan): void {
     const nowMs = this.#deps.clock.nowMs();
     for (const { name, endedAtMs } of plan.grows) this.#backoffs[name] = grow(this.#backoffs[name], this.#deps.rules, endedAtMs, nowMs);
-    for (const held of plan.held) {
-      if (this.#heldSaid[held.name] === held.message) continue;
-      this.#heldSaid[held.name] = held.message;
-      this.#event(pod, { type: 'Warning', reason: 'BackOff', message: `Back-off restarting failed container ${held.name} in pod ${podText(this.key)}`, container: held.name });
-    }
+    this.#teller.backOffs(pod, plan);
   }
 
   /* ---------- the end ---------- */
 
   async #terminate(facts: PodFacts, end: PodEnd, stop: AbortSignal, signal: AbortSignal): Promise<SyncResult> {
     const pod = this.#known ?? orphanPod(this.key, facts);
-    this.#probe(pod, facts, true);
+    this.#teller.probe(pod, facts, true);
     if (this.#wanted) this.#tell(pod, facts, false);
     const steps = stopPod(pod, facts, this.#graceLeft(end));
     if (steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText({ steps, held: [], grows: [], wakeAtMs: null }) });
@@ -395,42 +383,14 @@ export class PodWorker {
   }
 
   #tell(pod: Pod, facts: PodFacts, stopped: boolean): PodStatus {
-    const { statuses, probes, node, clock } = this.#deps;
-    const old = statuses.current(this.key.uid) ?? pod.status ?? {};
-    const end = this.#life.phase === 'terminating' || this.#life.phase === 'terminated' ? this.#life.end : null;
-    const status = statusOf({
-      pod,
-      old,
-      facts,
-      probes: probes.results(this.key.uid),
-      waiting: this.#waiting,
-      runtimeName: this.#deps.runtimeName(),
-      recursiveReadOnly: this.#deps.recursiveReadOnly(),
-      stopped,
-      verdict: stopped ? (end?.verdict ?? null) : null,
-      hostIPs: node.hostIPs(),
-      nowMs: clock.nowMs(),
-    });
-    // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
-    if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
-    statuses.set(pod, status);
-    return status;
-  }
-
-  #probe(pod: Pod, facts: PodFacts, terminating: boolean): void {
-    const running = facts.containers.filter((container): container is ContainerFacts => container.state === 'running');
-    this.#deps.probes.sync(pod, running, { podIPs: podIPsOf(pod, facts.sandboxes[0]?.ips ?? [], this.#deps.node.hostIPs()), terminating });
+    return this.#teller.tell(pod, facts, this.#life, stopped);
   }
 
   /** The first look at a pod that was there before this process: its restarts so far set the back-off. */
   #adopt(facts: PodFacts): void {
     if (this.#adopted || this.#known === undefined) return;
     this.#adopted = true;
-    const { status } = this.#known;
-    for (const told of [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])]) {
-      const { reason = '', message = '' } = told.state?.waiting ?? {};
-      if (reason !== '' && reason !== 'ContainerCreating' && reason !== 'PodInitializing') this.#waiting[told.name] = { reason, message };
-    }
+    this.#teller.adopt(this.#known);
     for (const { container } of specContainers(this.#known.spec)) {
       const newest = facts.containers.find((each) => each.name === container.name);
       if (newest !== undefined) this.#backoffs[container.name] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);
@@ -438,14 +398,7 @@ export class PodWorker {
   }
 
   #event(pod: Pod, event: EventText): void {
-    const target: EventTarget = {
-      apiVersion: 'v1',
-      kind: 'Pod',
-      ...keyOf(pod),
-      ...(pod.metadata.resourceVersion === undefined ? {} : { resourceVersion: pod.metadata.resourceVersion }),
-      ...(event.container === undefined ? {} : { fieldPath: fieldPath(pod, event.container) }),
-    };
-    this.#deps.events.event(target, event.type, event.reason, event.message);
+    this.#teller.event(pod, event);
   }
 
   #move(life: PodLife): void {
@@ -463,13 +416,6 @@ export class PodWorker {
   #name(): string {
     return `${this.key.namespace}/${this.key.name}`;
   }
-}
-
-/** `spec.containers{web}`, as Events point at a container. */
-function fieldPath(pod: Pod, name: string): string {
-  const place = specContainers(pod.spec).find((each) => each.container.name === name);
-  const list = place?.kind === 'app' ? 'containers' : place?.kind === 'ephemeral' ? 'ephemeralContainers' : 'initContainers';
-  return `spec.${list}{${name}}`;
 }
 
 /** A pod of which only the runtime knows: enough of an object to stop its containers. */

@@ -18,7 +18,7 @@ metadata: {name: p}
 spec:
   terminationGracePeriodSeconds: 5
   initContainers: [{name: i}, {name: s, restartPolicy: Always}]
-  containers: [{name: m, lifecycle: {preStop: {exec: {command: [bye]}}}}, {name: n}]
+  containers: [{name: m, lifecycle: {preStop: {exec: {command: [bye]}}}}, {name: other}]
 `;
 
 class FaultyWorld extends AgentWorld {

@@ -1,4 +1,3 @@
-import { load } from 'js-yaml';
 import { backoffRules } from '../../agent/core/backoff.ts';
 import { defaultMaskedPaths } from '../../agent/core/security.ts';
 import { admit } from '../../agent/core/admit.ts';
@@ -19,6 +18,7 @@ import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
 import { pods } from '../../base/kubeapi/refs.ts';
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
+import { readYaml } from '../../base/yaml.ts';
 import type { ConfigMap, ContainerState, ContainerStatus, EphemeralContainer, Pod } from '../../proto/kube/types.ts';
 import { createCriClient } from '../../cri/client.ts';
 import { failpoints } from '../../cri/failpoint.ts';
@@ -141,18 +141,19 @@ export class AgentWorld implements GoldenWorld {
     return answer;
   }
 
-  async #command(words: readonly string[], input: string): Promise<string> {
+  async #command(words: readonly string[], text: string): Promise<string> {
+    const input = text === '' ? undefined : await readYaml(text, 'golden script');
     const [verb = '', ...rest] = words;
     switch (`${verb} ${rest[0] ?? ''}`) {
       case 'pod add':
-        return this.#add(load(input) as Pod);
+        return this.#add(input as Pod);
       case 'pod status': {
         const pod = this.#pod(rest[1]!);
-        this.api.put(pods('default', rest[1]), { ...pod, status: { ...pod.status, ...(load(input) as object) } });
+        this.api.put(pods('default', rest[1]), { ...pod, status: { ...pod.status, ...(input as object) } });
         return this.#settle();
       }
       case 'configmap add': {
-        const map = load(input) as ConfigMap;
+        const map = input as ConfigMap;
         this.sources.configMaps.set(`${map.metadata.namespace}/${map.metadata.name}`, map);
         this.sources.changed();
         return this.#settle();
@@ -164,7 +165,7 @@ export class AgentWorld implements GoldenWorld {
         await this.start();
         return '';
       case 'agent set':
-        Object.assign(this, load(input));
+        Object.assign(this, input);
         return '';
     }
     switch (verb) {
@@ -199,11 +200,11 @@ export class AgentWorld implements GoldenWorld {
         this.api.remove(pods('default', rest[0]));
         return this.#settle();
       case 'image':
-        this.#declared.add((load(input) as { name: string }).name);
-        this.runtime.images.add(load(input) as { name: string });
+        this.#declared.add((input as { name: string }).name);
+        this.runtime.images.add(input as { name: string });
         return '';
       case 'script':
-        this.runtime.script(rest[0]!, ...(load(input) as ContainerScript[]));
+        this.runtime.script(rest[0]!, ...(input as ContainerScript[]));
         return '';
       case 'exit':
         this.runtime.exit(this.runtime.container(rest[0]!)!, Number(rest[1]), rest[2]);
@@ -230,7 +231,7 @@ export class AgentWorld implements GoldenWorld {
       }
       case 'debug': {
         const pod = this.#pod(rest[0]!);
-        pod.spec.ephemeralContainers = [...(pod.spec.ephemeralContainers ?? []), load(input) as EphemeralContainer];
+        pod.spec.ephemeralContainers = [...(pod.spec.ephemeralContainers ?? []), input as EphemeralContainer];
         this.api.put(pods('default', rest[0]), pod);
         return this.#settle();
       }
@@ -241,10 +242,10 @@ export class AgentWorld implements GoldenWorld {
         return this.#settle();
       }
       case 'evict':
-        void this.loop.evict(this.#pod(rest[0]!).metadata.uid!, load(input) as Parameters<Loop['evict']>[1], new AbortController().signal);
+        void this.loop.evict(this.#pod(rest[0]!).metadata.uid!, input as Parameters<Loop['evict']>[1], new AbortController().signal);
         return this.#settle();
       case 'exec-answers': {
-        const answer = load(input) as ExecScript;
+        const answer = input as ExecScript;
         this.runtime.onExec = () => answer;
         return '';
       }

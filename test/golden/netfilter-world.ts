@@ -182,6 +182,15 @@ export async function makeWorld(): Promise<NetfilterWorld> {
         .join('\n');
     },
     count: () => [...kernel.tables].map(([family, table]) => `${family}: ${table.chains.size} chains, ${table.sets.size} sets`).join('\n'),
+    // What Services cost: chains, rules in them, keys of maps and sets.
+    budget: ([family = 'ip']) => {
+      const table = kernel.tables.get(family as Family)!;
+      const chains = [...table.chains].filter(([name]) => name.includes('/'));
+      const rules = chains.reduce((sum, [, list]) => sum + list.length, 0);
+      const keys = [...table.sets.values()].filter(({ spec }) => spec.name !== 'nodeport-ips').reduce((sum, { elements }) => sum + elements.size, 0);
+      const sets = [...table.sets.keys()].filter((name) => name.includes('/')).length;
+      return `${chains.length} chains, ${rules} rules, ${sets} sets, ${keys} keys`;
+    },
     trace: (words) => traced(words),
     refuse: ([op = '', text = '']) => {
       kernel.refuse = (candidate) => (op !== '' && candidate.op === op && opText(candidate, 'ip').includes(text) ? 'refused by the script' : null);

@@ -1,0 +1,106 @@
+import type { Clock } from '../base/clock.ts';
+import type { Pod, PodStatus } from '../proto/kube/types.ts';
+import { keyOf, podText, specContainers } from './core/containers.ts';
+import type { PodLife } from './core/phase.ts';
+import { podIPsOf, statusOf } from './core/status.ts';
+import { isTerminalPhase } from './core/status-phase.ts';
+import type { Plan } from './core/step.ts';
+import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.ts';
+import type { EventTarget, Events, NodeInfo, Probes, StatusWriter } from './seams.ts';
+
+export interface TellerDeps {
+  readonly clock: Clock;
+  readonly probes: Probes;
+  readonly statuses: StatusWriter;
+  readonly events: Events;
+  readonly node: NodeInfo;
+  /** As in `containerd://…`. */
+  readonly runtimeName: () => string;
+  readonly recursiveReadOnly: () => boolean;
+}
+
+/** The fourth part of a worker's round: what one pod is, for the API server and for people. */
+export class Teller {
+  readonly #deps: TellerDeps;
+  readonly #key: PodKey;
+  /** Why containers wait, by name. */
+  readonly waiting: Record<string, { reason: string; message: string } | undefined> = {};
+  /** Back-offs that an Event has told of. */
+  readonly #heldSaid: Record<string, string | undefined> = {};
+
+  constructor(deps: TellerDeps, key: PodKey) {
+    this.#deps = deps;
+    this.#key = key;
+  }
+
+  /** What the last process said of waiting containers stands until something new is known. */
+  adopt(pod: Pod): void {
+    for (const told of [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])]) {
+      const { reason = '', message = '' } = told.state?.waiting ?? {};
+      if (reason !== '' && reason !== 'ContainerCreating' && reason !== 'PodInitializing') this.waiting[told.name] = { reason, message };
+    }
+  }
+
+  /** Tells the status that follows from `facts`; `stopped`: nothing runs, and nothing will. */
+  tell(pod: Pod, facts: PodFacts, life: PodLife, stopped: boolean): PodStatus {
+    const { statuses, probes, node, clock } = this.#deps;
+    const { uid } = this.#key;
+    const old = statuses.current(uid) ?? pod.status ?? {};
+    const end = life.phase === 'terminating' || life.phase === 'terminated' ? life.end : null;
+    const status = statusOf({
+      pod,
+      old,
+      facts,
+      probes: probes.results(uid),
+      waiting: this.waiting,
+      runtimeName: this.#deps.runtimeName(),
+      recursiveReadOnly: this.#deps.recursiveReadOnly(),
+      stopped,
+      verdict: stopped ? (end?.verdict ?? null) : null,
+      hostIPs: node.hostIPs(),
+      nowMs: clock.nowMs(),
+    });
+    // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
+    if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
+    statuses.set(pod, status);
+    return status;
+  }
+
+  /** Keeps the probers in step with what runs. */
+  probe(pod: Pod, facts: PodFacts, terminating: boolean): void {
+    const running = facts.containers.filter((container): container is ContainerFacts => container.state === 'running');
+    this.#deps.probes.sync(pod, running, { podIPs: podIPsOf(pod, facts.sandboxes[0]?.ips ?? [], this.#deps.node.hostIPs()), terminating });
+  }
+
+  /** Back-offs become waiting reasons. */
+  hold(plan: Plan): void {
+    for (const held of plan.held) this.waiting[held.name] = { reason: held.reason, message: held.message };
+  }
+
+  /** Each back-off is told of once by an Event. */
+  backOffs(pod: Pod, plan: Plan): void {
+    for (const held of plan.held) {
+      if (this.#heldSaid[held.name] === held.message) continue;
+      this.#heldSaid[held.name] = held.message;
+      this.event(pod, { type: 'Warning', reason: 'BackOff', message: `Back-off restarting failed container ${held.name} in pod ${podText(this.#key)}`, container: held.name });
+    }
+  }
+
+  event(pod: Pod, event: EventText): void {
+    const target: EventTarget = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      ...keyOf(pod),
+      ...(pod.metadata.resourceVersion === undefined ? {} : { resourceVersion: pod.metadata.resourceVersion }),
+      ...(event.container === undefined ? {} : { fieldPath: fieldPath(pod, event.container) }),
+    };
+    this.#deps.events.event(target, event.type, event.reason, event.message);
+  }
+}
+
+/** `spec.containers{web}`, as Events point at a container. */
+function fieldPath(pod: Pod, name: string): string {
+  const place = specContainers(pod.spec).find((each) => each.container.name === name);
+  const list = place?.kind === 'app' ? 'containers' : place?.kind === 'ephemeral' ? 'ephemeralContainers' : 'initContainers';
+  return `spec.${list}{${name}}`;
+}
