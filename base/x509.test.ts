@@ -67,7 +67,10 @@ test('openssl verifies the chain and prints the extensions', (t) => {
   t.after(() => rmSync(dir, { recursive: true }));
   writeFileSync(join(dir, 'ca.pem'), root.certificatePem);
   const leaf = issueCertificate(leafContent, root);
-  const verified = openssl(['verify', '-x509_strict', '-purpose', 'sslserver', '-attime', String(from / 1000 + 60), '-CAfile', join(dir, 'ca.pem')], leaf.certificatePem);
+  const verified = openssl(
+    ['verify', '-x509_strict', '-purpose', 'sslserver', '-attime', String(from / 1000 + 60), '-CAfile', join(dir, 'ca.pem')],
+    leaf.certificatePem,
+  );
   if (verified === undefined) return t.skip('openssl is not installed');
   assert.match(verified, /OK/);
   const text = openssl(['x509', '-noout', '-text'], leaf.certificatePem) ?? '';
@@ -95,7 +98,9 @@ test('a request whose signature does not fit is refused', () => {
   const at = der.indexOf('a', 10, 'ascii');
   const forged = Buffer.from(der);
   forged[at] = 'b'.charCodeAt(0);
-  assert.throws(() => readCertificateRequest(`-----BEGIN CERTIFICATE REQUEST-----\n${forged.toString('base64')}\n-----END CERTIFICATE REQUEST-----\n`), { code: 'invalid' });
+  assert.throws(() => readCertificateRequest(`-----BEGIN CERTIFICATE REQUEST-----\n${forged.toString('base64')}\n-----END CERTIFICATE REQUEST-----\n`), {
+    code: 'invalid',
+  });
   assert.throws(() => readCertificateRequest('nothing'), { code: 'invalid' });
   assert.throws(() => readCertificateRequest('-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n-----END CERTIFICATE REQUEST-----\n'), { code: 'invalid' });
 });
@@ -103,7 +108,10 @@ test('a request whose signature does not fit is refused', () => {
 test('an RSA CA signs too, and dates after 2049 are written in the long form', () => {
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   const far = Date.UTC(2060, 5, 1);
-  const ca = selfSigned({ subject: { commonName: 'rsa-ca' }, notBeforeMs: from, notAfterMs: far, isCA: true }, privateKey.export({ type: 'pkcs8', format: 'pem' }).toString());
+  const ca = selfSigned(
+    { subject: { commonName: 'rsa-ca' }, notBeforeMs: from, notAfterMs: far, isCA: true },
+    privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
+  );
   const cert = new X509Certificate(ca.certificatePem);
   assert.equal(cert.validToDate.getTime(), far);
   const leaf = new X509Certificate(issueCertificate(leafContent, ca).certificatePem);

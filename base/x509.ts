@@ -161,7 +161,9 @@ function signed(content: Der, key: KeyObject): Der {
 }
 
 export function pem(label: string, der: Uint8Array): string {
-  const body = Buffer.from(der).toString('base64').replaceAll(/.{64}(?=.)/g, '$&\n');
+  const body = Buffer.from(der)
+    .toString('base64')
+    .replaceAll(/.{64}(?=.)/g, '$&\n');
   return `-----BEGIN ${label}-----\n${body}\n-----END ${label}-----\n`;
 }
 
@@ -204,7 +206,7 @@ function readNode(bytes: Der, at: number): { node: Node; next: number } {
 
 function children(bytes: Der): Node[] {
   const nodes: Node[] = [];
-  for (let at = 0; at < bytes.length; ) {
+  for (let at = 0; at < bytes.length;) {
     const { node, next } = readNode(bytes, at);
     nodes.push(node);
     at = next;

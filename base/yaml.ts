@@ -16,7 +16,7 @@ function reader(): Promise<{ yaml: typeof import('js-yaml'); schema: Schema }> {
     const yaml = await import('js-yaml');
     const intTag = yaml.defineScalarTag('tag:yaml.org,2002:int', {
       implicit: true,
-      implicitFirstChars: ['-', '+', ...'0123456789'],
+      implicitFirstChars: ['-', '+', ...'0123456789'.split('')],
       resolve: (source) => readInteger(source) ?? yaml.NOT_RESOLVED,
       identify: (value) => Number.isInteger(value) && !Object.is(value, -0) && !String(value).includes('e'),
       represent: (value) => String(value),
@@ -46,7 +46,7 @@ export async function readYamlAll(text: string, where: string): Promise<unknown[
   const { yaml, schema } = await reader();
   let documents: unknown[];
   try {
-    documents = yaml.loadAll(text, { schema }) as unknown[];
+    documents = yaml.loadAll(text, { schema });
   } catch (cause) {
     throw new OpError('invalid', `read ${where}`, messageOf(cause), { cause });
   }

@@ -11,15 +11,23 @@ export interface MachineLimits {
 
 /** All that is wrong with a configuration, in upstream's words; empty when it can be used. */
 export function checkConfiguration(config: KubeletConfiguration): string[] {
-  return [...checkFeatureGates(config.featureGates), ...[...numbers(config), ...periods(config), ...choices(config), ...allocatable(config), ...amounts(config), ...pulls(config)].map((problem) => `invalid configuration: ${problem}`)];
+  return [
+    ...checkFeatureGates(config.featureGates),
+    ...[...numbers(config), ...periods(config), ...choices(config), ...allocatable(config), ...amounts(config), ...pulls(config)].map(
+      (problem) => `invalid configuration: ${problem}`,
+    ),
+  ];
 }
 
 /** What the machine rules out. */
 export function checkMachine(config: KubeletConfiguration, machine: MachineLimits): string[] {
   const problems: string[] = [];
-  if (config.failCgroupV1 && machine.cgroupVersion === 1) problems.push('kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be removed in a future release');
-  if (config.singleProcessOOMKill === false && machine.cgroupVersion === 1) problems.push('invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1');
-  if (config.failSwapOn && machine.swapBytes > 0) problems.push('running with swap on is not supported, please disable swap or set --fail-swap-on flag to false');
+  if (config.failCgroupV1 && machine.cgroupVersion === 1)
+    problems.push('kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be removed in a future release');
+  if (config.singleProcessOOMKill === false && machine.cgroupVersion === 1)
+    problems.push('invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1');
+  if (config.failSwapOn && machine.swapBytes > 0)
+    problems.push('running with swap on is not supported, please disable swap or set --fail-swap-on flag to false');
   return problems;
 }
 
@@ -42,7 +50,9 @@ function numbers(config: KubeletConfiguration): string[] {
   range(config.imageGCHighThresholdPercent, 0, 100, 'imageGCHighThresholdPercent (--image-gc-high-threshold)');
   range(config.imageGCLowThresholdPercent, 0, 100, 'imageGCLowThresholdPercent (--image-gc-low-threshold)');
   if (config.imageGCLowThresholdPercent >= config.imageGCHighThresholdPercent) {
-    problems.push(`imageGCLowThresholdPercent (--image-gc-low-threshold) ${config.imageGCLowThresholdPercent} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) ${config.imageGCHighThresholdPercent}`);
+    problems.push(
+      `imageGCLowThresholdPercent (--image-gc-low-threshold) ${config.imageGCLowThresholdPercent} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) ${config.imageGCHighThresholdPercent}`,
+    );
   }
   range(config.iptablesDropBit, 0, 31, 'iptablesDropBit (--iptables-drop-bit)');
   range(config.iptablesMasqueradeBit, 0, 31, 'iptablesMasqueradeBit (--iptables-masquerade-bit)');
@@ -68,20 +78,28 @@ function periods(config: KubeletConfiguration): string[] {
   const problems: string[] = [];
   const quotaMs = durationMs(config.cpuCFSQuotaPeriod);
   if (!gateEnabled(config.featureGates, 'CustomCPUCFSQuotaPeriod')) {
-    if (quotaMs !== 100) problems.push(`cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {${config.cpuCFSQuotaPeriod}} requires feature gate CustomCPUCFSQuotaPeriod`);
-  } else if (!between(quotaMs, 1, 1_000)) problems.push(`cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {${config.cpuCFSQuotaPeriod}} must be between 1ms and 1sec, inclusive`);
+    if (quotaMs !== 100)
+      problems.push(`cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {${config.cpuCFSQuotaPeriod}} requires feature gate CustomCPUCFSQuotaPeriod`);
+  } else if (!between(quotaMs, 1, 1_000))
+    problems.push(`cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {${config.cpuCFSQuotaPeriod}} must be between 1ms and 1sec, inclusive`);
   const [minAgeMs, maxAgeMs] = [durationMs(config.imageMinimumGCAge), durationMs(config.imageMaximumGCAge)];
   if (minAgeMs < 0) problems.push(`imageMinimumGCAge ${config.imageMinimumGCAge} must not be negative`);
   if (maxAgeMs < 0) problems.push(`imageMaximumGCAge ${config.imageMaximumGCAge} must not be negative`);
-  if (maxAgeMs > 0 && maxAgeMs <= minAgeMs) problems.push(`imageMaximumGCAge ${config.imageMaximumGCAge} must be greater than imageMinimumGCAge ${config.imageMinimumGCAge}`);
+  if (maxAgeMs > 0 && maxAgeMs <= minAgeMs)
+    problems.push(`imageMaximumGCAge ${config.imageMaximumGCAge} must be greater than imageMinimumGCAge ${config.imageMinimumGCAge}`);
   const [graceMs, criticalMs] = [durationMs(config.shutdownGracePeriod), durationMs(config.shutdownGracePeriodCriticalPods)];
-  if (criticalMs > graceMs) problems.push(`shutdownGracePeriodCriticalPods {${config.shutdownGracePeriodCriticalPods}} must be <= shutdownGracePeriod {${config.shutdownGracePeriod}}`);
+  if (criticalMs > graceMs)
+    problems.push(`shutdownGracePeriodCriticalPods {${config.shutdownGracePeriodCriticalPods}} must be <= shutdownGracePeriod {${config.shutdownGracePeriod}}`);
   if (graceMs !== 0 && graceMs < 1_000) problems.push(`shutdownGracePeriod {${config.shutdownGracePeriod}} must be either zero or otherwise >= 1 sec`);
-  if (criticalMs !== 0 && criticalMs < 1_000) problems.push(`shutdownGracePeriodCriticalPods {${config.shutdownGracePeriodCriticalPods}} must be either zero or otherwise >= 1 sec`);
-  if (config.shutdownGracePeriodByPodPriority.length > 0 && (graceMs > 0 || criticalMs > 0)) problems.push('Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time');
+  if (criticalMs !== 0 && criticalMs < 1_000)
+    problems.push(`shutdownGracePeriodCriticalPods {${config.shutdownGracePeriodCriticalPods}} must be either zero or otherwise >= 1 sec`);
+  if (config.shutdownGracePeriodByPodPriority.length > 0 && (graceMs > 0 || criticalMs > 0))
+    problems.push('Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time');
   const restartMs = durationMs(config.crashLoopBackOff.maxContainerRestartPeriod);
-  if (!between(restartMs, 1_000, 300_000)) problems.push(`CrashLoopBackOff.MaxContainerRestartPeriod (got: ${restartMs / 1_000} seconds) must be set between 1s and 300s`);
-  if (durationMs(config.containerLogMonitorInterval) < 3_000) problems.push('containerLogMonitorInterval must be a positive time duration greater than or equal to 3s');
+  if (!between(restartMs, 1_000, 300_000))
+    problems.push(`CrashLoopBackOff.MaxContainerRestartPeriod (got: ${restartMs / 1_000} seconds) must be set between 1s and 300s`);
+  if (durationMs(config.containerLogMonitorInterval) < 3_000)
+    problems.push('containerLogMonitorInterval must be a positive time duration greater than or equal to 3s');
   return problems;
 }
 
@@ -100,11 +118,13 @@ function choices(config: KubeletConfiguration): string[] {
   oneOf(config.authorization.mode, ['AlwaysAllow', 'Webhook'], 'authorization.mode (--authorization-mode)');
   oneOf(config.memoryReservationPolicy, ['None', 'TieredReservation'], 'memoryReservationPolicy');
   oneOf(config.configMapAndSecretChangeDetectionStrategy, ['Get', 'Cache', 'Watch'], 'configMapAndSecretChangeDetectionStrategy');
-  if (config.systemCgroups !== '' && config.cgroupRoot === '') problems.push('systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified');
+  if (config.systemCgroups !== '' && config.cgroupRoot === '')
+    problems.push('systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified');
   if (config.runOnce) problems.push('runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set');
   if (config.enableSystemLogQuery && !config.enableSystemLogHandler) problems.push('enableSystemLogHandler is required for enableSystemLogQuery');
   for (const { key, effect } of config.registerWithTaints) {
-    if (key === '' || !['NoSchedule', 'PreferNoSchedule', 'NoExecute'].includes(effect)) problems.push(`registerWithTaints: invalid taint ${JSON.stringify(key)} with effect ${JSON.stringify(effect)}`);
+    if (key === '' || !['NoSchedule', 'PreferNoSchedule', 'NoExecute'].includes(effect))
+      problems.push(`registerWithTaints: invalid taint ${JSON.stringify(key)} with effect ${JSON.stringify(effect)}`);
   }
   return problems;
 }
@@ -116,7 +136,8 @@ function allocatable(config: KubeletConfiguration): string[] {
   const wanted = config.enforceNodeAllocatable;
   const name = 'enforceNodeAllocatable (--enforce-node-allocatable)';
   for (const side of ['system-reserved', 'kube-reserved']) {
-    if (wanted.includes(side) && wanted.includes(`${side}-compressible`)) problems.push(`both "${side}" and "${side}-compressible" cannot be specified together in ${name}`);
+    if (wanted.includes(side) && wanted.includes(`${side}-compressible`))
+      problems.push(`both "${side}" and "${side}-compressible" cannot be specified together in ${name}`);
   }
   for (const [index, each] of wanted.entries()) {
     if (wanted.indexOf(each) < index) problems.push(`duplicated enforcements ${JSON.stringify(each)} in ${name}`);
@@ -124,22 +145,35 @@ function allocatable(config: KubeletConfiguration): string[] {
     else if (each === 'none') {
       if (wanted.length > 1) problems.push(`${name} may not contain additional enforcements when "none" is specified`);
     } else {
-      if (each.startsWith('system-reserved') && config.systemReservedCgroup === '') problems.push(`systemReservedCgroup (--system-reserved-cgroup) must be specified when ${JSON.stringify(each)} included in ${name}`);
-      if (each.startsWith('kube-reserved') && config.kubeReservedCgroup === '') problems.push(`kubeReservedCgroup (--kube-reserved-cgroup) must be specified when ${JSON.stringify(each)} included in ${name}`);
+      if (each.startsWith('system-reserved') && config.systemReservedCgroup === '')
+        problems.push(`systemReservedCgroup (--system-reserved-cgroup) must be specified when ${JSON.stringify(each)} included in ${name}`);
+      if (each.startsWith('kube-reserved') && config.kubeReservedCgroup === '')
+        problems.push(`kubeReservedCgroup (--kube-reserved-cgroup) must be specified when ${JSON.stringify(each)} included in ${name}`);
       if (!config.cgroupsPerQOS) problems.push(`cgroupsPerQOS (--cgroups-per-qos) must be set to true when ${JSON.stringify(each)} contained in ${name}`);
     }
   }
   return problems;
 }
 
-const evictionSignals = ['memory.available', 'nodefs.available', 'nodefs.inodesFree', 'imagefs.available', 'imagefs.inodesFree', 'containerfs.available', 'containerfs.inodesFree', 'allocatableMemory.available', 'pid.available'];
+const evictionSignals = [
+  'memory.available',
+  'nodefs.available',
+  'nodefs.inodesFree',
+  'imagefs.available',
+  'imagefs.inodesFree',
+  'containerfs.available',
+  'containerfs.inodesFree',
+  'allocatableMemory.available',
+  'pid.available',
+];
 
 function amounts(config: KubeletConfiguration): string[] {
   const problems: string[] = [];
   for (const field of ['systemReserved', 'kubeReserved'] as const) {
     for (const [resource, value] of Object.entries(config[field])) {
       if (!['cpu', 'memory', 'ephemeral-storage', 'pid'].includes(resource)) problems.push(`${field}: cannot reserve ${JSON.stringify(resource)} resource`);
-      else if ((tryParseQuantity(value)?.nano ?? -1n) < 0n) problems.push(`${field}: ${JSON.stringify(value)} is no quantity for ${resource} that is 0 or more`);
+      else if ((tryParseQuantity(value)?.nano ?? -1n) < 0n)
+        problems.push(`${field}: ${JSON.stringify(value)} is no quantity for ${resource} that is 0 or more`);
     }
   }
   for (const field of ['evictionHard', 'evictionSoft', 'evictionMinimumReclaim'] as const) {
@@ -151,7 +185,8 @@ function amounts(config: KubeletConfiguration): string[] {
   for (const signal of Object.keys(config.evictionSoft)) {
     if (!(signal in config.evictionSoftGracePeriod)) problems.push(`evictionSoft: ${signal} has no grace period in evictionSoftGracePeriod`);
   }
-  if ((tryParseQuantity(config.containerLogMaxSize)?.nano ?? 0n) <= 0n) problems.push(`containerLogMaxSize ${JSON.stringify(config.containerLogMaxSize)} must be a quantity greater than 0`);
+  if ((tryParseQuantity(config.containerLogMaxSize)?.nano ?? 0n) <= 0n)
+    problems.push(`containerLogMaxSize ${JSON.stringify(config.containerLogMaxSize)} must be a quantity greater than 0`);
   return problems;
 }
 
@@ -166,9 +201,12 @@ function pulls(config: KubeletConfiguration): string[] {
   const problems: string[] = [];
   const parallel = config.maxParallelImagePulls;
   if (parallel !== null && parallel < 1) problems.push(`maxParallelImagePulls ${parallel} must be a positive number`);
-  if (config.serializeImagePulls && parallel !== null && parallel > 1) problems.push('maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false');
+  if (config.serializeImagePulls && parallel !== null && parallel > 1)
+    problems.push('maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false');
   if (!pullPolicies.includes(config.imagePullCredentialsVerificationPolicy)) {
-    problems.push(`option ${JSON.stringify(config.imagePullCredentialsVerificationPolicy)} specified for imagePullCredentialsVerificationPolicy. Valid options are ${quoted(pullPolicies)}`);
+    problems.push(
+      `option ${JSON.stringify(config.imagePullCredentialsVerificationPolicy)} specified for imagePullCredentialsVerificationPolicy. Valid options are ${quoted(pullPolicies)}`,
+    );
   }
   return problems;
 }

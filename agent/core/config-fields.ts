@@ -71,7 +71,10 @@ export const int = (fallback: number): Field<number> => field('an integer', asIn
 export const plainInt = (fallback: number): Field<number> => field('an integer', asInt, fallback);
 export const optionalInt = (): Field<number | null> => field<number | null>('an integer', asInt, null);
 export const optionalFloat = (): Field<number | null> => field<number | null>('a number', (value) => (typeof value === 'number' ? value : undefined), null);
-export const duration = (fallback: string): Field<string> => ({ ...field('a duration such as 1m30s', asDuration, fallback), isAbsent: (value) => value === undefined || value === null || value === '0s' || value === '0' });
+export const duration = (fallback: string): Field<string> => ({
+  ...field('a duration such as 1m30s', asDuration, fallback),
+  isAbsent: (value) => value === undefined || value === null || value === '0s' || value === '0',
+});
 export const plainDuration = (fallback: string): Field<string> => field('a duration such as 1m30s', asDuration, fallback);
 export const texts = (fallback: string[] = []): Field<string[]> => field('a list of strings', listOf(asText), fallback);
 export const ints = (): Field<number[]> => field<number[]>('a list of integers', listOf(asInt), []);
@@ -80,7 +83,8 @@ export const optionalTextMap = (): Field<Record<string, string> | null> => field
 export const boolMap = (): Field<Record<string, boolean>> => field<Record<string, boolean>>('a map of booleans', mapOf(asBool), {});
 export const textsMap = (): Field<Record<string, string[]>> => field<Record<string, string[]>>('a map of lists of strings', mapOf(listOf(asText)), {});
 /** What is passed on as it is: parts that nothing here reads yet. */
-export const record = (fallback: Record<string, unknown> | null = null): Field<Record<string, unknown> | null> => field<Record<string, unknown> | null>('a map', (value) => (isRecord(value) ? value : undefined), fallback);
+export const record = (fallback: Record<string, unknown> | null = null): Field<Record<string, unknown> | null> =>
+  field<Record<string, unknown> | null>('a map', (value) => (isRecord(value) ? value : undefined), fallback);
 
 /** Fields under one name. */
 export function group<F extends Fields>(fields: F): Field<ValuesOf<F>> {

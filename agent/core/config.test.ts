@@ -17,13 +17,39 @@ const problemsOf = (document: unknown): string[] => readConfiguration(document).
 test('defaults are those of v1beta1', () => {
   const config = read();
   assert.deepEqual(checkConfiguration(config), []);
-  const { address, port, readOnlyPort, authentication, authorization, syncFrequency, nodeStatusUpdateFrequency, nodeStatusReportFrequency, nodeLeaseDurationSeconds, maxPods, podPidsLimit, containerLogMaxSize, containerLogMaxFiles, serializeImagePulls, evictionHard, failCgroupV1, singleProcessOOMKill, crashLoopBackOff, enforceNodeAllocatable } = config;
+  const {
+    address,
+    port,
+    readOnlyPort,
+    authentication,
+    authorization,
+    syncFrequency,
+    nodeStatusUpdateFrequency,
+    nodeStatusReportFrequency,
+    nodeLeaseDurationSeconds,
+    maxPods,
+    podPidsLimit,
+    containerLogMaxSize,
+    containerLogMaxFiles,
+    serializeImagePulls,
+    evictionHard,
+    failCgroupV1,
+    singleProcessOOMKill,
+    crashLoopBackOff,
+    enforceNodeAllocatable,
+  } = config;
   assert.deepEqual([address, port, readOnlyPort], ['0.0.0.0', 10250, 0]);
   assert.deepEqual(authentication, { x509: { clientCAFile: '' }, webhook: { enabled: true, cacheTTL: '2m0s' }, anonymous: { enabled: false } });
   assert.deepEqual(authorization, { mode: 'Webhook', webhook: { cacheAuthorizedTTL: '5m0s', cacheUnauthorizedTTL: '30s' } });
   assert.deepEqual([syncFrequency, nodeStatusUpdateFrequency, nodeStatusReportFrequency, nodeLeaseDurationSeconds], ['1m0s', '10s', '5m0s', 40]);
   assert.deepEqual([maxPods, podPidsLimit, containerLogMaxSize, containerLogMaxFiles, serializeImagePulls], [110, -1, '10Mi', 5, true]);
-  assert.deepEqual(evictionHard, { 'memory.available': '100Mi', 'nodefs.available': '10%', 'nodefs.inodesFree': '5%', 'imagefs.available': '15%', 'imagefs.inodesFree': '5%' });
+  assert.deepEqual(evictionHard, {
+    'memory.available': '100Mi',
+    'nodefs.available': '10%',
+    'nodefs.inodesFree': '5%',
+    'imagefs.available': '15%',
+    'imagefs.inodesFree': '5%',
+  });
   assert.deepEqual([failCgroupV1, singleProcessOOMKill, crashLoopBackOff.maxContainerRestartPeriod, enforceNodeAllocatable], [true, null, '5m0s', ['pods']]);
 });
 
@@ -79,7 +105,10 @@ test('unknown fields and wrong values are named with their path', () => {
 
 test('what upstream refuses is refused in its words', () => {
   const cases: [object, RegExp][] = [
-    [{ crashLoopBackOff: { maxContainerRestartPeriod: '301s' } }, /CrashLoopBackOff.MaxContainerRestartPeriod \(got: 301 seconds\) must be set between 1s and 300s/],
+    [
+      { crashLoopBackOff: { maxContainerRestartPeriod: '301s' } },
+      /CrashLoopBackOff.MaxContainerRestartPeriod \(got: 301 seconds\) must be set between 1s and 300s/,
+    ],
     [{ crashLoopBackOff: { maxContainerRestartPeriod: '500ms' } }, /between 1s and 300s/],
     [{ imageGCLowThresholdPercent: 90 }, /must be less than imageGCHighThresholdPercent/],
     [{ containerLogMaxFiles: 1 }, /containerLogMaxFiles must be greater than 1/],
@@ -108,7 +137,10 @@ test('what the machine rules out: cgroup v1, single process kills, swap', () => 
   assert.match(checkMachine(read(), v1).join(), /configured to not run on a host using cgroup v1/);
   assert.deepEqual(checkMachine(read({ failCgroupV1: false }), v1), []);
   assert.deepEqual(checkMachine(read({ failCgroupV1: false, singleProcessOOMKill: true }), v1), []);
-  assert.match(checkMachine(read({ failCgroupV1: false, singleProcessOOMKill: false }), v1).join(), /singleProcessOOMKill must not be explicitly set to false when using cgroup v1/);
+  assert.match(
+    checkMachine(read({ failCgroupV1: false, singleProcessOOMKill: false }), v1).join(),
+    /singleProcessOOMKill must not be explicitly set to false when using cgroup v1/,
+  );
   assert.deepEqual(checkMachine(read({ singleProcessOOMKill: false }), { cgroupVersion: 2, swapBytes: 0 }), []);
   assert.match(checkMachine(read(), { cgroupVersion: 2, swapBytes: 1 }).join(), /running with swap on is not supported/);
 });
@@ -121,7 +153,16 @@ test('configz leaves out what is empty', () => {
 });
 
 test('durations as Go reads and prints them', () => {
-  const cases: [string, number, string][] = [['1m', 60_000, '1m0s'], ['2h', 7_200_000, '2h0m0s'], ['1.5s', 1_500, '1.5s'], ['100ms', 100, '100ms'], ['0', 0, '0s'], ['1h2m3s', 3_723_000, '1h2m3s'], ['-5s', -5_000, '-5s'], ['250us', 0.25, '250µs']];
+  const cases: [string, number, string][] = [
+    ['1m', 60_000, '1m0s'],
+    ['2h', 7_200_000, '2h0m0s'],
+    ['1.5s', 1_500, '1.5s'],
+    ['100ms', 100, '100ms'],
+    ['0', 0, '0s'],
+    ['1h2m3s', 3_723_000, '1h2m3s'],
+    ['-5s', -5_000, '-5s'],
+    ['250us', 0.25, '250µs'],
+  ];
   for (const [source, ms, text] of cases) {
     assert.equal(durationMs(source), ms, source);
     assert.equal(goDuration(ms), text, source);
@@ -138,6 +179,12 @@ test('feature gates: all of upstream’s, whole stages, locks', () => {
 });
 
 test('node labels in Kubernetes’ own namespaces are limited', () => {
-  assert.equal(nodeLabelsProblem({ 'a/b': 'c', plain: 'x', 'node.kubernetes.io/x': 'y', 'foo.kubelet.kubernetes.io/x': 'y', 'topology.kubernetes.io/zone': 'z' }), null);
-  assert.match(nodeLabelsProblem({ 'node-role.kubernetes.io/worker': '' }) ?? '', /unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: \[node-role.kubernetes.io\/worker\]/);
+  assert.equal(
+    nodeLabelsProblem({ 'a/b': 'c', plain: 'x', 'node.kubernetes.io/x': 'y', 'foo.kubelet.kubernetes.io/x': 'y', 'topology.kubernetes.io/zone': 'z' }),
+    null,
+  );
+  assert.match(
+    nodeLabelsProblem({ 'node-role.kubernetes.io/worker': '' }) ?? '',
+    /unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: \[node-role.kubernetes.io\/worker\]/,
+  );
 });

@@ -1,4 +1,26 @@
-import { bool, boolMap, duration, group, groups, int, ints, optionalBool, optionalFloat, optionalInt, optionalTextMap, plainDuration, plainInt, plainText, readFields, record, text, textMap, texts, textsMap, type ValuesOf } from './config-fields.ts';
+import {
+  bool,
+  boolMap,
+  duration,
+  group,
+  groups,
+  int,
+  ints,
+  optionalBool,
+  optionalFloat,
+  optionalInt,
+  optionalTextMap,
+  plainDuration,
+  plainInt,
+  plainText,
+  readFields,
+  record,
+  text,
+  textMap,
+  texts,
+  textsMap,
+  type ValuesOf,
+} from './config-fields.ts';
 
 /** KubeletConfiguration kubelet.config.k8s.io/v1beta1 as of 1.37: every field with its default. */
 export const configFields = {
@@ -163,8 +185,14 @@ export function readConfiguration(document: unknown): { config: KubeletConfigura
   else if (document !== undefined) {
     const { apiVersion: version, kind, ...rest } = document as Record<string, unknown>;
     body = rest;
-    if (kind !== 'KubeletConfiguration') problems.push(kind === undefined ? 'Object \'Kind\' is missing' : `no kind ${JSON.stringify(kind)} is registered for version ${JSON.stringify(version ?? '')}`);
-    else if (version !== apiVersion) problems.push(version === undefined ? 'Object \'apiVersion\' is missing' : `no kind "KubeletConfiguration" is registered for version ${JSON.stringify(version)}`);
+    if (kind !== 'KubeletConfiguration')
+      problems.push(
+        kind === undefined ? "Object 'Kind' is missing" : `no kind ${JSON.stringify(kind)} is registered for version ${JSON.stringify(version ?? '')}`,
+      );
+    else if (version !== apiVersion)
+      problems.push(
+        version === undefined ? "Object 'apiVersion' is missing" : `no kind "KubeletConfiguration" is registered for version ${JSON.stringify(version)}`,
+      );
   }
   return { config: withDefaults(readFields(configFields, spellOut(body), '', problems) as ValuesOf<typeof configFields>), problems };
 }
@@ -181,7 +209,8 @@ function spellOut(body: Record<string, unknown>): Record<string, unknown> {
 function withDefaults(values: ValuesOf<typeof configFields>): KubeletConfiguration {
   const updateMs = values.nodeStatusUpdateFrequency;
   const report = values.nodeStatusReportFrequency;
-  const evictionHard = values.evictionHard === null || values.mergeDefaultEvictionSettings ? { ...defaultEvictionHard, ...values.evictionHard } : values.evictionHard;
+  const evictionHard =
+    values.evictionHard === null || values.mergeDefaultEvictionSettings ? { ...defaultEvictionHard, ...values.evictionHard } : values.evictionHard;
   return {
     ...values,
     nodeStatusUpdateFrequency: updateMs === '0s' ? '10s' : updateMs,
@@ -195,6 +224,7 @@ function withDefaults(values: ValuesOf<typeof configFields>): KubeletConfigurati
 
 /** The configuration as /configz shows it: without what is empty, as Go leaves it out. */
 export function configzOf(config: KubeletConfiguration): Record<string, unknown> {
-  const keep = (value: unknown): boolean => !(value === null || value === '' || (Array.isArray(value) && value.length === 0) || (typeof value === 'object' && Object.keys(value as object).length === 0));
+  const keep = (value: unknown): boolean =>
+    !(value === null || value === '' || (Array.isArray(value) && value.length === 0) || (typeof value === 'object' && Object.keys(value).length === 0));
   return Object.fromEntries(Object.entries(config).filter(([, value]) => keep(value)));
 }

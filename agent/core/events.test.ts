@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { EventCorrelator, type ToldEvent } from './events.ts';
 
-const told = (message: string, name = 'p'): ToldEvent => ({ target: { apiVersion: 'v1', kind: 'Pod', namespace: 'ns', name, uid: `u-${name}` }, type: 'Warning', reason: 'Unhealthy', message });
+const told = (message: string, name = 'p'): ToldEvent => ({
+  target: { apiVersion: 'v1', kind: 'Pod', namespace: 'ns', name, uid: `u-${name}` },
+  type: 'Warning',
+  reason: 'Unhealthy',
+  message,
+});
 
 test('equal events are counted, others are new', () => {
   const correlator = new EventCorrelator();

@@ -1,6 +1,14 @@
 /** What is told about one object. Fields that are not set do not count. */
 export interface ToldEvent {
-  readonly target: { readonly apiVersion: string; readonly kind: string; readonly namespace?: string; readonly name: string; readonly uid: string; readonly resourceVersion?: string; readonly fieldPath?: string };
+  readonly target: {
+    readonly apiVersion: string;
+    readonly kind: string;
+    readonly namespace?: string;
+    readonly name: string;
+    readonly uid: string;
+    readonly resourceVersion?: string;
+    readonly fieldPath?: string;
+  };
   readonly type: 'Normal' | 'Warning';
   readonly reason: string;
   readonly message: string;

@@ -24,7 +24,10 @@ test('previous is the one before', () => {
 test('why there is no log', () => {
   assert.equal(choose({ state: { waiting: { reason: 'ContainerCreating' } } }), 'container "c" in pod "p" is waiting to start: ContainerCreating');
   assert.equal(choose({ state: { waiting: { reason: 'ErrImagePull' } } }), 'container "c" in pod "p" is waiting to start: image can\'t be pulled');
-  assert.equal(choose({ state: { waiting: { reason: 'ImagePullBackOff' } } }), 'container "c" in pod "p" is waiting to start: trying and failing to pull image');
+  assert.equal(
+    choose({ state: { waiting: { reason: 'ImagePullBackOff' } } }),
+    'container "c" in pod "p" is waiting to start: trying and failing to pull image',
+  );
   assert.equal(choose({ state: ended('') }), 'container "c" in pod "p" is terminated');
   assert.equal(choose({}), 'container "c" in pod "p" is waiting to start - no logs yet');
   assert.equal(logContainerId('p', {}, 'x', false), 'container "x" in pod "p" is not available');

@@ -10,7 +10,10 @@ function format(lines: string[], filter: Partial<LogFilter> = {}): string {
 }
 
 test('whole lines get their newline, parts are joined', () => {
-  assert.equal(format(['2016-10-06T00:17:09.669794202Z stdout P log 1', '2016-10-06T00:17:09.669794203Z stdout F  content', '2016-10-06T00:17:10Z stderr F x']), 'log 1 content\nx\n');
+  assert.equal(
+    format(['2016-10-06T00:17:09.669794202Z stdout P log 1', '2016-10-06T00:17:09.669794203Z stdout F  content', '2016-10-06T00:17:10Z stderr F x']),
+    'log 1 content\nx\n',
+  );
 });
 
 test('extra tags, empty texts and texts with blanks', () => {

@@ -8,7 +8,13 @@ test('labels are escaped', () => {
 });
 
 test('samples with and without a time', () => {
-  assert.equal(metricText('m', 'gauge', 'Help.', [{ labels: { a: 'b' }, value: 1.5 }, { labels: {}, value: 2, atMs: 1234 }]), '# HELP m Help.\n# TYPE m gauge\nm{a="b"} 1.5\nm 2 1234\n');
+  assert.equal(
+    metricText('m', 'gauge', 'Help.', [
+      { labels: { a: 'b' }, value: 1.5 },
+      { labels: {}, value: 2, atMs: 1234 },
+    ]),
+    '# HELP m Help.\n# TYPE m gauge\nm{a="b"} 1.5\nm 2 1234\n',
+  );
   assert.equal(metricText('m', 'gauge', 'Help.', []), '');
 });
 
@@ -24,7 +30,10 @@ test('counters add up by their labels and forget what is removed', () => {
 test('histograms are cumulative', () => {
   const histogram = new Histogram('h', 'Help.', [1, 2]);
   for (const value of [0.5, 1, 1.5, 9]) histogram.observe({ k: 'v' }, value);
-  assert.equal(histogram.text(), '# HELP h Help.\n# TYPE h histogram\nh_bucket{k="v",le="1"} 2\nh_bucket{k="v",le="2"} 3\nh_bucket{k="v",le="+Inf"} 4\nh_sum{k="v"} 12\nh_count{k="v"} 4\n');
+  assert.equal(
+    histogram.text(),
+    '# HELP h Help.\n# TYPE h histogram\nh_bucket{k="v",le="1"} 2\nh_bucket{k="v",le="2"} 3\nh_bucket{k="v",le="+Inf"} 4\nh_sum{k="v"} 12\nh_count{k="v"} 4\n',
+  );
 });
 
 test('series are bounded', () => {

@@ -74,8 +74,16 @@ test('allocatable never falls below zero, and pods per core bound the pods', () 
 });
 
 test('the Ready condition says what is wrong in upstream’s words', () => {
-  const ready = (troubles: string[]) => nodeStatus(settings, { ...facts, runtime: { ...facts.runtime, troubles } }, undefined, t0).conditions?.find(({ type }) => type === 'Ready');
-  assert.deepEqual(ready([]), { type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'kubelet is posting ready status', lastHeartbeatTime: t0, lastTransitionTime: t0 });
+  const ready = (troubles: string[]) =>
+    nodeStatus(settings, { ...facts, runtime: { ...facts.runtime, troubles } }, undefined, t0).conditions?.find(({ type }) => type === 'Ready');
+  assert.deepEqual(ready([]), {
+    type: 'Ready',
+    status: 'True',
+    reason: 'KubeletReady',
+    message: 'kubelet is posting ready status',
+    lastHeartbeatTime: t0,
+    lastTransitionTime: t0,
+  });
   const pleg = 'PLEG is not healthy: pleg was last seen active 3m12s ago; threshold is 3m0s';
   assert.equal(ready([pleg])?.message, pleg);
   assert.equal(ready([pleg])?.reason, 'KubeletNotReady');
@@ -100,9 +108,22 @@ test('only heartbeats moved: no difference, and the patch names nothing but cond
 
 test('a patch names what changed: one condition, single resources, addresses as a whole', () => {
   const first = nodeStatus(settings, facts, undefined, t0);
-  const next = nodeStatus(settings, { ...facts, addresses: [{ type: 'InternalIP', address: '10.0.0.6' }], machine: { ...facts.machine, hugepages: {} }, pressures: { memory: false, disk: true, pid: false } }, first, t0);
+  const next = nodeStatus(
+    settings,
+    {
+      ...facts,
+      addresses: [{ type: 'InternalIP', address: '10.0.0.6' }],
+      machine: { ...facts.machine, hugepages: {} },
+      pressures: { memory: false, disk: true, pid: false },
+    },
+    first,
+    t0,
+  );
   const { status } = statusPatch(first, next);
-  assert.deepEqual((status['conditions'] as { type: string }[]).map(({ type }) => type), ['DiskPressure']);
+  assert.deepEqual(
+    (status['conditions'] as { type: string }[]).map(({ type }) => type),
+    ['DiskPressure'],
+  );
   assert.deepEqual(status['addresses'], [{ type: 'InternalIP', address: '10.0.0.6' }, { $patch: 'replace' }]);
   assert.deepEqual(status['capacity'], { 'hugepages-1Gi': null, 'hugepages-2Mi': null });
   assert.ok(!('nodeInfo' in status));
@@ -126,7 +147,10 @@ test('an existing node gets only the labels that differ', () => {
 
 test('events: each change of a condition once, a reboot by its boot id', () => {
   const down = nodeStatus(settings, { ...facts, runtime: { ...facts.runtime, troubles: ['x'] } }, undefined, t0);
-  assert.deepEqual(nodeEvents('n1', undefined, down).map(({ reason }) => reason), ['NodeHasSufficientMemory', 'NodeHasNoDiskPressure', 'NodeHasSufficientPID']);
+  assert.deepEqual(
+    nodeEvents('n1', undefined, down).map(({ reason }) => reason),
+    ['NodeHasSufficientMemory', 'NodeHasNoDiskPressure', 'NodeHasSufficientPID'],
+  );
   const up = nodeStatus(settings, facts, down, t1);
   assert.deepEqual(nodeEvents('n1', down, up), [{ type: 'Normal', reason: 'NodeReady', message: 'Node n1 status is now: NodeReady' }]);
   assert.deepEqual(nodeEvents('n1', up, nodeStatus(settings, { ...facts, machine: { ...facts.machine, bootID: 'b2' } }, up, t1)), [

@@ -101,7 +101,11 @@ export function newNode(settings: NodeSettings, facts: NodeFacts, now: string): 
 }
 
 /** A merge patch of metadata that puts our labels and annotation on an existing Node; null when they are there. */
-export function metadataPatch(node: Node, settings: NodeSettings, machine: MachineFacts): { metadata: { labels?: Record<string, string>; annotations?: Record<string, string> } } | null {
+export function metadataPatch(
+  node: Node,
+  settings: NodeSettings,
+  machine: MachineFacts,
+): { metadata: { labels?: Record<string, string>; annotations?: Record<string, string> } } | null {
   const labels = differing(node.metadata.labels, defaultLabels(settings, machine));
   const annotations = differing(node.metadata.annotations, { [attachDetachAnnotation]: 'true' });
   if (labels === null && annotations === null) return null;
@@ -128,7 +132,9 @@ export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: N
     daemonEndpoints: { kubeletEndpoint: { Port: settings.port } },
     nodeInfo: systemInfo(settings, facts),
     ...(facts.images.length === 0 ? {} : { images: facts.images.map(({ names, sizeBytes }) => ({ names: [...names], sizeBytes })) }),
-    ...(facts.runtime.handlers.length === 0 ? {} : { runtimeHandlers: facts.runtime.handlers.map(({ name, features }) => ({ name, features: { ...features } })) }),
+    ...(facts.runtime.handlers.length === 0
+      ? {}
+      : { runtimeHandlers: facts.runtime.handlers.map(({ name, features }) => ({ name, features: { ...features } })) }),
     ...(facts.runtime.supplementalGroupsPolicy ? { features: { supplementalGroupsPolicy: true } } : {}),
   };
 }
@@ -171,7 +177,10 @@ function allocatableOf(settings: NodeSettings, capacity: Record<string, string>)
   const out: Record<string, string> = {};
   for (const [resource, text] of Object.entries(capacity)) {
     const whole = parseQuantity(text);
-    let reserved = [settings.kubeReserved[resource], settings.systemReserved[resource]].reduce((sum, each) => (each === undefined ? sum : addQuantities(sum, parseQuantity(each))), zero);
+    let reserved = [settings.kubeReserved[resource], settings.systemReserved[resource]].reduce(
+      (sum, each) => (each === undefined ? sum : addQuantities(sum, parseQuantity(each))),
+      zero,
+    );
     const signal = evictionSignalOf[resource];
     const threshold = signal === undefined ? undefined : settings.evictionHard[signal];
     if (threshold !== undefined) reserved = addQuantities(reserved, shareOf(threshold, whole));
@@ -272,8 +281,8 @@ export function statusDiffers(left: NodeStatus | undefined, right: NodeStatus): 
 }
 
 function withoutHeartbeats(status: NodeStatus): NodeStatus {
-  const own = (status.conditions ?? []).map(({ lastHeartbeatTime: _, ...rest }) => rest);
-  return { ...status, conditions: own.toSorted((a, b) => (a.type < b.type ? -1 : 1)) as NodeCondition[] };
+  const own = (status.conditions ?? []).map((condition): NodeCondition => ({ ...condition, lastHeartbeatTime: undefined }));
+  return { ...status, conditions: own.toSorted((a, b) => (a.type < b.type ? -1 : 1)) };
 }
 
 function sorted(value: unknown): unknown {

@@ -4,7 +4,7 @@ import { counted, newCounter, nextDelayMs, timingOf, type ProbeCounter } from '.
 import type { ProbeKind } from './types.ts';
 
 const run = (kind: ProbeKind, results: string, probe = {}, start = newCounter()): ProbeCounter =>
-  [...results].reduce((counter, result) => counted(counter, kind, timingOf(probe), result === '+' ? 'success' : 'failure'), start);
+  results.split('').reduce((counter, result) => counted(counter, kind, timingOf(probe), result === '+' ? 'success' : 'failure'), start);
 
 test('defaults are the API server’s', () => {
   assert.deepEqual(timingOf({}), { initialDelayMs: 0, periodMs: 10_000, timeoutMs: 1_000, successThreshold: 1, failureThreshold: 3 });

@@ -115,9 +115,11 @@ export function readLogQuery(query: (key: string) => string | null): LogQuery | 
   const problems: string[] = [];
   if (typeof tailLines === 'number' && tailLines < 0) problems.push(`tailLines: Invalid value: ${tailLines}: must be greater than or equal to 0`);
   if (typeof limitBytes === 'number' && limitBytes < 1) problems.push(`limitBytes: Invalid value: ${limitBytes}: must be greater than 0`);
-  if (typeof sinceSeconds === 'number' && sinceTime !== null) problems.push('sinceSeconds: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified');
+  if (typeof sinceSeconds === 'number' && sinceTime !== null)
+    problems.push('sinceSeconds: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified');
   if (typeof sinceSeconds === 'number' && sinceSeconds < 1) problems.push(`sinceSeconds: Invalid value: ${sinceSeconds}: must be greater than 0`);
-  if (stream !== 'All' && stream !== 'Stdout' && stream !== 'Stderr') problems.push(`stream: Unsupported value: "${stream}": supported values: "All", "Stderr", "Stdout"`);
+  if (stream !== 'All' && stream !== 'Stdout' && stream !== 'Stderr')
+    problems.push(`stream: Unsupported value: "${stream}": supported values: "All", "Stderr", "Stdout"`);
   else if (stream !== 'All' && tailLines !== null) problems.push('stream: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now');
   if (problems.length > 0) return problems.length === 1 ? (problems[0] ?? '') : `[${problems.join(', ')}]`;
   return {

@@ -141,7 +141,15 @@ export function summaryOf(node: NodeStatsFacts, pods: readonly PodStatsFacts[], 
 function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpuAndMemory: boolean): unknown {
   const total = podUsage(pod);
   const disk = (used: number | null, inodesUsed: number | null, atMs: number) =>
-    known({ time: timeText(atMs), availableBytes: imageFs?.availableBytes, capacityBytes: imageFs?.capacityBytes, usedBytes: used, inodesFree: imageFs?.inodesFree, inodes: imageFs?.inodes, inodesUsed });
+    known({
+      time: timeText(atMs),
+      availableBytes: imageFs?.availableBytes,
+      capacityBytes: imageFs?.capacityBytes,
+      usedBytes: used,
+      inodesFree: imageFs?.inodesFree,
+      inodes: imageFs?.inodes,
+      inodesUsed,
+    });
   return {
     podRef: { name: pod.name, namespace: pod.namespace, uid: pod.uid },
     startTime: timeText(pod.startedAtMs),
@@ -169,7 +177,9 @@ function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpu
 type Row = readonly [labels: Labels, value: number | null, atMs?: number];
 
 function family(name: string, kind: 'counter' | 'gauge', help: string, rows: readonly Row[]): string {
-  const samples = rows.filter(([, value]) => value !== null).map(([labels, value, atMs]): Sample => ({ labels, value: value ?? 0, ...(atMs === undefined ? {} : { atMs }) }));
+  const samples = rows
+    .filter(([, value]) => value !== null)
+    .map(([labels, value, atMs]): Sample => ({ labels, value: value ?? 0, ...(atMs === undefined ? {} : { atMs }) }));
   return metricText(name, kind, help, samples);
 }
 
@@ -177,51 +187,171 @@ const seconds = (nanos: number | null): number | null => (nanos === null ? null 
 
 /** /metrics/resource: what metrics-server reads. */
 export function resourceMetrics(node: NodeStatsFacts, pods: readonly PodStatsFacts[], failed: boolean): string {
-  const containers = pods.flatMap((pod) => pod.containers.map((container) => ({ labels: { container: container.name, namespace: pod.namespace, pod: pod.name }, container })));
+  const containers = pods.flatMap((pod) =>
+    pod.containers.map((container) => ({ labels: { container: container.name, namespace: pod.namespace, pod: pod.name }, container })),
+  );
   const wholes = pods.flatMap((pod) => {
     const total = podUsage(pod);
     return total === null ? [] : [{ labels: { namespace: pod.namespace, pod: pod.name }, total }];
   });
   const error: Row[] = [[{}, failed ? 1 : 0]];
   return [
-    family('container_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the container in core-seconds', containers.map(({ labels, container }) => [labels, seconds(container.cpuNanoSeconds), container.atMs])),
-    family('container_memory_working_set_bytes', 'gauge', '[STABLE] Current working set of the container in bytes', containers.map(({ labels, container }) => [labels, container.memory.workingSetBytes, container.atMs])),
-    family('container_start_time_seconds', 'gauge', '[STABLE] Start time of the container since unix epoch in seconds', containers.map(({ labels, container }) => [labels, container.startedAtMs / 1000])),
-    family('container_swap_usage_bytes', 'gauge', '[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems', containers.map(({ labels, container }) => [labels, container.swapBytes, container.atMs])),
-    family('node_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the node in core-seconds', [[{}, seconds(node.cpuNanoSeconds), node.atMs]]),
+    family(
+      'container_cpu_usage_seconds_total',
+      'counter',
+      '[STABLE] Cumulative cpu time consumed by the container in core-seconds',
+      containers.map(({ labels, container }) => [labels, seconds(container.cpuNanoSeconds), container.atMs]),
+    ),
+    family(
+      'container_memory_working_set_bytes',
+      'gauge',
+      '[STABLE] Current working set of the container in bytes',
+      containers.map(({ labels, container }) => [labels, container.memory.workingSetBytes, container.atMs]),
+    ),
+    family(
+      'container_start_time_seconds',
+      'gauge',
+      '[STABLE] Start time of the container since unix epoch in seconds',
+      containers.map(({ labels, container }) => [labels, container.startedAtMs / 1000]),
+    ),
+    family(
+      'container_swap_usage_bytes',
+      'gauge',
+      '[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems',
+      containers.map(({ labels, container }) => [labels, container.swapBytes, container.atMs]),
+    ),
+    family('node_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the node in core-seconds', [
+      [{}, seconds(node.cpuNanoSeconds), node.atMs],
+    ]),
     family('node_memory_working_set_bytes', 'gauge', '[STABLE] Current working set of the node in bytes', [[{}, node.memory.workingSetBytes, node.atMs]]),
-    family('node_swap_usage_bytes', 'gauge', '[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems', [[{}, node.swapBytes, node.atMs]]),
-    family('pod_cpu_usage_seconds_total', 'counter', '[STABLE] Cumulative cpu time consumed by the pod in core-seconds', wholes.map(({ labels, total }) => [labels, seconds(total.cpuNanoSeconds), total.atMs])),
-    family('pod_memory_working_set_bytes', 'gauge', '[STABLE] Current working set of the pod in bytes', wholes.map(({ labels, total }) => [labels, total.memory.workingSetBytes, total.atMs])),
-    family('pod_swap_usage_bytes', 'gauge', '[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems', wholes.map(({ labels, total }) => [labels, total.swapBytes, total.atMs])),
+    family('node_swap_usage_bytes', 'gauge', '[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems', [
+      [{}, node.swapBytes, node.atMs],
+    ]),
+    family(
+      'pod_cpu_usage_seconds_total',
+      'counter',
+      '[STABLE] Cumulative cpu time consumed by the pod in core-seconds',
+      wholes.map(({ labels, total }) => [labels, seconds(total.cpuNanoSeconds), total.atMs]),
+    ),
+    family(
+      'pod_memory_working_set_bytes',
+      'gauge',
+      '[STABLE] Current working set of the pod in bytes',
+      wholes.map(({ labels, total }) => [labels, total.memory.workingSetBytes, total.atMs]),
+    ),
+    family(
+      'pod_swap_usage_bytes',
+      'gauge',
+      '[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems',
+      wholes.map(({ labels, total }) => [labels, total.swapBytes, total.atMs]),
+    ),
     family('resource_scrape_error', 'gauge', '[STABLE] 1 if there was an error while getting container metrics, 0 otherwise', error),
   ].join('');
 }
 
 /** /metrics/cadvisor: the series that dashboards of pods are built on, under cAdvisor's names and labels. */
 export function cadvisorMetrics(node: NodeStatsFacts, pods: readonly PodStatsFacts[]): string {
-  const containers = pods.flatMap((pod) => pod.containers.map((container) => ({ labels: { container: container.name, id: `/kubepods/pod${pod.uid}/${container.id}`, image: container.image, name: container.id, namespace: pod.namespace, pod: pod.name }, facts: container })));
+  const containers = pods.flatMap((pod) =>
+    pod.containers.map((container) => ({
+      labels: {
+        container: container.name,
+        id: `/kubepods/pod${pod.uid}/${container.id}`,
+        image: container.image,
+        name: container.id,
+        namespace: pod.namespace,
+        pod: pod.name,
+      },
+      facts: container,
+    })),
+  );
   const wholes = pods.flatMap((pod) => {
     const total = podUsage(pod);
-    return total === null ? [] : [{ labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, facts: total }];
+    return total === null
+      ? []
+      : [{ labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, facts: total }];
   });
   const root = { labels: { container: '', id: '/', image: '', name: '', namespace: '', pod: '' }, facts: node };
   const all: { labels: Record<string, string>; facts: UsageFacts }[] = [root, ...wholes, ...containers];
   const each = (pick: (facts: UsageFacts) => number | null): Row[] => all.map(({ labels, facts }) => [labels, pick(facts), facts.atMs]);
-  const nets = pods.flatMap((pod) => pod.interfaces.map((net) => ({ labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', interface: net.name, name: '', namespace: pod.namespace, pod: pod.name }, net })));
+  const nets = pods.flatMap((pod) =>
+    pod.interfaces.map((net) => ({
+      labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', interface: net.name, name: '', namespace: pod.namespace, pod: pod.name },
+      net,
+    })),
+  );
   return [
-    family('container_cpu_usage_seconds_total', 'counter', 'Cumulative cpu time consumed in seconds.', all.map(({ labels, facts }) => [{ ...labels, cpu: 'total' }, seconds(facts.cpuNanoSeconds), facts.atMs])),
-    family('container_memory_working_set_bytes', 'gauge', 'Current working set in bytes.', each((facts) => facts.memory.workingSetBytes)),
-    family('container_memory_usage_bytes', 'gauge', 'Current memory usage in bytes, including all memory regardless of when it was accessed', each((facts) => facts.memory.usageBytes)),
-    family('container_memory_rss', 'gauge', 'Size of RSS in bytes.', each((facts) => facts.memory.rssBytes)),
-    family('container_memory_swap', 'gauge', 'Container swap usage in bytes.', each((facts) => facts.swapBytes)),
-    family('container_start_time_seconds', 'gauge', 'Start time of the container since unix epoch in seconds.', containers.map(({ labels, facts }) => [labels, facts.startedAtMs / 1000])),
-    family('container_fs_usage_bytes', 'gauge', 'Number of bytes that are consumed by the container on this filesystem.', containers.map(({ labels, facts }) => [labels, facts.rootfsUsedBytes, facts.atMs])),
-    family('container_network_receive_bytes_total', 'counter', 'Cumulative count of bytes received', nets.map(({ labels, net }) => [labels, net.rxBytes])),
-    family('container_network_receive_errors_total', 'counter', 'Cumulative count of errors encountered while receiving', nets.map(({ labels, net }) => [labels, net.rxErrors])),
-    family('container_network_transmit_bytes_total', 'counter', 'Cumulative count of bytes transmitted', nets.map(({ labels, net }) => [labels, net.txBytes])),
-    family('container_network_transmit_errors_total', 'counter', 'Cumulative count of errors encountered while transmitting', nets.map(({ labels, net }) => [labels, net.txErrors])),
-    family('container_processes', 'gauge', 'Number of processes running inside the container.', pods.map((pod) => [{ container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, pod.processCount])),
+    family(
+      'container_cpu_usage_seconds_total',
+      'counter',
+      'Cumulative cpu time consumed in seconds.',
+      all.map(({ labels, facts }) => [{ ...labels, cpu: 'total' }, seconds(facts.cpuNanoSeconds), facts.atMs]),
+    ),
+    family(
+      'container_memory_working_set_bytes',
+      'gauge',
+      'Current working set in bytes.',
+      each((facts) => facts.memory.workingSetBytes),
+    ),
+    family(
+      'container_memory_usage_bytes',
+      'gauge',
+      'Current memory usage in bytes, including all memory regardless of when it was accessed',
+      each((facts) => facts.memory.usageBytes),
+    ),
+    family(
+      'container_memory_rss',
+      'gauge',
+      'Size of RSS in bytes.',
+      each((facts) => facts.memory.rssBytes),
+    ),
+    family(
+      'container_memory_swap',
+      'gauge',
+      'Container swap usage in bytes.',
+      each((facts) => facts.swapBytes),
+    ),
+    family(
+      'container_start_time_seconds',
+      'gauge',
+      'Start time of the container since unix epoch in seconds.',
+      containers.map(({ labels, facts }) => [labels, facts.startedAtMs / 1000]),
+    ),
+    family(
+      'container_fs_usage_bytes',
+      'gauge',
+      'Number of bytes that are consumed by the container on this filesystem.',
+      containers.map(({ labels, facts }) => [labels, facts.rootfsUsedBytes, facts.atMs]),
+    ),
+    family(
+      'container_network_receive_bytes_total',
+      'counter',
+      'Cumulative count of bytes received',
+      nets.map(({ labels, net }) => [labels, net.rxBytes]),
+    ),
+    family(
+      'container_network_receive_errors_total',
+      'counter',
+      'Cumulative count of errors encountered while receiving',
+      nets.map(({ labels, net }) => [labels, net.rxErrors]),
+    ),
+    family(
+      'container_network_transmit_bytes_total',
+      'counter',
+      'Cumulative count of bytes transmitted',
+      nets.map(({ labels, net }) => [labels, net.txBytes]),
+    ),
+    family(
+      'container_network_transmit_errors_total',
+      'counter',
+      'Cumulative count of errors encountered while transmitting',
+      nets.map(({ labels, net }) => [labels, net.txErrors]),
+    ),
+    family(
+      'container_processes',
+      'gauge',
+      'Number of processes running inside the container.',
+      pods.map((pod) => [{ container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, pod.processCount]),
+    ),
     family('machine_cpu_cores', 'gauge', 'Number of logical CPU cores.', [[{}, node.cpus]]),
     family('machine_memory_bytes', 'gauge', 'Amount of memory installed on the machine.', [[{}, node.memoryBytes]]),
   ].join('');

@@ -14,7 +14,15 @@ const held: PodStatus = {
 };
 
 test('what is there already costs nothing, however it is written', () => {
-  assert.equal(podStatusPatch('u', held, { qosClass: 'Burstable', phase: 'Pending', podIPs: [], conditions: [{ lastTransitionTime: 't0', type: 'Ready', reason: 'ContainersNotReady', message: 'm', status: 'False' }] }), null);
+  assert.equal(
+    podStatusPatch('u', held, {
+      qosClass: 'Burstable',
+      phase: 'Pending',
+      podIPs: [],
+      conditions: [{ lastTransitionTime: 't0', type: 'Ready', reason: 'ContainersNotReady', message: 'm', status: 'False' }],
+    }),
+    null,
+  );
 });
 
 test('only changed fields and changed own conditions are named', () => {
@@ -41,7 +49,13 @@ test('only changed fields and changed own conditions are named', () => {
 });
 
 test('an own condition that ended is taken away by name, foreign ones never', () => {
-  const before: PodStatus = { phase: 'Running', conditions: [{ type: 'PodResizePending', status: 'True' }, { type: 'example.com/note', status: 'True' }] };
+  const before: PodStatus = {
+    phase: 'Running',
+    conditions: [
+      { type: 'PodResizePending', status: 'True' },
+      { type: 'example.com/note', status: 'True' },
+    ],
+  };
   assert.deepEqual(podStatusPatch('u', before, { phase: 'Running' })?.status, { conditions: [{ type: 'PodResizePending', $patch: 'delete' }] });
 });
 

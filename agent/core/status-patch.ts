@@ -3,10 +3,36 @@ import { ownConditions } from './status-conditions.ts';
 import { isTerminalPhase } from './status-phase.ts';
 
 /** Fields of a PodStatus that the agent writes; what is absent from a wish is taken away from the API's copy. */
-const ownFields = ['observedGeneration', 'phase', 'message', 'reason', 'hostIP', 'hostIPs', 'podIP', 'podIPs', 'startTime', 'qosClass', 'initContainerStatuses', 'containerStatuses', 'ephemeralContainerStatuses', 'resources', 'allocatedResources', 'extendedResourceClaimStatus', 'resourceClaimStatuses'] as const;
+const ownFields = [
+  'observedGeneration',
+  'phase',
+  'message',
+  'reason',
+  'hostIP',
+  'hostIPs',
+  'podIP',
+  'podIPs',
+  'startTime',
+  'qosClass',
+  'initContainerStatuses',
+  'containerStatuses',
+  'ephemeralContainerStatuses',
+  'resources',
+  'allocatedResources',
+  'extendedResourceClaimStatus',
+  'resourceClaimStatuses',
+] as const;
 
 /** Absent from a wish they stay: another writer (a scheduler, an earlier agent) may have set them. */
-const sticky: ReadonlySet<string> = new Set(['observedGeneration', 'startTime', 'qosClass', 'resources', 'allocatedResources', 'resourceClaimStatuses', 'extendedResourceClaimStatus']);
+const sticky: ReadonlySet<string> = new Set([
+  'observedGeneration',
+  'startTime',
+  'qosClass',
+  'resources',
+  'allocatedResources',
+  'resourceClaimStatuses',
+  'extendedResourceClaimStatus',
+]);
 
 /** Lists whose merge key may change its value: sent as a whole with the directive that says so. */
 const replacedLists: ReadonlySet<string> = new Set(['hostIPs', 'podIPs']);
@@ -34,7 +60,12 @@ export function podStatusPatch(uid: string, held: PodStatus, wish: PodStatus): {
 /** A terminal phase is never left, nor exchanged for the other one: what the API server holds was told to controllers. */
 function forward(held: PodStatus, wish: PodStatus): PodStatus {
   if (!isTerminalPhase(held.phase) || held.phase === wish.phase) return wish;
-  return { ...wish, phase: held.phase, ...(held.reason === undefined ? {} : { reason: held.reason }), ...(held.message === undefined ? {} : { message: held.message }) };
+  return {
+    ...wish,
+    phase: held.phase,
+    ...(held.reason === undefined ? {} : { reason: held.reason }),
+    ...(held.message === undefined ? {} : { message: held.message }),
+  };
 }
 
 function conditionsPatch(held: readonly PodCondition[], wished: readonly PodCondition[]): unknown[] {
@@ -54,7 +85,9 @@ function conditionsPatch(held: readonly PodCondition[], wished: readonly PodCond
 
 /** Entries merge by type, so what the new one lacks must be taken away by name. */
 function fullCondition(before: PodCondition | undefined, condition: PodCondition): unknown {
-  const gone = ['reason', 'message'].filter((field) => before?.[field as 'reason' | 'message'] !== undefined && condition[field as 'reason' | 'message'] === undefined);
+  const gone = ['reason', 'message'].filter(
+    (field) => before?.[field as 'reason' | 'message'] !== undefined && condition[field as 'reason' | 'message'] === undefined,
+  );
   return { ...condition, ...Object.fromEntries(gone.map((field) => [field, null])) };
 }
 

@@ -53,10 +53,15 @@ test('configured files must be a pair, and are loaded again when they change', a
   const seen: string[] = [];
   let arrived: () => void = () => undefined;
   const next = new Promise<void>((resolve) => (arrived = resolve));
-  const following = followServingCert(options, current, ({ cert }) => {
-    seen.push(cert);
-    arrived();
-  }, stop.signal);
+  const following = followServingCert(
+    options,
+    current,
+    ({ cert }) => {
+      seen.push(cert);
+      arrived();
+    },
+    stop.signal,
+  );
   await options.clock.settle();
   await writeFile(options.certFile, two.certificatePem);
   await writeFile(options.keyFile, two.privateKeyPem);

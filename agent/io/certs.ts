@@ -38,7 +38,12 @@ export async function loadServingCert(options: ServingCertOptions): Promise<TlsM
 }
 
 /** Calls `onChange` with new material whenever one of the files changes to something that fits. Until `signal` is aborted. */
-export async function followServingCert(options: ServingCertOptions, current: TlsMaterial, onChange: (material: TlsMaterial) => void, signal: AbortSignal): Promise<void> {
+export async function followServingCert(
+  options: ServingCertOptions,
+  current: TlsMaterial,
+  onChange: (material: TlsMaterial) => void,
+  signal: AbortSignal,
+): Promise<void> {
   const { clock, log } = options;
   const files = [options.certFile, options.keyFile, options.clientCAFile].filter((file) => file !== '');
   let wake: () => void = () => undefined;

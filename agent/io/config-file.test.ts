@@ -21,7 +21,7 @@ async function setUp(t: TestContext, yaml = '') {
 async function run(args: string[]): Promise<AgentCommand & { kind: 'run' }> {
   const command = await readCommand(args);
   assert.equal(command.kind, 'run');
-  return command as AgentCommand & { kind: 'run' };
+  return command;
 }
 
 test('the version is what kubeadm reads', async () => {
@@ -34,7 +34,21 @@ test('the version is what kubeadm reads', async () => {
 
 test('flags override the file, gates add up, and own flags are kept apart', async (t) => {
   const { base } = await setUp(t, 'maxPods: 50\nfeatureGates: {AllAlpha: false}\nclusterDNS: [10.96.0.10]\n');
-  const { config, flags } = await run([...base, '--max-pods=20', '--feature-gates', 'AllBeta=true', '--hostname-override', 'N1', '--node-ip=10.0.0.5', '--v=4', '--fail-swap-on=false', '--anonymous-auth', '--eviction-hard=memory.available<200Mi,nodefs.available<5%', '--node-labels=a=b,c=d', '--register-with-taints=k=v:NoSchedule']);
+  const { config, flags } = await run([
+    ...base,
+    '--max-pods=20',
+    '--feature-gates',
+    'AllBeta=true',
+    '--hostname-override',
+    'N1',
+    '--node-ip=10.0.0.5',
+    '--v=4',
+    '--fail-swap-on=false',
+    '--anonymous-auth',
+    '--eviction-hard=memory.available<200Mi,nodefs.available<5%',
+    '--node-labels=a=b,c=d',
+    '--register-with-taints=k=v:NoSchedule',
+  ]);
   assert.equal(config.maxPods, 20);
   assert.deepEqual(config.featureGates, { AllAlpha: false, AllBeta: true });
   assert.deepEqual([config.failSwapOn, config.authentication.anonymous.enabled], [false, true]);
@@ -72,7 +86,8 @@ test('without a file the defaults are the same, and that is said', async (t) => 
 
 test('bad input is one sentence that names it', async (t) => {
   const { dir, file, kubeconfig, base } = await setUp(t, 'maxPodz: 1\n');
-  const refused = async (args: string[], expected: RegExp): Promise<void> => assert.rejects(readCommand(args), { code: /invalid|unsupported/, message: expected });
+  const refused = async (args: string[], expected: RegExp): Promise<void> =>
+    assert.rejects(readCommand(args), { code: /invalid|unsupported/, message: expected });
   await refused(base, /config\.yaml, error: strict decoding error: unknown field "maxPodz"/);
   await writeFile(file, 'kind: [');
   await refused(base, /config\.yaml/);

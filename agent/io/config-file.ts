@@ -65,7 +65,8 @@ function bad(detail: string, advice = ''): OpError {
 /** Names as given to their values; the last of several counts, but maps and lists add up. */
 function readFlags(args: readonly string[]): Map<string, unknown> {
   const options: Record<string, { type: 'string' | 'boolean'; short?: string }> = { version: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } };
-  for (const [name, { kind }] of Object.entries(flags)) options[name] = { type: kind === 'bool' ? 'boolean' : 'string', ...(name === 'v' ? { short: 'v' } : {}) };
+  for (const [name, { kind }] of Object.entries(flags))
+    options[name] = { type: kind === 'bool' ? 'boolean' : 'string', ...(name === 'v' ? { short: 'v' } : {}) };
   const { tokens } = parseArgs({ args: [...args], options, strict: false, tokens: true, allowPositionals: true });
   const given = new Map<string, unknown>();
   for (const token of tokens) {
@@ -97,12 +98,20 @@ async function readConfig(file: string, directory: string, given: ReadonlyMap<st
   let document: Record<string, unknown> = { apiVersion: 'kubelet.config.k8s.io/v1beta1', kind: 'KubeletConfiguration' };
   for (const path of [...(file === '' ? [] : [file]), ...(await partsOf(directory))]) document = merged(document, await readDocument(path));
   const warnings: string[] = [];
-  if (file === '' && directory === '') warnings.push('No --config file: the defaults are those of KubeletConfiguration v1beta1 (no anonymous access, Webhook authorization, no read-only port), not the laxer ones of flags alone');
+  if (file === '' && directory === '')
+    warnings.push(
+      'No --config file: the defaults are those of KubeletConfiguration v1beta1 (no anonymous access, Webhook authorization, no read-only port), not the laxer ones of flags alone',
+    );
   for (const [name, value] of given) {
     const flag = flags[name];
     if (flag?.ignored) warnings.push(`Flag --${name} is accepted and has no effect`);
     // Of maps the flag replaces the file's, as upstream does, but for gates, which add up.
-    if (flag?.field) document = withField(document, flag.field.split('.'), name === 'feature-gates' ? { ...(document['featureGates'] as object), ...(value as object) } : value);
+    if (flag?.field)
+      document = withField(
+        document,
+        flag.field.split('.'),
+        name === 'feature-gates' ? { ...(document['featureGates'] as object), ...(value as object) } : value,
+      );
   }
   const { config, problems } = readConfiguration(document);
   if (problems.length > 0) throw bad(problems.join('; '));
@@ -115,7 +124,10 @@ async function partsOf(directory: string): Promise<string[]> {
   if (directory === '') return [];
   try {
     const names = await readdir(directory);
-    return names.filter((name) => name.endsWith('.conf')).toSorted().map((name) => join(directory, name));
+    return names
+      .filter((name) => name.endsWith('.conf'))
+      .toSorted()
+      .map((name) => join(directory, name));
   } catch (cause) {
     throw new OpError('invalid', 'start the agent', `--config-dir ${directory}: ${messageOf(cause)}`, { cause });
   }
@@ -173,16 +185,29 @@ async function requireKubeconfig(kubeconfig: string, bootstrap: string): Promise
     await readFile(kubeconfig);
   } catch (cause) {
     if (bootstrap === '') throw new OpError('invalid', 'start the agent', `--kubeconfig ${kubeconfig}: ${messageOf(cause)}`, { cause });
-    throw new OpError('unsupported', 'start the agent', `TLS bootstrap from --bootstrap-kubeconfig ${bootstrap} is not implemented in this version, and --kubeconfig ${kubeconfig} cannot be read`, {
-      cause,
-      advice: 'Put a kubeconfig with a client certificate or token there.',
-    });
+    throw new OpError(
+      'unsupported',
+      'start the agent',
+      `TLS bootstrap from --bootstrap-kubeconfig ${bootstrap} is not implemented in this version, and --kubeconfig ${kubeconfig} cannot be read`,
+      {
+        cause,
+        advice: 'Put a kubeconfig with a client certificate or token there.',
+      },
+    );
   }
 }
 
 function helpText(): string {
   const lines = Object.entries(flags).map(([name, { kind, field, ignored }]) => {
-    const value = { bool: '', int: ' int', text: ' string', list: ' strings', map: ' key=value,…', boolMap: ' name=true|false,…', taints: ' key=value:effect,…' }[kind];
+    const value = {
+      bool: '',
+      int: ' int',
+      text: ' string',
+      list: ' strings',
+      map: ' key=value,…',
+      boolMap: ' name=true|false,…',
+      taints: ' key=value:effect,…',
+    }[kind];
     const says = ignored === true ? 'accepted, without effect' : field === null ? '' : `sets ${field} of the configuration`;
     return `  --${name}${value}`.padEnd(52) + says;
   });

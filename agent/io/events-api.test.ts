@@ -54,7 +54,10 @@ test('the same again is a count, and events about the node go to default', async
   events.event(target, 'Warning', 'BackOff', 'm');
   events.event({ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'n1' }, 'Normal', 'NodeReady', 'x');
   await clock.settle();
-  assert.deepEqual(stored().map(({ count, firstTimestamp, lastTimestamp }) => [count, firstTimestamp, lastTimestamp]), [[2, '2026-01-01T00:00:00Z', '2026-01-01T00:00:05Z']]);
+  assert.deepEqual(
+    stored().map(({ count, firstTimestamp, lastTimestamp }) => [count, firstTimestamp, lastTimestamp]),
+    [[2, '2026-01-01T00:00:00Z', '2026-01-01T00:00:05Z']],
+  );
   assert.equal(stored('default').length, 1);
 });
 

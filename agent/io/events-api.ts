@@ -58,7 +58,11 @@ export function createEventsApi(options: EventsApiOptions): EventsApi {
         const isRefused = error instanceof ApiError && error.code >= 400 && error.code < 500 && error.code !== 429;
         if (isRefused || attempt >= tries) {
           dropped++;
-          log.error(isRefused ? 'Server rejected event (will not retry!)' : 'Unable to write event (retry limit exceeded!)', { err: messageOf(error), reason: told.reason, object: told.target.name });
+          log.error(isRefused ? 'Server rejected event (will not retry!)' : 'Unable to write event (retry limit exceeded!)', {
+            err: messageOf(error),
+            reason: told.reason,
+            object: told.target.name,
+          });
           return;
         }
         // The first pause is of a random length, so that many nodes do not come back at once.
@@ -69,7 +73,15 @@ export function createEventsApi(options: EventsApiOptions): EventsApi {
 
   return {
     event(target, type, reason, message) {
-      log.info('Event occurred', { object: target.namespace === undefined ? target.name : `${target.namespace}/${target.name}`, fieldPath: target.fieldPath ?? '', kind: target.kind, apiVersion: target.apiVersion, type, reason, message });
+      log.info('Event occurred', {
+        object: target.namespace === undefined ? target.name : `${target.namespace}/${target.name}`,
+        fieldPath: target.fieldPath ?? '',
+        kind: target.kind,
+        apiVersion: target.apiVersion,
+        type,
+        reason,
+        message,
+      });
       if (queue.length >= queueMax) {
         dropped++;
         return;

@@ -19,7 +19,16 @@ const never = new AbortController().signal;
 
 async function read(place: { root: string; path: string }, options: Partial<ReadLogOptions> = {}, signal = never): Promise<string> {
   const pieces: Uint8Array[] = [];
-  const defaults = { clock: realClock, follow: false, tailLines: null, limitBytes: null, sinceMicros: null, timestamps: false, stream: 'All', isRunning: () => false } as const;
+  const defaults = {
+    clock: realClock,
+    follow: false,
+    tailLines: null,
+    limitBytes: null,
+    sinceMicros: null,
+    timestamps: false,
+    stream: 'All',
+    isRunning: () => false,
+  } as const;
   await readLog({ ...defaults, ...place, ...options }, async (piece) => void pieces.push(piece), signal);
   return Buffer.concat(pieces).toString();
 }
@@ -84,14 +93,27 @@ test('following stops when the reader goes, and waits for a slow one', async (t)
   const stop = new AbortController();
   let taken = 0;
   let inside = 0;
-  const defaults = { clock: realClock, follow: true, tailLines: null, limitBytes: null, sinceMicros: null, timestamps: false, stream: 'All', isRunning: () => true } as const;
-  await readLog({ ...defaults, ...place }, async () => {
-    inside++;
-    assert.equal(inside, 1);
-    await delay(2);
-    inside--;
-    taken++;
-    if (taken === 3) stop.abort();
-  }, stop.signal);
+  const defaults = {
+    clock: realClock,
+    follow: true,
+    tailLines: null,
+    limitBytes: null,
+    sinceMicros: null,
+    timestamps: false,
+    stream: 'All',
+    isRunning: () => true,
+  } as const;
+  await readLog(
+    { ...defaults, ...place },
+    async () => {
+      inside++;
+      assert.equal(inside, 1);
+      await delay(2);
+      inside--;
+      taken++;
+      if (taken === 3) stop.abort();
+    },
+    stop.signal,
+  );
   assert.equal(taken, 3);
 });

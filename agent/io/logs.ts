@@ -131,7 +131,7 @@ async function tailOffset(file: FileHandle, lines: number): Promise<number> {
   if (lines <= 0) return size;
   const block = Buffer.allocUnsafe(chunkBytes);
   let seen = 0;
-  for (let end = size; end > 0; ) {
+  for (let end = size; end > 0;) {
     const start = Math.max(0, end - chunkBytes);
     const { bytesRead } = await file.read(block, 0, end - start, start);
     for (let at = bytesRead - 1; at >= 0; at--) {
@@ -159,7 +159,9 @@ async function successor(options: ReadLogOptions, file: FileHandle): Promise<Fil
     return null;
   }
   const name = basename(options.path);
-  const rotated = (await readdir(dirname(options.path)).catch(() => [] as string[])).filter((entry) => entry.startsWith(`${name}.`) && !/\.(gz|tmp)$/.test(entry)).toSorted();
+  const rotated = (await readdir(dirname(options.path)).catch(() => [] as string[]))
+    .filter((entry) => entry.startsWith(`${name}.`) && !/\.(gz|tmp)$/.test(entry))
+    .toSorted();
   let found = false;
   for (const entry of rotated) {
     const candidate = await openLog(options.root, `${options.path}${entry.slice(name.length)}`).catch(() => null);

@@ -90,7 +90,8 @@ export async function nodeAddresses(nodeName: string, nodeIPs: readonly string[]
   if (given.length > 0) {
     for (const ip of given) {
       if (isIP(ip) === 0) throw new OpError('invalid', 'read --node-ip', `${JSON.stringify(ip)} is not an IP address`);
-      if (!local.includes(ip)) throw new OpError('invalid', 'read --node-ip', `${ip} is not an address of this machine`, { advice: `Its addresses are ${local.join(', ')}.` });
+      if (!local.includes(ip))
+        throw new OpError('invalid', 'read --node-ip', `${ip} is not an address of this machine`, { advice: `Its addresses are ${local.join(', ')}.` });
     }
     return [...given.map((address): NodeAddress => ({ type: 'InternalIP', address })), name];
   }

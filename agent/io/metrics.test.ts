@@ -7,7 +7,12 @@ const labels = { kind: 'readiness', container: 'c', pod: 'p', namespace: 'ns', u
 
 test('the page has upstream’s names, the process and the event loop', async () => {
   const clock = createFakeClock();
-  using metrics = new AgentMetrics({ clock, nodeName: 'n1', cgroupVersion: () => 2, counts: () => ({ runningPods: 3, containers: { running: 4, exited: 1 }, desiredPods: 3, staticPods: 0, eventsDropped: 2 }) });
+  using metrics = new AgentMetrics({
+    clock,
+    nodeName: 'n1',
+    cgroupVersion: () => 2,
+    counts: () => ({ runningPods: 3, containers: { running: 4, exited: 1 }, desiredPods: 3, staticPods: 0, eventsDropped: 2 }),
+  });
   metrics.relisted(20);
   await clock.advance(1_000);
   metrics.relisted(30);
@@ -26,14 +31,20 @@ test('the page has upstream’s names, the process and the event loop', async ()
     'kubelet_runtime_operations_errors_total{operation_type="list_containers"} 1',
     'nodelet_events_dropped_total 2',
     'kubelet_cgroup_version 2',
-  ]) assert.ok(text.includes(`${line}\n`), line);
+  ])
+    assert.ok(text.includes(`${line}\n`), line);
   assert.match(text, /process_resident_memory_bytes [1-9]/);
   assert.match(text, /nodelet_event_loop_delay_seconds_bucket\{le="\+Inf"\} \d+\n/);
   for (const line of text.trimEnd().split('\n')) assert.match(line, /^(# (HELP|TYPE) \S+ .+|[a-z_]+(\{[^}]*\})? -?[\d.e+-]+( \d+)?)$/);
 });
 
 test('probe series end with their container', () => {
-  using metrics = new AgentMetrics({ clock: createFakeClock(), nodeName: 'n1', cgroupVersion: () => 2, counts: () => ({ runningPods: 0, containers: {}, desiredPods: 0, staticPods: 0, eventsDropped: 0 }) });
+  using metrics = new AgentMetrics({
+    clock: createFakeClock(),
+    nodeName: 'n1',
+    cgroupVersion: () => 2,
+    counts: () => ({ runningPods: 0, containers: {}, desiredPods: 0, staticPods: 0, eventsDropped: 0 }),
+  });
   metrics.probed(labels, 'successful', 3);
   metrics.probed(labels, 'failed', 3);
   assert.match(metrics.probesText(), /prober_probe_total\{container="c",namespace="ns",pod="p",pod_uid="u1",probe_type="Readiness",result="failed"\} 1/);

@@ -27,13 +27,37 @@ export class AgentMetrics implements Disposable {
   readonly #relist = new Histogram('kubelet_pleg_relist_duration_seconds', '[ALPHA] Duration in seconds for relisting pods in PLEG.', plegBuckets);
   readonly #relistInterval = new Histogram('kubelet_pleg_relist_interval_seconds', '[ALPHA] Interval in seconds between relisting in PLEG.', plegBuckets);
   readonly #lastSeen = new Counter('kubelet_pleg_last_seen_seconds', '[ALPHA] Timestamp in seconds when PLEG was last seen active.', 'gauge');
-  readonly #worker = new Histogram('kubelet_pod_worker_duration_seconds', '[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync');
-  readonly #workerStart = new Histogram('kubelet_pod_worker_start_duration_seconds', '[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.');
-  readonly #podStart = new Histogram('kubelet_pod_start_duration_seconds', '[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run', [0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1_200, 1_800, 2_700, 3_600]);
-  readonly #status = new Histogram('kubelet_pod_status_sync_duration_seconds', '[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.', [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60]);
+  readonly #worker = new Histogram(
+    'kubelet_pod_worker_duration_seconds',
+    '[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync',
+  );
+  readonly #workerStart = new Histogram(
+    'kubelet_pod_worker_start_duration_seconds',
+    '[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.',
+  );
+  readonly #podStart = new Histogram(
+    'kubelet_pod_start_duration_seconds',
+    '[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run',
+    [0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1_200, 1_800, 2_700, 3_600],
+  );
+  readonly #status = new Histogram(
+    'kubelet_pod_status_sync_duration_seconds',
+    '[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.',
+    [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60],
+  );
   readonly #operations = new Counter('kubelet_runtime_operations_total', '[ALPHA] Cumulative number of runtime operations by operation type.');
-  readonly #operationErrors = new Counter('kubelet_runtime_operations_errors_total', '[ALPHA] Cumulative number of runtime operation errors by operation type.');
-  readonly #operationDuration = new Histogram('kubelet_runtime_operations_duration_seconds', '[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.', [0.005, 0.0125, 0.03125, 0.078125, 0.1953125, 0.48828125, 1.220703125, 3.0517578125, 7.62939453125, 19.073486328125, 47.6837158203125, 119.20928955078125, 298.0232238769531, 745.0580596923828]);
+  readonly #operationErrors = new Counter(
+    'kubelet_runtime_operations_errors_total',
+    '[ALPHA] Cumulative number of runtime operation errors by operation type.',
+  );
+  readonly #operationDuration = new Histogram(
+    'kubelet_runtime_operations_duration_seconds',
+    '[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.',
+    [
+      0.005, 0.0125, 0.03125, 0.078125, 0.1953125, 0.48828125, 1.220703125, 3.0517578125, 7.62939453125, 19.073486328125, 47.6837158203125, 119.20928955078125,
+      298.0232238769531, 745.0580596923828,
+    ],
+  );
   readonly #startedContainers = new Counter('kubelet_started_containers_total', '[ALPHA] Cumulative number of containers started');
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
@@ -108,15 +132,43 @@ export class AgentMetrics implements Disposable {
   async text(): Promise<string> {
     const { nodeName, cgroupVersion } = this.#options;
     const counts = this.#options.counts();
-    const gauge = (name: string, help: string, rows: readonly (readonly [Labels, number])[]): string => metricText(name, 'gauge', help, rows.map(([labels, value]) => ({ labels, value })));
+    const gauge = (name: string, help: string, rows: readonly (readonly [Labels, number])[]): string =>
+      metricText(
+        name,
+        'gauge',
+        help,
+        rows.map(([labels, value]) => ({ labels, value })),
+      );
     return [
       gauge('kubelet_node_name', "[ALPHA] The node's name. The count is always 1.", [[{ node: nodeName }, 1]]),
       gauge('kubelet_cgroup_version', '[ALPHA] cgroup version on the hosts.', [[{}, cgroupVersion()]]),
       gauge('kubelet_running_pods', '[ALPHA] Number of pods that have a running pod sandbox', [[{}, counts.runningPods]]),
-      gauge('kubelet_running_containers', '[ALPHA] Number of containers currently running', Object.entries(counts.containers).map(([state, count]): [Labels, number] => [{ container_state: state }, count])),
-      gauge('kubelet_desired_pods', '[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.', [[{ static: '' }, counts.desiredPods], [{ static: 'true' }, counts.staticPods]]),
-      ...[this.#relist, this.#relistInterval, this.#lastSeen, this.#worker, this.#workerStart, this.#podStart, this.#status, this.#operations, this.#operationErrors, this.#operationDuration, this.#startedContainers, this.#startedPods].map((metric) => metric.text()),
-      metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [{ labels: {}, value: counts.eventsDropped }]),
+      gauge(
+        'kubelet_running_containers',
+        '[ALPHA] Number of containers currently running',
+        Object.entries(counts.containers).map(([state, count]): [Labels, number] => [{ container_state: state }, count]),
+      ),
+      gauge('kubelet_desired_pods', '[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.', [
+        [{ static: '' }, counts.desiredPods],
+        [{ static: 'true' }, counts.staticPods],
+      ]),
+      ...[
+        this.#relist,
+        this.#relistInterval,
+        this.#lastSeen,
+        this.#worker,
+        this.#workerStart,
+        this.#podStart,
+        this.#status,
+        this.#operations,
+        this.#operationErrors,
+        this.#operationDuration,
+        this.#startedContainers,
+        this.#startedPods,
+      ].map((metric) => metric.text()),
+      metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [
+        { labels: {}, value: counts.eventsDropped },
+      ]),
       this.#loopText(),
       await processText(this.#startedSeconds),
     ].join('');
@@ -139,7 +191,12 @@ export class AgentMetrics implements Disposable {
       return Math.round((count * percent) / 100);
     };
     const mean = count === 0 ? 0 : Math.max(0, this.#loop.mean / 1e6 - resolutionMs) / 1000;
-    return countedHistogram('nodelet_event_loop_delay_seconds', 'How late the event loop ran what was due.', loopBuckets, below, mean * count, count) + metricText('nodelet_event_loop_delay_max_seconds', 'gauge', 'The longest delay of the event loop since the start.', [{ labels: {}, value: this.loopDelay().maxMs / 1000 }]);
+    return (
+      countedHistogram('nodelet_event_loop_delay_seconds', 'How late the event loop ran what was due.', loopBuckets, below, mean * count, count) +
+      metricText('nodelet_event_loop_delay_max_seconds', 'gauge', 'The longest delay of the event loop since the start.', [
+        { labels: {}, value: this.loopDelay().maxMs / 1000 },
+      ])
+    );
   }
 }
 
@@ -160,7 +217,10 @@ export function countsOf(pods: Pods, eventsDropped: number): ReturnType<MetricsO
 export function countCalls(clock: Clock, metrics: Pick<AgentMetrics, 'runtimeCalled'>): Interceptor {
   return {
     async call(call, options, next) {
-      const operation = call.method.replaceAll(/(?<=[a-z])(?=[A-Z])/g, '_').toLowerCase().replace('pod_sandbox', 'podsandbox');
+      const operation = call.method
+        .replaceAll(/(?<=[a-z])(?=[A-Z])/g, '_')
+        .toLowerCase()
+        .replace('pod_sandbox', 'podsandbox');
       const beganMs = clock.monoMs();
       let failed = true;
       try {
@@ -187,7 +247,11 @@ const titleOf = (kind: string): string => kind.charAt(0).toUpperCase() + kind.sl
 /** The process metrics that every Go program has. */
 async function processText(startedSeconds: number): Promise<string> {
   const usage = process.resourceUsage();
-  const [statm, limits, descriptors] = await Promise.all([readFile('/proc/self/statm', 'utf8').catch(() => ''), readFile('/proc/self/limits', 'utf8').catch(() => ''), readdir('/proc/self/fd').catch(() => [] as string[])]);
+  const [statm, limits, descriptors] = await Promise.all([
+    readFile('/proc/self/statm', 'utf8').catch(() => ''),
+    readFile('/proc/self/limits', 'utf8').catch(() => ''),
+    readdir('/proc/self/fd').catch(() => [] as string[]),
+  ]);
   const [virtualPages = 0, residentPages = 0] = statm.split(' ').map(Number);
   const one = (name: string, kind: 'counter' | 'gauge', help: string, value: number): string => metricText(name, kind, help, [{ labels: {}, value }]);
   return [

@@ -10,9 +10,33 @@ import type { NodeFacts, NodeSettings } from '../core/node-status.ts';
 import { createNodeApi } from './node-api.ts';
 import { ScriptedApi, type ApiCall } from './test-api.ts';
 
-const settings: NodeSettings = { nodeName: 'n1', kubeletVersion: 'v1.37.2', port: 10250, maxPods: 110, podsPerCore: 0, kubeReserved: {}, systemReserved: {}, evictionHard: {}, labels: {}, taints: [], providerID: '' };
+const settings: NodeSettings = {
+  nodeName: 'n1',
+  kubeletVersion: 'v1.37.2',
+  port: 10250,
+  maxPods: 110,
+  podsPerCore: 0,
+  kubeReserved: {},
+  systemReserved: {},
+  evictionHard: {},
+  labels: {},
+  taints: [],
+  providerID: '',
+};
 const facts: NodeFacts = {
-  machine: { hostname: 'n1', architecture: 'amd64', kernelVersion: 'k', osImage: 'o', machineID: 'm', systemUUID: 's', bootID: 'b', cpus: 2, memoryBytes: 2 ** 30, swapBytes: 0, hugepages: {} },
+  machine: {
+    hostname: 'n1',
+    architecture: 'amd64',
+    kernelVersion: 'k',
+    osImage: 'o',
+    machineID: 'm',
+    systemUUID: 's',
+    bootID: 'b',
+    cpus: 2,
+    memoryBytes: 2 ** 30,
+    swapBytes: 0,
+    hugepages: {},
+  },
   runtime: { version: 'containerd://2.4.0', handlers: [], supplementalGroupsPolicy: false, troubles: [] },
   pressures: { memory: false, disk: false, pid: false },
   addresses: [{ type: 'InternalIP', address: '10.0.0.5' }],
@@ -42,7 +66,11 @@ function nodeServer(world: World) {
     world.node = {
       ...world.node,
       metadata: { ...world.node.metadata, ...patch.metadata, resourceVersion: String(++world.version) },
-      status: { ...world.node.status, ...patch.status, conditions: [...conditions.filter(({ type }) => !changed.some((each) => each.type === type)), ...changed] },
+      status: {
+        ...world.node.status,
+        ...patch.status,
+        conditions: [...conditions.filter(({ type }) => !changed.some((each) => each.type === type)), ...changed],
+      },
     };
     return world.node;
   });
@@ -94,10 +122,16 @@ test('registers, and writes the status again only every five minutes when nothin
 });
 
 test('an existing node is reconciled, not replaced', async (t) => {
-  const world: World = { node: { metadata: { name: 'n1', uid: 'old', resourceVersion: '1', labels: { mine: 'x' } }, spec: { podCIDR: '10.1.0.0/24' } }, version: 1 };
+  const world: World = {
+    node: { metadata: { name: 'n1', uid: 'old', resourceVersion: '1', labels: { mine: 'x' } }, spec: { podCIDR: '10.1.0.0/24' } },
+    version: 1,
+  };
   const { clock, api } = start(t, world);
   await clock.advance(500);
-  assert.deepEqual(api.summary().filter((line) => !line.includes('leases')), ['create nodes', 'get nodes/n1', 'patch nodes/n1', 'patch nodes/n1/status']);
+  assert.deepEqual(
+    api.summary().filter((line) => !line.includes('leases')),
+    ['create nodes', 'get nodes/n1', 'patch nodes/n1', 'patch nodes/n1/status'],
+  );
   assert.equal(world.node?.spec.podCIDR, '10.1.0.0/24');
   assert.equal(world.node?.metadata.uid, 'old');
 });

@@ -177,7 +177,9 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
     onChange: (callback) => void listeners.push(callback),
     kick: () => wake(),
     async ready(signal) {
-      while (current === undefined) {
+      for (;;) {
+        const known = current;
+        if (known !== undefined) return known;
         signal.throwIfAborted();
         await new Promise<void>((resolve, reject) => {
           const stopped = (): void => reject(signal.reason as Error);
@@ -188,7 +190,6 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
           });
         });
       }
-      return current;
     },
     async run(signal) {
       await register(signal);

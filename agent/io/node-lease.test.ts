@@ -71,7 +71,10 @@ test('without a Node nothing is written; a new Node of that name becomes the own
   assert.equal(writes(api).length, before);
   uid = 'uid-2';
   await clock.advance(11_000);
-  assert.deepEqual((state.lease as Lease | undefined)?.metadata.ownerReferences?.map((owner) => owner.uid), ['uid-2']);
+  assert.deepEqual(
+    (state.lease as Lease | undefined)?.metadata.ownerReferences?.map((owner) => owner.uid),
+    ['uid-2'],
+  );
   assert.ok(writes(api).every(({ metadata }) => metadata.ownerReferences?.length === 1));
 });
 

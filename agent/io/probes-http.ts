@@ -41,7 +41,8 @@ export async function probeHttp(action: HTTPGetAction, host: string, port: numbe
     if (status < 200 || status >= 400) return { result: 'failure', output: `HTTP probe failed with statuscode: ${status}` };
     if (status < 300) return { result: 'success', output: body };
     const next = location === undefined || !URL.canParse(location, target.url.href) ? undefined : new URL(location, target.url);
-    if (next === undefined || next.hostname !== target.url.hostname || ![301, 302, 303, 307, 308].includes(status)) return { result: 'warning', output: `Probe terminated redirects, Response body: ${body}` };
+    if (next === undefined || next.hostname !== target.url.hostname || ![301, 302, 303, 307, 308].includes(status))
+      return { result: 'warning', output: `Probe terminated redirects, Response body: ${body}` };
     target.url = next;
   }
   return { result: 'failure', output: `Get ${JSON.stringify(target.url.href)}: stopped after ${redirectsMax} redirects` };
@@ -84,7 +85,9 @@ function getOnce({ url, headers }: Target, signal: AbortSignal): Promise<Answer>
     const options = { headers, signal, agent: false, method: 'GET' } as const;
     const name = url.hostname.replace(/^\[(.*)\]$/, '$1');
     const sent =
-      url.protocol === 'https:' ? requestHttps(url, { ...options, rejectUnauthorized: false, ...(isIP(name) === 0 ? {} : { servername: '' }) }, answered) : requestHttp(url, options, answered);
+      url.protocol === 'https:'
+        ? requestHttps(url, { ...options, rejectUnauthorized: false, ...(isIP(name) === 0 ? {} : { servername: '' }) }, answered)
+        : requestHttp(url, options, answered);
     sent.on('error', reject);
     sent.end();
   });

@@ -52,7 +52,25 @@ export function probeTcp(host: string, port: number, timeoutMs: number, signal: 
 }
 
 const servingStatus = ['UNKNOWN', 'SERVING', 'NOT_SERVING', 'SERVICE_UNKNOWN'];
-const grpcCodes = ['OK', 'Canceled', 'Unknown', 'InvalidArgument', 'DeadlineExceeded', 'NotFound', 'AlreadyExists', 'PermissionDenied', 'ResourceExhausted', 'FailedPrecondition', 'Aborted', 'OutOfRange', 'Unimplemented', 'Internal', 'Unavailable', 'DataLoss', 'Unauthenticated'];
+const grpcCodes = [
+  'OK',
+  'Canceled',
+  'Unknown',
+  'InvalidArgument',
+  'DeadlineExceeded',
+  'NotFound',
+  'AlreadyExists',
+  'PermissionDenied',
+  'ResourceExhausted',
+  'FailedPrecondition',
+  'Aborted',
+  'OutOfRange',
+  'Unimplemented',
+  'Internal',
+  'Unavailable',
+  'DataLoss',
+  'Unauthenticated',
+];
 
 /** A gRPC probe (KEP-2727): one bare call of grpc.health.v1.Health/Check on a connection of its own, in clear text. */
 export function probeGrpc(host: string, port: number, service: string, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
@@ -73,13 +91,38 @@ export function probeGrpc(host: string, port: number, service: string, timeoutMs
       session.destroy();
       reject(signal.reason as Error);
     };
-    const late = setTimeout(() => failure(connected ? `timeout: health rpc did not complete within ${within}` : `timeout: failed to connect service ${JSON.stringify(where)} within ${within}: context deadline exceeded`), timeoutMs);
+    const late = setTimeout(
+      () =>
+        failure(
+          connected
+            ? `timeout: health rpc did not complete within ${within}`
+            : `timeout: failed to connect service ${JSON.stringify(where)} within ${within}: context deadline exceeded`,
+        ),
+      timeoutMs,
+    );
     if (signal.aborted) return stopped();
     signal.addEventListener('abort', stopped, { once: true });
     session.on('remoteSettings', () => (connected = true));
-    session.on('error', (error) => failure(connected ? `error: health rpc probe failed: ${messageOf(error)}` : `error: failed to connect service at ${JSON.stringify(where)}: ${dialText(error, host, port)}`));
-    const stream = session.request({ ':method': 'POST', ':path': '/grpc.health.v1.Health/Check', 'content-type': 'application/grpc', te: 'trailers', 'user-agent': 'kube-probe/1.37 nodelet', 'grpc-timeout': `${timeoutMs}m` });
-    readCall(stream, (code, message, body) => end(judge(code, message, body, within)), (error) => connected && failure(`error: health rpc probe failed: ${messageOf(error)}`));
+    session.on('error', (error) =>
+      failure(
+        connected
+          ? `error: health rpc probe failed: ${messageOf(error)}`
+          : `error: failed to connect service at ${JSON.stringify(where)}: ${dialText(error, host, port)}`,
+      ),
+    );
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': '/grpc.health.v1.Health/Check',
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      'user-agent': 'kube-probe/1.37 nodelet',
+      'grpc-timeout': `${timeoutMs}m`,
+    });
+    readCall(
+      stream,
+      (code, message, body) => end(judge(code, message, body, within)),
+      (error) => connected && failure(`error: health rpc probe failed: ${messageOf(error)}`),
+    );
     stream.end(checkRequest(service));
     return undefined;
   });
@@ -108,8 +151,10 @@ function readCall(stream: ClientHttp2Stream, done: (code: number, message: strin
   let status: { code: number; message: string } | undefined;
   const take = (headers: Record<string, unknown>): void => {
     const code = headers['grpc-status'];
-    if (code !== undefined) status = { code: Number(code), message: decode(String(headers['grpc-message'] ?? '')) };
-    else if (headers[constants.HTTP2_HEADER_STATUS] !== undefined && headers[constants.HTTP2_HEADER_STATUS] !== 200) status = { code: 2, message: `unexpected HTTP status code received from server: ${String(headers[constants.HTTP2_HEADER_STATUS])}` };
+    const message = headers['grpc-message'];
+    if (code !== undefined) status = { code: Number(code), message: typeof message === 'string' ? decode(message) : '' };
+    else if (headers[constants.HTTP2_HEADER_STATUS] !== undefined && headers[constants.HTTP2_HEADER_STATUS] !== 200)
+      status = { code: 2, message: `unexpected HTTP status code received from server: ${String(headers[constants.HTTP2_HEADER_STATUS])}` };
   };
   stream.on('response', (headers) => take(headers));
   stream.on('trailers', (headers) => take(headers));
@@ -133,7 +178,8 @@ function decode(text: string): string {
 function judge(code: number, message: string, body: Buffer, within: string): ProbeAnswer {
   if (code === 12) return { result: 'failure', output: `error: this server does not implement the grpc health protocol (grpc.health.v1.Health): ${message}` };
   if (code === 4) return { result: 'failure', output: `timeout: health rpc did not complete within ${within}` };
-  if (code !== 0) return { result: 'failure', output: `error: health rpc probe failed: rpc error: code = ${grpcCodes[code] ?? `Code(${code})`} desc = ${message}` };
+  if (code !== 0)
+    return { result: 'failure', output: `error: health rpc probe failed: rpc error: code = ${grpcCodes[code] ?? `Code(${code})`} desc = ${message}` };
   // HealthCheckResponse{status = 1}: field 1, varint; absent is UNKNOWN.
   const status = body.length >= 7 && body[5] === 0x08 ? (body[6] ?? 0) : 0;
   if (status === 1) return { result: 'success', output: 'service healthy' };

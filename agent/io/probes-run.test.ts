@@ -17,7 +17,10 @@ type ExecSync = Cri['runtime']['execSync'];
 async function run(probe: Probe, options: { container?: Partial<Container>; execSync?: ExecSync; podIP?: string; signal?: AbortSignal } = {}) {
   const execSync: ExecSync = options.execSync ?? (async () => assert.fail('no exec expected'));
   const runner = createProbeRunner({ execSync });
-  return runner({ pod: {} as Pod, container: { name: 'c', ...options.container }, containerId: 'c1', podIP: options.podIP ?? '127.0.0.1', probe }, options.signal ?? never);
+  return runner(
+    { pod: {} as Pod, container: { name: 'c', ...options.container }, containerId: 'c1', podIP: options.podIP ?? '127.0.0.1', probe },
+    options.signal ?? never,
+  );
 }
 
 async function listen(t: TestContext, server: Server): Promise<number> {
@@ -62,8 +65,29 @@ test('http: headers, named port, host and query', async (t) => {
     response.end();
   });
   const container = { ports: [{ name: 'web', containerPort: port }] };
-  await run({ httpGet: { port: 'web', path: '/healthz?x=1', host: 'localhost', httpHeaders: [{ name: 'X-A', value: '1' }, { name: 'Host', value: 'example.com' }] } }, { container });
-  await run({ httpGet: { port, httpHeaders: [{ name: 'Accept', value: '' }, { name: 'User-Agent', value: 'mine' }] } });
+  await run(
+    {
+      httpGet: {
+        port: 'web',
+        path: '/healthz?x=1',
+        host: 'localhost',
+        httpHeaders: [
+          { name: 'X-A', value: '1' },
+          { name: 'Host', value: 'example.com' },
+        ],
+      },
+    },
+    { container },
+  );
+  await run({
+    httpGet: {
+      port,
+      httpHeaders: [
+        { name: 'Accept', value: '' },
+        { name: 'User-Agent', value: 'mine' },
+      ],
+    },
+  });
   assert.deepEqual(seen[0], { 'x-a': '1', host: 'example.com', 'user-agent': 'kube-probe/1.37', accept: '*/*', connection: 'close', url: '/healthz?x=1' });
   assert.deepEqual([seen[1]?.['accept'], seen[1]?.['user-agent'], seen[1]?.['url']], [undefined, 'mine', '/']);
 });
@@ -78,15 +102,30 @@ test('http: redirects are followed on the same host only', async (t) => {
   });
   assert.deepEqual(await run({ httpGet: { port, path: '/a' } }), { result: 'success', output: 'here' });
   assert.deepEqual(await run({ httpGet: { port, path: '/away' } }), { result: 'warning', output: 'Probe terminated redirects, Response body: gone' });
-  assert.deepEqual(await run({ httpGet: { port, path: '/loop' } }), { result: 'failure', output: `Get "http://127.0.0.1:${port}/loop": stopped after 10 redirects` });
+  assert.deepEqual(await run({ httpGet: { port, path: '/loop' } }), {
+    result: 'failure',
+    output: `Get "http://127.0.0.1:${port}/loop": stopped after 10 redirects`,
+  });
 });
 
 test('http: nobody listens, no answer, a cut answer, and a long body', async (t) => {
   const closed = await freePort();
-  assert.deepEqual(await run({ httpGet: { port: closed, path: '/x' } }), { result: 'failure', output: `Get "http://127.0.0.1:${closed}/x": dial tcp 127.0.0.1:${closed}: connect: connection refused` });
-  const silent = await listen(t, createTcp(() => undefined));
-  assert.deepEqual(await run({ timeoutSeconds: 0.1, httpGet: { port: silent } }), { result: 'failure', output: `Get "http://127.0.0.1:${silent}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)` });
-  const hangUp = await listen(t, createTcp((socket) => socket.end()));
+  assert.deepEqual(await run({ httpGet: { port: closed, path: '/x' } }), {
+    result: 'failure',
+    output: `Get "http://127.0.0.1:${closed}/x": dial tcp 127.0.0.1:${closed}: connect: connection refused`,
+  });
+  const silent = await listen(
+    t,
+    createTcp(() => undefined),
+  );
+  assert.deepEqual(await run({ timeoutSeconds: 0.1, httpGet: { port: silent } }), {
+    result: 'failure',
+    output: `Get "http://127.0.0.1:${silent}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)`,
+  });
+  const hangUp = await listen(
+    t,
+    createTcp((socket) => socket.end()),
+  );
   assert.deepEqual(await run({ httpGet: { port: hangUp } }), { result: 'failure', output: `Get "http://127.0.0.1:${hangUp}": EOF` });
   const long = await http(t, (_request, response) => void response.end('x'.repeat(1_000_000)));
   assert.equal((await run({ httpGet: { port: long } })).output.length, 10 * 1024);
@@ -94,7 +133,10 @@ test('http: nobody listens, no answer, a cut answer, and a long body', async (t)
 
 test('https: the certificate is not judged; a plain server is told', async (t) => {
   const pair = selfSigned({ subject: { commonName: 'x' }, notBeforeMs: 0, notAfterMs: 1 });
-  const secure = await listen(t, createHttps({ cert: pair.certificatePem, key: pair.privateKeyPem }, (_request, response) => void response.end('ok')));
+  const secure = await listen(
+    t,
+    createHttps({ cert: pair.certificatePem, key: pair.privateKeyPem }, (_request, response) => void response.end('ok')),
+  );
   assert.deepEqual(await run({ httpGet: { port: secure, scheme: 'HTTPS' } }), { result: 'success', output: 'ok' });
   const plain = await http(t, (_request, response) => void response.end());
   assert.match((await run({ httpGet: { port: plain, scheme: 'HTTPS' } })).output, /http: server gave HTTP response to HTTPS client/);
@@ -102,7 +144,10 @@ test('https: the certificate is not judged; a plain server is told', async (t) =
 
 test('tcp: connects and resets; refused and unreachable', async (t) => {
   let reset = false;
-  const port = await listen(t, createTcp((socket) => socket.on('error', (error: NodeJS.ErrnoException) => (reset = error.code === 'ECONNRESET'))));
+  const port = await listen(
+    t,
+    createTcp((socket) => socket.on('error', (error: NodeJS.ErrnoException) => (reset = error.code === 'ECONNRESET'))),
+  );
   assert.deepEqual(await run({ tcpSocket: { port } }), { result: 'success', output: '' });
   const closed = await freePort();
   assert.deepEqual(await run({ tcpSocket: { port: closed } }), { result: 'failure', output: `dial tcp 127.0.0.1:${closed}: connect: connection refused` });
@@ -112,20 +157,32 @@ test('tcp: connects and resets; refused and unreachable', async (t) => {
 
 test('exec: exit code and output, static environment, deadline, and a runtime that refuses', async () => {
   const probe: Probe = { timeoutSeconds: 3, exec: { command: ['cat', '$(FILE)', '$(OTHER)'] } };
-  const container = { env: [{ name: 'FILE', value: '/a' }, { name: 'OTHER', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } }] };
-  const seen: unknown[] = [];
-  const answer = (exitCode: number, stdout = 'out', stderr = 'err'): ExecSync => async (request, call) => {
-    seen.push(request, call?.timeoutMs);
-    return { exitCode, stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) };
+  const container = {
+    env: [
+      { name: 'FILE', value: '/a' },
+      { name: 'OTHER', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } },
+    ],
   };
+  const seen: unknown[] = [];
+  const answer =
+    (exitCode: number, stdout = 'out', stderr = 'err'): ExecSync =>
+    async (request, call) => {
+      seen.push(request, call?.timeoutMs);
+      return { exitCode, stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) };
+    };
   assert.deepEqual(await run(probe, { container, execSync: answer(0) }), { result: 'success', output: 'outerr' });
   assert.deepEqual(seen, [{ containerId: 'c1', cmd: ['cat', '/a', '$(OTHER)'], timeout: 3 }, 8_000]);
   assert.deepEqual(await run(probe, { execSync: answer(1) }), { result: 'failure', output: 'outerr' });
   assert.equal((await run(probe, { execSync: answer(1, 'x'.repeat(20_000)) })).output.length, 10 * 1024);
-  const fails = (code: 'deadline' | 'not-found'): ExecSync => async () => {
-    throw new OpError(code, 'ExecSync', 'said');
-  };
-  assert.deepEqual(await run({ exec: { command: ['sleep', '5'] } }, { execSync: fails('deadline') }), { result: 'failure', output: 'command timed out: "sleep 5" timed out after 1s' });
+  const fails =
+    (code: 'deadline' | 'not-found'): ExecSync =>
+    async () => {
+      throw new OpError(code, 'ExecSync', 'said');
+    };
+  assert.deepEqual(await run({ exec: { command: ['sleep', '5'] } }, { execSync: fails('deadline') }), {
+    result: 'failure',
+    output: 'command timed out: "sleep 5" timed out after 1s',
+  });
   assert.equal((await run({ exec: { command: ['x'] } }, { execSync: fails('not-found') })).result, 'error');
 });
 
@@ -139,7 +196,7 @@ function healthServer(t: TestContext, answer: (stream: ServerHttp2Stream, servic
     stream.on('error', () => undefined);
     stream.on('end', () => answer(stream, Buffer.concat(pieces).subarray(7).toString()));
   });
-  return listen(t, server as unknown as Server);
+  return listen(t, server);
 }
 
 function reply(stream: ServerHttp2Stream, status: number, code = 0, message = ''): void {
@@ -164,11 +221,17 @@ test('grpc: serving, not serving, unknown service, not implemented, silent, abse
   assert.match((await check('none')).output, /does not implement the grpc health protocol \(grpc\.health\.v1\.Health\): unknown service/);
   assert.deepEqual(await check('silent', 0.1), { result: 'failure', output: 'timeout: health rpc did not complete within 100ms' });
   const closed = await freePort();
-  assert.match((await run({ grpc: { port: closed } })).output, /failed to connect service at "127\.0\.0\.1:\d+": dial tcp 127\.0\.0\.1:\d+: connect: connection refused/);
+  assert.match(
+    (await run({ grpc: { port: closed } })).output,
+    /failed to connect service at "127\.0\.0\.1:\d+": dial tcp 127\.0\.0\.1:\d+: connect: connection refused/,
+  );
 });
 
 test('a run that is given up ends at once', async (t) => {
-  const silent = await listen(t, createTcp(() => undefined));
+  const silent = await listen(
+    t,
+    createTcp(() => undefined),
+  );
   for (const probe of [{ httpGet: { port: silent } }, { grpc: { port: silent } }] as Probe[]) {
     const stop = new AbortController();
     const running = run({ ...probe, timeoutSeconds: 60 }, { signal: stop.signal });

@@ -53,7 +53,8 @@ async function probeExec(runtime: Pick<Cri['runtime'], 'execSync'>, run: ProbeRu
     return { result: answer.exitCode === 0 ? 'success' : 'failure', output };
   } catch (error) {
     if (signal.aborted) throw error;
-    if (hasCode(error, 'deadline')) return { result: 'failure', output: `command timed out: ${JSON.stringify(cmd.join(' '))} timed out after ${durationText(timeoutMs)}` };
+    if (hasCode(error, 'deadline'))
+      return { result: 'failure', output: `command timed out: ${JSON.stringify(cmd.join(' '))} timed out after ${durationText(timeoutMs)}` };
     return { result: 'error', output: rpcErrorText(error) || messageOf(error) };
   }
 }

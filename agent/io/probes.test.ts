@@ -33,13 +33,27 @@ function setUp(t: TestContext, probes: Partial<Container>, status: PodStatus = {
   const sync = (containers: ContainerFacts[], terminating = false) => prober.sync(pod, containers, { podIPs: ['10.0.0.1'], terminating });
   const changes: string[] = [];
   prober.onChange((uid) => changes.push(uid));
-  return { clock, answers, runs, events, prober, sync, running, changes, of: (kind: string) => runs.filter((run) => run.startsWith(kind)).map((run) => Number(run.split(' ')[2])), result: () => prober.results('u1')['c'] };
+  return {
+    clock,
+    answers,
+    runs,
+    events,
+    prober,
+    sync,
+    running,
+    changes,
+    of: (kind: string) => runs.filter((run) => run.startsWith(kind)).map((run) => Number(run.split(' ')[2])),
+    result: () => prober.results('u1')['c'],
+  };
 }
 
 const probe = (kind: string, rest: object = {}) => ({ exec: { command: [kind] }, ...rest });
 
 test('the first probe comes when the container is seen running, then one each period', async (t) => {
-  const { clock, sync, running, of, result, changes } = setUp(t, { readinessProbe: probe('r', { periodSeconds: 5 }), livenessProbe: probe('l', { periodSeconds: 10, initialDelaySeconds: 3 }) });
+  const { clock, sync, running, of, result, changes } = setUp(t, {
+    readinessProbe: probe('r', { periodSeconds: 5 }),
+    livenessProbe: probe('l', { periodSeconds: 10, initialDelaySeconds: 3 }),
+  });
   sync([running()]);
   assert.deepEqual(result(), { containerId: 'c1', readiness: 'unknown', liveness: 'unknown' });
   await clock.advance(14_000);
@@ -61,7 +75,11 @@ test('a container that has just started is asked again soon, an older one once a
 });
 
 test('startup gates the others, which run at once when it succeeds', async (t) => {
-  const { clock, sync, running, answers, of, result } = setUp(t, { startupProbe: probe('s', { periodSeconds: 2, failureThreshold: 10 }), readinessProbe: probe('r', { periodSeconds: 30 }), livenessProbe: probe('l', { periodSeconds: 30 }) });
+  const { clock, sync, running, answers, of, result } = setUp(t, {
+    startupProbe: probe('s', { periodSeconds: 2, failureThreshold: 10 }),
+    readinessProbe: probe('r', { periodSeconds: 30 }),
+    livenessProbe: probe('l', { periodSeconds: 30 }),
+  });
   answers['s'] = 'failure';
   sync([running()]);
   await clock.advance(5_000);
@@ -95,7 +113,10 @@ test('liveness that failed is told, held, and asked again only of the next conta
 });
 
 test('while the pod terminates readiness goes on and liveness does not', async (t) => {
-  const { clock, sync, running, answers, result, events, of } = setUp(t, { readinessProbe: probe('r', { periodSeconds: 1, failureThreshold: 1 }), livenessProbe: probe('l', { periodSeconds: 1, failureThreshold: 1 }) });
+  const { clock, sync, running, answers, result, events, of } = setUp(t, {
+    readinessProbe: probe('r', { periodSeconds: 1, failureThreshold: 1 }),
+    livenessProbe: probe('l', { periodSeconds: 1, failureThreshold: 1 }),
+  });
   const facts = running();
   sync([facts]);
   await clock.advance(3_000);
@@ -119,7 +140,9 @@ test('a readiness that still passes stays while the pod terminates', async (t) =
   assert.equal(result()?.readiness, 'success');
 });
 
-const told = (ready: boolean, started: boolean): PodStatus => ({ containerStatuses: [{ name: 'c', image: 'i', imageID: '', ready, started, restartCount: 0, containerID: 'containerd://c1', state: { running: {} } }] });
+const told = (ready: boolean, started: boolean): PodStatus => ({
+  containerStatuses: [{ name: 'c', image: 'i', imageID: '', ready, started, restartCount: 0, containerID: 'containerd://c1', state: { running: {} } }],
+});
 
 test('an adopted container keeps what it was, and its startup is not asked again', async (t) => {
   const ok = setUp(t, { startupProbe: probe('s', { initialDelaySeconds: 10 }), readinessProbe: probe('r', { periodSeconds: 5 }) }, told(true, true));

@@ -87,7 +87,12 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
 
   const tell = (state: PodProbes, watched: Watched, reason: string, message: string): void => {
     const { name = '', namespace = '', uid = '', resourceVersion } = state.pod.metadata;
-    options.events.event({ apiVersion: 'v1', kind: 'Pod', namespace, name, uid, ...(resourceVersion === undefined ? {} : { resourceVersion }), fieldPath: watched.fieldPath }, 'Warning', reason, message);
+    options.events.event(
+      { apiVersion: 'v1', kind: 'Pod', namespace, name, uid, ...(resourceVersion === undefined ? {} : { resourceVersion }), fieldPath: watched.fieldPath },
+      'Warning',
+      reason,
+      message,
+    );
   };
 
   /** Null: no result, and none that counts. */
@@ -161,7 +166,7 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
       watched.stop.signal.addEventListener('abort', () => stop.abort(), { once: true });
       watched.probers.set(kind, { kind, counter: adopted(kind, known), stop, wake: () => undefined });
     }
-    for (const prober of [...watched.probers.values()]) {
+    for (const prober of watched.probers.values()) {
       const probe = probeOf(container, prober.kind);
       // What was started under an earlier agent is not asked again whether it has started.
       if (probe === undefined || (prober.kind === 'startup' && prober.counter.outcome === 'success')) continue;
@@ -172,7 +177,11 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
       void loop(state, watched, prober, timing, Math.max(0, Math.min(restMs, timing.initialDelayMs)) + jitterMs).catch((error: unknown) => {
         if (prober.stop.signal.aborted) return;
         if (error instanceof BugError) throw error;
-        options.log.error('A probe ended', { pod: `${state.pod.metadata.namespace}/${state.pod.metadata.name}`, container: container.name, err: messageOf(error) });
+        options.log.error('A probe ended', {
+          pod: `${state.pod.metadata.namespace}/${state.pod.metadata.name}`,
+          container: container.name,
+          err: messageOf(error),
+        });
         throw error;
       });
     }
@@ -192,13 +201,17 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
         if (watched !== undefined && watched.facts.id !== running?.id) {
           endContainer(state, watched);
           state.containers.delete(container.name);
-          state.ended.set(container.name, { containerId: watched.facts.id, ...(container.readinessProbe === undefined ? {} : { readiness: 'failure' as const }) });
+          state.ended.set(container.name, {
+            containerId: watched.facts.id,
+            ...(container.readinessProbe === undefined ? {} : { readiness: 'failure' as const }),
+          });
         }
         if (running === undefined) continue;
         const current = state.containers.get(container.name);
         if (current === undefined) startContainer(state, container, running, fieldPath);
         else recall(current);
-        if (current !== undefined && terminating) for (const prober of [...current.probers.values()]) if (prober.kind !== 'readiness') endProber(state, current, prober);
+        if (current !== undefined && terminating)
+          for (const prober of current.probers.values()) if (prober.kind !== 'readiness') endProber(state, current, prober);
       }
     },
     remove(uid) {
@@ -247,7 +260,9 @@ async function pause(clock: Clock, prober: Prober, ms: number, signal: AbortSign
 
 /** Containers that may have probes: apps and sidecars. */
 function probed(pod: Pod): { container: Container; fieldPath: string }[] {
-  const sidecars = (pod.spec.initContainers ?? []).filter((container) => isSidecar(container)).map((container) => ({ container, fieldPath: `spec.initContainers{${container.name}}` }));
+  const sidecars = (pod.spec.initContainers ?? [])
+    .filter((container) => isSidecar(container))
+    .map((container) => ({ container, fieldPath: `spec.initContainers{${container.name}}` }));
   const apps = pod.spec.containers.map((container) => ({ container, fieldPath: `spec.containers{${container.name}}` }));
   return [...sidecars, ...apps].filter(({ container }) => probeKinds.some((kind) => probeOf(container, kind) !== undefined));
 }

@@ -67,12 +67,14 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     if (specOf(pod, route.container) === undefined) throw new HttpFailure(404, `container "${route.container}" not found in pod "${route.pod}"`);
     const chosen = logContainerId(route.pod, pod.status ?? {}, route.container, query.previous);
     if (typeof chosen === 'string') throw new HttpFailure(400, chosen);
-    const sinceMicros = query.sinceAgoMs !== null ? (options.clock.nowMs() - query.sinceAgoMs) * 1000 : query.sinceTime === null ? null : microsOf(query.sinceTime);
+    const sinceMicros =
+      query.sinceAgoMs !== null ? (options.clock.nowMs() - query.sinceAgoMs) * 1000 : query.sinceTime === null ? null : microsOf(query.sinceTime);
     if (Number.isNaN(sinceMicros)) throw new HttpFailure(400, `sinceTime ${JSON.stringify(query.sinceTime)} is not an RFC 3339 time`);
     const { status } = await runtime.containerStatus({ containerId: chosen.id, verbose: false }, call(signal));
     if (status === null || status.logPath === '') throw new HttpFailure(400, `unable to retrieve container logs for ${chosen.id}`);
     const uid = pod.metadata.uid ?? '';
-    const isRunning = (): boolean => pods.facts(uid)?.containers.some((each) => each.id === chosen.id && (each.state === 'running' || each.state === 'created')) ?? false;
+    const isRunning = (): boolean =>
+      pods.facts(uid)?.containers.some((each) => each.id === chosen.id && (each.state === 'running' || each.state === 'created')) ?? false;
     const open = (): void => {
       if (response.headersSent) return;
       response.writeHead(200, { 'content-type': 'text/plain' });
@@ -82,7 +84,18 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     const early = query.follow ? setTimeout(open, 200) : undefined;
     try {
       await readLog(
-        { clock: options.clock, path: status.logPath, root: options.podLogsDir, follow: query.follow, tailLines: query.tailLines, limitBytes: query.limitBytes, sinceMicros, timestamps: query.timestamps, stream: query.stream, isRunning },
+        {
+          clock: options.clock,
+          path: status.logPath,
+          root: options.podLogsDir,
+          follow: query.follow,
+          tailLines: query.tailLines,
+          limitBytes: query.limitBytes,
+          sinceMicros,
+          timestamps: query.timestamps,
+          stream: query.stream,
+          isRunning,
+        },
         async (piece) => {
           open();
           if (!response.write(piece)) await once(response, 'drain', { signal });
@@ -91,7 +104,8 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       );
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof OpError && error.code === 'not-found') throw new HttpFailure(400, `failed to try resolving symlinks in path "${status.logPath}": lstat ${status.logPath}: no such file or directory`);
+      if (error instanceof OpError && error.code === 'not-found')
+        throw new HttpFailure(400, `failed to try resolving symlinks in path "${status.logPath}": lstat ${status.logPath}: no such file or directory`);
       throw error;
     } finally {
       clearTimeout(early);
@@ -105,8 +119,12 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       const pod = podOf(route, route.uid);
       const sandbox = pods.facts(pod.metadata.uid ?? '')?.sandboxes.find(({ ready }) => ready);
       if (sandbox === undefined) throw new HttpFailure(404, `pod not found ("${route.pod}_${route.namespace}")`);
-      const port = query.getAll('port').flatMap((each) => each.split(',')).map(Number);
-      if (port.some((each) => !Number.isInteger(each) || each < 1 || each > 65_535)) throw new HttpFailure(400, `invalid port in ${JSON.stringify(query.getAll('port'))}`);
+      const port = query
+        .getAll('port')
+        .flatMap((each) => each.split(','))
+        .map(Number);
+      if (port.some((each) => !Number.isInteger(each) || each < 1 || each > 65_535))
+        throw new HttpFailure(400, `invalid port in ${JSON.stringify(query.getAll('port'))}`);
       return (await runtime.portForward({ podSandboxId: sandbox.id, port }, call(signal))).url;
     }
     if (route.kind !== 'exec' && route.kind !== 'attach') throw new HttpFailure(404, '404 page not found');
@@ -124,7 +142,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
   };
 
   return {
-    async handle(route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> {
+    handle: async (route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> => {
       requireDebug(route);
       switch (route.kind) {
         case 'healthz':
@@ -149,7 +167,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
           throw new HttpFailure(400, 'Upgrade request required');
       }
     },
-    async upgrade(route: ServerRoute, request: ServerRequest, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> {
+    upgrade: async (route: ServerRoute, request: ServerRequest, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> => {
       requireDebug(route);
       const url = await streamUrl(route, request, signal);
       log.debug(4, 'Joining a stream', { kind: route.kind });

@@ -24,14 +24,17 @@ const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_
 const ca = selfSigned({ subject: { commonName: 'ca' }, ...validity, isCA: true });
 const otherCa = selfSigned({ subject: { commonName: 'other' }, ...validity, isCA: true });
 const serving = issueCertificate({ subject: { commonName: 'n1' }, ...validity, usages: ['serverAuth'], ipAddresses: ['127.0.0.1'] }, ca);
-const apiserver = issueCertificate({ subject: { commonName: 'kube-apiserver', organizations: ['a-group', 'b-group'] }, ...validity, usages: ['clientAuth'] }, ca);
+const apiserver = issueCertificate(
+  { subject: { commonName: 'kube-apiserver', organizations: ['a-group', 'b-group'] }, ...validity, usages: ['clientAuth'] },
+  ca,
+);
 const stranger = issueCertificate({ subject: { commonName: 'kube-apiserver' }, ...validity, usages: ['clientAuth'] }, otherCa);
 
 const pod: Pod = {
   metadata: { name: 'p', namespace: 'ns', uid: 'u1' },
   spec: { containers: [{ name: 'c', image: 'i', tty: true }] },
   status: { containerStatuses: [{ name: 'c', image: 'i', imageID: '', ready: true, restartCount: 0, state: { running: {} }, containerID: 'containerd://c1' }] },
-} as Pod;
+};
 
 interface Setup {
   server: AgentServer;
@@ -57,13 +60,23 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
       return [{ id: 'c1', name: 'c', state: running.value ? 'running' : 'exited' }];
     },
   } as unknown as PodFacts;
-  const pods = { list: () => [pod], byName: (namespace: string, name: string) => (namespace === 'ns' && name === 'p' ? pod : undefined), facts: () => facts, allFacts: () => [facts] } as unknown as Pods;
+  const pods = {
+    list: () => [pod],
+    byName: (namespace: string, name: string) => (namespace === 'ns' && name === 'p' ? pod : undefined),
+    facts: () => facts,
+    allFacts: () => [facts],
+  } as unknown as Pods;
   const execs: unknown[] = [];
   const streaming = async (request: unknown) => {
     execs.push(request);
     return { url: options.streamUrl ?? 'http://127.0.0.1:1/x' };
   };
-  const runtime = { containerStatus: async () => ({ status: { logPath }, info: {} }), exec: streaming, attach: streaming, portForward: streaming } as unknown as ServerRuntimeCalls;
+  const runtime = {
+    containerStatus: async () => ({ status: { logPath }, info: {} }),
+    exec: streaming,
+    attach: streaming,
+    portForward: streaming,
+  } as unknown as ServerRuntimeCalls;
   const api = new ScriptedApi(options.api ?? (() => ({ metadata: {}, status: { allowed: true } })));
   const auth = createServerAuth({
     clock: realClock,
@@ -115,7 +128,9 @@ async function get(server: AgentServer, path: string, client: object = asApiserv
 test('a client certificate names user and groups, and the API server decides', async (t) => {
   const { server, api } = await setUp(t);
   assert.deepEqual(await get(server, '/healthz'), { status: 200, text: 'ok' });
-  assert.deepEqual((api.calls[0]?.body as { spec: unknown }).spec, {
+  const [review] = api.calls;
+  assert.ok(review !== undefined);
+  assert.deepEqual((review.body as { spec: unknown }).spec, {
     user: 'kube-apiserver',
     groups: ['a-group', 'b-group', 'system:authenticated'],
     resourceAttributes: { verb: 'get', version: 'v1', resource: 'nodes', subresource: 'healthz', name: 'n1' },
@@ -125,7 +140,9 @@ test('a client certificate names user and groups, and the API server decides', a
 });
 
 test('strangers: no certificate, one of another CA, a bad token', async (t) => {
-  const { server } = await setUp(t, { api: ({ ref }) => (ref.resource === 'tokenreviews' ? { metadata: {}, status: { authenticated: false } } : { metadata: {}, status: { allowed: true } }) });
+  const { server } = await setUp(t, {
+    api: ({ ref }) => (ref.resource === 'tokenreviews' ? { metadata: {}, status: { authenticated: false } } : { metadata: {}, status: { allowed: true } }),
+  });
   assert.deepEqual(await get(server, '/pods', {}), { status: 401, text: 'Unauthorized' });
   assert.equal((await get(server, '/pods', { cert: stranger.certificatePem, key: stranger.privateKeyPem })).status, 401);
   assert.equal((await get(server, '/pods', { headers: { authorization: 'Bearer nope' } })).status, 401);
@@ -135,7 +152,10 @@ test('a token is reviewed once and remembered; what is denied is said', async (t
   const { server, api } = await setUp(t, {
     api: ({ ref, body }) => {
       if (ref.resource === 'tokenreviews') return { metadata: {}, status: { authenticated: true, user: { username: 'prom', groups: ['g'] } } };
-      return { metadata: {}, status: { allowed: (body as { spec: { resourceAttributes: { subresource: string } } }).spec.resourceAttributes.subresource === 'metrics' } };
+      return {
+        metadata: {},
+        status: { allowed: (body as { spec: { resourceAttributes: { subresource: string } } }).spec.resourceAttributes.subresource === 'metrics' },
+      };
     },
   });
   const client = { headers: { authorization: 'Bearer good' } };
@@ -183,7 +203,14 @@ test('logs: whole, tail, failures in upstream’s words', async (t) => {
 test('a followed log comes as it is written and ends with the container', async (t) => {
   const { server, logPath, running } = await setUp(t);
   await writeFile(logPath, '');
-  const sent = httpsRequest({ host: '127.0.0.1', port: server.port, path: '/containerLogs/ns/p/c?follow=true', ca: ca.certificatePem, agent: false, ...asApiserver });
+  const sent = httpsRequest({
+    host: '127.0.0.1',
+    port: server.port,
+    path: '/containerLogs/ns/p/c?follow=true',
+    ca: ca.certificatePem,
+    agent: false,
+    ...asApiserver,
+  });
   sent.end();
   const [response] = (await once(sent, 'response')) as [IncomingMessage];
   await appendFile(logPath, '2026-01-01T00:00:00Z stdout F one\n');
@@ -206,7 +233,10 @@ async function streamingServer(t: TestContext) {
   server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
     seen.push(request);
     sockets.add(socket);
-    socket.on('close', () => sockets.delete(socket)).on('error', () => socket.destroy()).on('end', () => socket.end());
+    socket
+      .on('close', () => sockets.delete(socket))
+      .on('error', () => socket.destroy())
+      .on('end', () => socket.end());
     if (request.url === '/refuse') return void socket.end('HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone');
     socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n');
     const echo = (data: Buffer): void => {
@@ -229,7 +259,9 @@ async function streamingServer(t: TestContext) {
 function upgrade(server: AgentServer, path: string, rest = ''): TLSSocket {
   const socket = connectTls({ host: '127.0.0.1', port: server.port, ca: ca.certificatePem, ...asApiserver });
   socket.on('error', () => undefined);
-  socket.write(`POST ${path} HTTP/1.1\r\nHost: n1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nX-Stream-Protocol-Version: v3.channel.k8s.io\r\nAuthorization: Bearer secret\r\nContent-Length: 0\r\n\r\n${rest}`);
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nHost: n1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nX-Stream-Protocol-Version: v3.channel.k8s.io\r\nAuthorization: Bearer secret\r\nContent-Length: 0\r\n\r\n${rest}`,
+  );
   return socket;
 }
 
@@ -252,7 +284,10 @@ test('exec is spliced to the URL of the runtime, byte for byte, with the headers
   assert.deepEqual(execs, [{ containerId: 'c1', cmd: ['sh', '-c', 'a b'], stdin: true, stdout: true, stderr: true, tty: false }]);
   const [request] = stub.seen;
   assert.equal(request?.url, '/exec/token');
-  assert.deepEqual(request?.rawHeaders.filter((_, index, all) => all[index - 1] === 'X-Stream-Protocol-Version'), ['v4.channel.k8s.io', 'v3.channel.k8s.io']);
+  assert.deepEqual(
+    request?.rawHeaders.filter((_, index, all) => all[index - 1] === 'X-Stream-Protocol-Version'),
+    ['v4.channel.k8s.io', 'v3.channel.k8s.io'],
+  );
   assert.equal(request?.headers.authorization, undefined);
   const big = 'x'.repeat(5_000_000);
   socket.write(big);
@@ -291,7 +326,10 @@ test('attach takes the terminal from the container, and a refusal of the runtime
 
 test('upgrades are refused before the runtime is asked', async (t) => {
   const { server, execs, running } = await setUp(t);
-  assert.match(await readUntil(upgrade(server, '/exec/ns/p/c?command=ls'), 'stderr'), /^HTTP\/1\.1 400 .*you must specify at least 1 of stdin, stdout, stderr$/s);
+  assert.match(
+    await readUntil(upgrade(server, '/exec/ns/p/c?command=ls'), 'stderr'),
+    /^HTTP\/1\.1 400 .*you must specify at least 1 of stdin, stdout, stderr$/s,
+  );
   assert.match(await readUntil(upgrade(server, '/exec/ns/q/c?command=ls&output=1'), 'exist'), /^HTTP\/1\.1 404 .*pod "q" does not exist$/s);
   running.value = false;
   assert.match(await readUntil(upgrade(server, '/exec/ns/p/c?command=ls&output=1'), ')'), /^HTTP\/1\.1 404 .*container not found \("c"\)$/s);
@@ -331,7 +369,15 @@ test('a changed certificate serves the next connection', async (t) => {
 test('a taken port is one clear failure', async (t) => {
   const { server } = await setUp(t);
   const tls = { cert: serving.certificatePem, key: serving.privateKeyPem, minVersion: 'TLSv1.2', ciphers: undefined } as const;
-  const auth = createServerAuth({ clock: realClock, api: new ScriptedApi(() => ({})), nodeName: 'n1', x509: false, anonymous: true, tokenWebhook: { enabled: false, cacheTtlMs: 0 }, authorization: 'AlwaysAllow' });
+  const auth = createServerAuth({
+    clock: realClock,
+    api: new ScriptedApi(() => ({})),
+    nodeName: 'n1',
+    x509: false,
+    anonymous: true,
+    tokenWebhook: { enabled: false, cacheTtlMs: 0 },
+    authorization: 'AlwaysAllow',
+  });
   const options = { log: silentLog, address: '127.0.0.1', port: server.port, tls, auth, handle: async () => undefined, upgrade: async () => undefined };
   await assert.rejects(startServer(options), { code: 'exists' });
 });

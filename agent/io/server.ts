@@ -58,7 +58,12 @@ export async function startServer(options: ServerOptions): Promise<AgentServer> 
   const stop = new AbortController();
   const upgraded = new Set<Duplex>();
   const base = { minVersion: tls.minVersion, ...(tls.ciphers === undefined ? {} : { ciphers: tls.ciphers, honorCipherOrder: true }) };
-  const secure = (material: TlsMaterial) => ({ ...base, cert: material.cert, key: material.key, ...(material.ca === undefined ? {} : { ca: material.ca, ...clientCertificateDefaults }) });
+  const secure = (material: TlsMaterial) => ({
+    ...base,
+    cert: material.cert,
+    key: material.key,
+    ...(material.ca === undefined ? {} : { ca: material.ca, ...clientCertificateDefaults }),
+  });
   const server = createHttps({ ...serverDefaults, ...secure(tls) });
   server.maxConnections = maxConnections;
 
@@ -120,7 +125,12 @@ async function listen(server: NetServer, port: number, host: string): Promise<vo
   await new Promise<void>((resolve, reject) => {
     const failed = (cause: NodeJS.ErrnoException): void => {
       const code = cause.code === 'EADDRINUSE' ? 'exists' : cause.code === 'EACCES' ? 'denied' : 'failed';
-      reject(new OpError(code, `listen on ${host}:${port}`, cause.message, { cause, advice: 'Another kubelet may be running on this machine; stop it or choose another port.' }));
+      reject(
+        new OpError(code, `listen on ${host}:${port}`, cause.message, {
+          cause,
+          advice: 'Another kubelet may be running on this machine; stop it or choose another port.',
+        }),
+      );
     };
     server.once('error', failed);
     server.listen(port, host, () => {
@@ -188,5 +198,7 @@ function refuseUpgrade(log: Log, raw: IncomingMessage, client: Duplex, error: un
   if (client.destroyed) return;
   const { status, text } = failureOf(log, raw, error);
   const body = Buffer.from(text);
-  client.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${text}`);
+  client.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${text}`,
+  );
 }

@@ -24,22 +24,67 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}) {
   let reads = 0;
   const at = () => String(clock.nowMs() * 1e6);
   const facts = [
-    { uid: 'u1', namespace: 'ns', name: 'p', sandboxes: [{ id: 's1', ready: true, createdAtMs: 1_700_000_100_000 }], containers: [{ id: 'c1', name: 'c', state: 'running', sandboxId: 's1', image: 'i', startedAtMs: 1_700_000_200_000 }] },
+    {
+      uid: 'u1',
+      namespace: 'ns',
+      name: 'p',
+      sandboxes: [{ id: 's1', ready: true, createdAtMs: 1_700_000_100_000 }],
+      containers: [{ id: 'c1', name: 'c', state: 'running', sandboxId: 's1', image: 'i', startedAtMs: 1_700_000_200_000 }],
+    },
     { uid: 'u2', namespace: 'ns', name: 'dead', sandboxes: [{ id: 's2', ready: false, createdAtMs: 0 }], containers: [] },
   ] as unknown as PodFacts[];
   const stats = createStats({
     clock,
     log: silentLog,
-    sys: { readFiles: async (paths) => paths.map((path) => Buffer.from(proc[path] ?? '')), statfs: async () => ({ totalBytes: 100, freeBytes: 60, availableBytes: 50, inodes: 10, inodesFree: 4, magic: 0 }) },
+    sys: {
+      readFiles: async (paths) => paths.map((path) => Buffer.from(proc[path] ?? '')),
+      statfs: async () => ({ totalBytes: 100, freeBytes: 60, availableBytes: 50, inodes: 10, inodesFree: 4, magic: 0 }),
+    },
     runtime: {
       listContainerStats: async () => {
         reads++;
-        return { stats: [{ attributes: { id: 'c1' }, cpu: { timestamp: at(), usageCoreNanoSeconds: u64(cpu), usageNanoCores: null }, memory: { timestamp: at(), workingSetBytes: u64(2048), usageBytes: u64(4096) }, writableLayer: { usedBytes: u64(7), inodesUsed: u64(2) }, swap: null, io: null }] } as never;
+        return {
+          stats: [
+            {
+              attributes: { id: 'c1' },
+              cpu: { timestamp: at(), usageCoreNanoSeconds: u64(cpu), usageNanoCores: null },
+              memory: { timestamp: at(), workingSetBytes: u64(2048), usageBytes: u64(4096) },
+              writableLayer: { usedBytes: u64(7), inodesUsed: u64(2) },
+              swap: null,
+              io: null,
+            },
+          ],
+        } as never;
       },
-      listPodSandboxStats: async () => ({ stats: [{ attributes: { id: 's1' }, linux: { cpu: { timestamp: at(), usageCoreNanoSeconds: u64(cpu + 5), usageNanoCores: null }, memory: { timestamp: at(), workingSetBytes: u64(3000) }, network: { timestamp: at(), defaultInterface: { name: 'eth0', rxBytes: u64(1), rxErrors: u64(0), txBytes: u64(2), txErrors: u64(0) }, interfaces: [] }, process: { timestamp: at(), processCount: u64(3) }, containers: [], io: null }, windows: null }] }) as never,
+      listPodSandboxStats: async () =>
+        ({
+          stats: [
+            {
+              attributes: { id: 's1' },
+              linux: {
+                cpu: { timestamp: at(), usageCoreNanoSeconds: u64(cpu + 5), usageNanoCores: null },
+                memory: { timestamp: at(), workingSetBytes: u64(3000) },
+                network: {
+                  timestamp: at(),
+                  defaultInterface: { name: 'eth0', rxBytes: u64(1), rxErrors: u64(0), txBytes: u64(2), txErrors: u64(0) },
+                  interfaces: [],
+                },
+                process: { timestamp: at(), processCount: u64(3) },
+                containers: [],
+                io: null,
+              },
+              windows: null,
+            },
+          ],
+        }) as never,
       ...overrides,
     },
-    images: { imageFsInfo: async () => ({ imageFilesystems: [{ timestamp: at(), fsId: { mountpoint: '/img' }, usedBytes: u64(33), inodesUsed: u64(5) }], containerFilesystems: [] }) as never },
+    images: {
+      imageFsInfo: async () => ({
+        imageFilesystems: [{ timestamp: at(), fsId: { mountpoint: '/img' }, usedBytes: u64(33), inodesUsed: u64(5) }],
+        containerFilesystems: [],
+      }),
+    },
     pods: { allFacts: () => facts } as unknown as Pods,
     nodeName: 'n1',
     rootDir: '/var/lib/kubelet',
@@ -50,24 +95,34 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}) {
 }
 
 const signal = new AbortController().signal;
+
+/** One value deep inside an answer. */
+function at(tree: unknown, path: string): unknown {
+  return path.split('.').reduce<unknown>((value, key) => (value as Record<string, unknown> | undefined)?.[key], tree);
+}
+const many = (tree: unknown, ...paths: string[]): unknown[] => paths.map((path) => at(tree, path));
 const query = new URLSearchParams();
 
 test('the summary has node, pods that run, their containers, disks and networks', async () => {
   const { stats } = setUp();
-  const { node, pods } = (await stats.summary(query, signal)) as { node: any; pods: any[] };
-  assert.equal(node.nodeName, 'n1');
-  assert.equal(node.startTime, '2023-11-14T22:13:20Z');
-  assert.equal(node.cpu.usageCoreNanoSeconds, 1.5e9);
-  assert.equal(node.memory.workingSetBytes, 500 * 1024);
-  assert.deepEqual([node.fs.capacityBytes, node.fs.usedBytes, node.runtime.imageFs.usedBytes, node.rlimit.maxpid, node.rlimit.curproc], [100, 40, 33, 4_194_304, 300]);
-  assert.deepEqual([node.network.name, node.network.rxBytes, node.network.txErrors], ['eth0', 10, 3]);
-  assert.equal(pods.length, 1);
-  assert.deepEqual(pods[0].podRef, { name: 'p', namespace: 'ns', uid: 'u1' });
-  assert.equal(pods[0].memory.workingSetBytes, 3000);
-  assert.equal(pods[0].network.txBytes, 2);
-  assert.deepEqual([pods[0].containers[0].name, pods[0].containers[0].rootfs.usedBytes, pods[0].process_stats.process_count], ['c', 7, 3]);
-  const small = (await stats.summary(new URLSearchParams('only_cpu_and_memory=true'), signal)) as { node: any };
-  assert.deepEqual(Object.keys(small.node), ['nodeName', 'startTime', 'cpu', 'memory']);
+  const summary = await stats.summary(query, signal);
+  assert.deepEqual(many(summary, 'node.nodeName', 'node.startTime', 'node.cpu.usageCoreNanoSeconds', 'node.memory.workingSetBytes'), [
+    'n1',
+    '2023-11-14T22:13:20Z',
+    1.5e9,
+    500 * 1024,
+  ]);
+  assert.deepEqual(
+    many(summary, 'node.fs.capacityBytes', 'node.fs.usedBytes', 'node.runtime.imageFs.usedBytes', 'node.rlimit.maxpid', 'node.rlimit.curproc'),
+    [100, 40, 33, 4_194_304, 300],
+  );
+  assert.deepEqual(many(summary, 'node.network.name', 'node.network.rxBytes', 'node.network.txErrors'), ['eth0', 10, 3]);
+  assert.equal(at(summary, 'pods.length'), 1);
+  assert.deepEqual(at(summary, 'pods.0.podRef'), { name: 'p', namespace: 'ns', uid: 'u1' });
+  assert.deepEqual(many(summary, 'pods.0.memory.workingSetBytes', 'pods.0.network.txBytes', 'pods.0.process_stats.process_count'), [3000, 2, 3]);
+  assert.deepEqual(many(summary, 'pods.0.containers.0.name', 'pods.0.containers.0.rootfs.usedBytes'), ['c', 7]);
+  const small = await stats.summary(new URLSearchParams('only_cpu_and_memory=true'), signal);
+  assert.deepEqual(Object.keys(at(small, 'node') as object), ['nodeName', 'startTime', 'cpu', 'memory']);
 });
 
 test('a rate is worked out where the runtime tells none, and one reading serves for a while', async () => {
@@ -77,14 +132,12 @@ test('a rate is worked out where the runtime tells none, and one reading serves 
   assert.equal(reads(), 1);
   await clock.advance(10_000);
   useCpu(5e9);
-  const { pods } = (await stats.summary(query, signal)) as { pods: any[] };
-  assert.equal(pods[0].containers[0].cpu.usageNanoCores, 500_000_000);
+  assert.equal(at(await stats.summary(query, signal), 'pods.0.containers.0.cpu.usageNanoCores'), 500_000_000);
 });
 
 test('a runtime that tells of containers only: the pod is their sum', async () => {
   const { stats } = setUp({ listPodSandboxStats: async () => Promise.reject(new Error('unimplemented')) });
-  const { pods } = (await stats.summary(query, signal)) as { pods: any[] };
-  assert.equal(pods[0].memory.workingSetBytes, 2048);
+  assert.equal(at(await stats.summary(query, signal), 'pods.0.memory.workingSetBytes'), 2048);
 });
 
 test('resource and cadvisor pages', async () => {
@@ -96,7 +149,10 @@ test('resource and cadvisor pages', async () => {
   assert.match(resource, /resource_scrape_error 0\n/);
   const cadvisor = await stats.cadvisor(signal);
   assert.match(cadvisor, /container_memory_working_set_bytes\{container="c",id="\/kubepods\/podu1\/c1",image="i",name="c1",namespace="ns",pod="p"\} 2048/);
-  assert.match(cadvisor, /container_network_receive_bytes_total\{container="",id="\/kubepods\/podu1",image="",interface="eth0",name="",namespace="ns",pod="p"\} 1\n/);
+  assert.match(
+    cadvisor,
+    /container_network_receive_bytes_total\{container="",id="\/kubepods\/podu1",image="",interface="eth0",name="",namespace="ns",pod="p"\} 1\n/,
+  );
   assert.match(cadvisor, /machine_cpu_cores 2\n/);
 });
 

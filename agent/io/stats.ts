@@ -4,7 +4,17 @@ import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { ContainerStats, CpuUsage, FilesystemUsage, MemoryUsage, NetworkUsage, PodSandboxStats, UInt64Value } from '../../proto/cri/types.ts';
 import type { MachineFacts } from '../core/node-status.ts';
-import { cadvisorMetrics, resourceMetrics, summaryOf, type ContainerStatsFacts, type FileSystemFacts, type InterfaceFacts, type NodeStatsFacts, type PodStatsFacts, type UsageFacts } from '../core/stats.ts';
+import {
+  cadvisorMetrics,
+  resourceMetrics,
+  summaryOf,
+  type ContainerStatsFacts,
+  type FileSystemFacts,
+  type InterfaceFacts,
+  type NodeStatsFacts,
+  type PodStatsFacts,
+  type UsageFacts,
+} from '../core/stats.ts';
 import type { ContainerFacts, PodFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
@@ -177,7 +187,13 @@ function usageOf(cpu: CpuUsage | null, memory: MemoryUsage | null, swapBytes: nu
 function interfacesOf(network: NetworkUsage | null): InterfaceFacts[] {
   if (network === null) return [];
   const all = [...(network.defaultInterface === null ? [] : [network.defaultInterface]), ...network.interfaces];
-  return all.map(({ name, rxBytes, rxErrors, txBytes, txErrors }) => ({ name, rxBytes: number(rxBytes), rxErrors: number(rxErrors), txBytes: number(txBytes), txErrors: number(txErrors) }));
+  return all.map(({ name, rxBytes, rxErrors, txBytes, txErrors }) => ({
+    name,
+    rxBytes: number(rxBytes),
+    rxErrors: number(rxErrors),
+    txBytes: number(txBytes),
+    txErrors: number(txErrors),
+  }));
 }
 
 const procFiles = ['/proc/stat', '/proc/meminfo', '/proc/net/dev', '/proc/net/route', '/proc/sys/kernel/pid_max', '/proc/loadavg'] as const;
@@ -185,7 +201,9 @@ const procFiles = ['/proc/stat', '/proc/meminfo', '/proc/net/dev', '/proc/net/ro
 async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsFacts> {
   const { clock, machine } = options;
   const [files, fs, imageFs] = await Promise.all([options.sys.readFiles(procFiles), readFileSystem(options), readImageFs(options)]);
-  const [stat = '', meminfo = '', dev = '', route = '', pidMax = '', loadavg = ''] = files.map((bytes) => (bytes === null ? '' : Buffer.from(bytes).toString()));
+  const [stat = '', meminfo = '', dev = '', route = '', pidMax = '', loadavg = ''] = files.map((bytes) =>
+    bytes === null ? '' : Buffer.from(bytes).toString(),
+  );
   const atMs = clock.nowMs();
   const kib = (field: string): number | null => {
     const match = new RegExp(`^${field.replaceAll(/[()]/g, '\\$&')}:\\s+(\\d+)`, 'm').exec(meminfo);
@@ -210,7 +228,12 @@ async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsF
     },
     swapBytes: swapTotal === 0 ? null : swapTotal - (kib('SwapFree') ?? 0),
     interfaces: deviceFacts(dev),
-    defaultInterface: route.split('\n').slice(1).map((line) => line.split('\t')).find((fields) => fields[1] === '00000000')?.[0] ?? '',
+    defaultInterface:
+      route
+        .split('\n')
+        .slice(1)
+        .map((line) => line.split('\t'))
+        .find((fields) => fields[1] === '00000000')?.[0] ?? '',
     fs,
     imageFs,
     maxPids: Number(pidMax) || null,
@@ -240,7 +263,15 @@ function deviceFacts(dev: string): InterfaceFacts[] {
     });
 }
 
-const unknownFs = (atMs: number): FileSystemFacts => ({ atMs, capacityBytes: null, availableBytes: null, usedBytes: null, inodes: null, inodesFree: null, inodesUsed: null });
+const unknownFs = (atMs: number): FileSystemFacts => ({
+  atMs,
+  capacityBytes: null,
+  availableBytes: null,
+  usedBytes: null,
+  inodes: null,
+  inodesFree: null,
+  inodesUsed: null,
+});
 
 async function fileSystemAt({ sys, clock, timeoutMs }: StatsOptions, path: string): Promise<FileSystemFacts> {
   const atMs = clock.nowMs();

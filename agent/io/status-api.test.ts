@@ -14,7 +14,13 @@ const never = new AbortController().signal;
 function setUp(t: TestContext, status: PodStatus = { phase: 'Pending' }, metadata: object = {}) {
   const clock = createFakeClock();
   const api = new FakeKubeApi({ clock });
-  const pod = api.put<Pod>(ref, { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'p', namespace: 'ns', uid: 'u1', ...metadata }, spec: { nodeName: 'n1', containers: [] }, status });
+  const pod = api.put<Pod>(ref, {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'p', namespace: 'ns', uid: 'u1', ...metadata },
+    spec: { nodeName: 'n1', containers: [] },
+    status,
+  });
   const writer = createStatusApi({ clock, rng: seededRng(1), log: silentLog, api });
   t.after(() => writer[Symbol.asyncDispose]());
   const writes = () => api.calls.filter(({ verb }) => verb === 'patch' || verb === 'delete').map(({ verb, path }) => `${verb} ${path}`);
@@ -51,7 +57,12 @@ test('what somebody else changed is put right at the next wish, and conditions o
   writer.set(changed, wish);
   await clock.settle();
   assert.equal(stored()?.status?.phase, 'Running');
-  assert.deepEqual(stored()?.status?.conditions?.map(({ type }) => type).toSorted(), ['Ready', 'example.com/gate']);
+  assert.deepEqual(
+    stored()
+      ?.status?.conditions?.map(({ type }) => type)
+      .toSorted(),
+    ['Ready', 'example.com/gate'],
+  );
 });
 
 test('a refused write is tried again with growing pauses, the newest wish wins', async (t) => {
@@ -76,7 +87,13 @@ test('an answer that was lost does no harm', async (t) => {
 test('another pod of the same name is left alone', async (t) => {
   const { clock, api, pod, writer, stored } = setUp(t);
   api.remove(ref);
-  api.put<Pod>(ref, { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'p', namespace: 'ns', uid: 'u2' }, spec: { containers: [] }, status: { phase: 'Pending' } });
+  api.put<Pod>(ref, {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'p', namespace: 'ns', uid: 'u2' },
+    spec: { containers: [] },
+    status: { phase: 'Pending' },
+  });
   writer.set(pod, { phase: 'Failed' });
   await clock.advance(30_000);
   assert.equal(stored()?.status?.phase, 'Pending');
@@ -85,7 +102,11 @@ test('another pod of the same name is left alone', async (t) => {
 });
 
 test('finish writes the last status, then deletes a pod that is to go, with grace 0 and its UID', async (t) => {
-  const { api, pod, writer, writes, stored } = setUp(t, { phase: 'Running' }, { deletionTimestamp: '2026-01-01T00:00:00Z', deletionGracePeriodSeconds: 30, finalizers: [] });
+  const { api, pod, writer, writes, stored } = setUp(
+    t,
+    { phase: 'Running' },
+    { deletionTimestamp: '2026-01-01T00:00:00Z', deletionGracePeriodSeconds: 30, finalizers: [] },
+  );
   await writer.finish(pod, { phase: 'Succeeded' }, never);
   assert.deepEqual(writes(), ['patch /api/v1/namespaces/ns/pods/p/status', 'delete /api/v1/namespaces/ns/pods/p']);
   const [deletion] = api.calls.filter(({ verb }) => verb === 'delete');

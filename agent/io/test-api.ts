@@ -50,7 +50,7 @@ export class ScriptedApi implements KubeApi {
     return { status: 404, headers: {}, body: new Uint8Array() };
   }
   async reflect<T extends KubeObject>(ref: ResourceRef, _selector: object, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void> {
-    this.reflected.push({ ref, handler: handler as unknown as ReflectHandler<KubeObject> });
+    this.reflected.push({ ref, handler });
     await new Promise<void>((resolve) => {
       if (signal.aborted) resolve();
       else signal.addEventListener('abort', () => resolve(), { once: true });
