@@ -58,9 +58,8 @@ export class Peer {
   #id = 0;
 
   constructor(name: string, netns: string) {
-    this.#process = spawn('ip', ['netns', 'exec', netns, process.execPath, fileURLToPath(new URL('peer.ts', import.meta.url)), name], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
+    const command = ['ip', 'netns', 'exec', netns, process.execPath, fileURLToPath(new URL('peer.ts', import.meta.url)), name];
+    this.#process = spawn(command[0]!, command.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] });
     createInterface({ input: this.#process.stdout! }).on('line', (line) => {
       const reply = JSON.parse(line) as Reply & { id: number };
       this.#waiting.get(reply.id)?.(reply);
