@@ -188,6 +188,8 @@ export class FamilySync {
     const labels = { ip_family: this.family };
     const outcome = full ? await this.#writeWhole(signal) : await this.#writeChanges(dirty, signal);
     this.#lastEndMs = clock.monoMs();
+    // What was asked for meanwhile waits its time from now on.
+    if (this.#due.requestMs !== Infinity) this.#due.requestMs = this.#lastEndMs + this.#options.minSyncPeriodMs;
     const seconds = (this.#lastEndMs - startMs) / 1000;
     metrics.observe('kubeproxy_sync_proxy_rules_duration_seconds', seconds, labels);
     metrics.observe(`kubeproxy_sync_${full ? 'full' : 'partial'}_proxy_rules_duration_seconds`, seconds, labels);
