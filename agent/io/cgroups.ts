@@ -196,6 +196,7 @@ export class PodCgroups implements Cgroups {
     const mount = this.layout.hierarchies[0]?.mount ?? '';
     const [available] = await this.#options.sys.readFiles([`${mount}/cgroup.controllers`]);
     const wanted = wantedControllers(Buffer.from(available ?? []).toString('utf8'));
+    if (wanted === '') return;
     const directories = new Set<string>([mount]);
     for (const leaf of leaves)
       for (let depth = 1; depth <= leaf.length; depth += 1) directories.add(`${mount}${cgroupPath(this.driver, leaf.slice(0, depth))}`);
