@@ -48,7 +48,7 @@ export class FakeCgroups implements Cgroups {
   }
 }
 
-/** Probes whose results a test sets by hand; the first result of each kind is what the real ones start with. */
+/** Probes whose results a test sets by hand; like the real ones they begin with what the pod's status says of the same run. */
 export class FakeProbes implements Probes {
   readonly #results = new Map<string, Record<string, ProbeResults[string]>>();
   readonly #callbacks: ((uid: string) => void)[] = [];
@@ -65,10 +65,11 @@ export class FakeProbes implements Probes {
       const known = before[facts.name];
       if (known?.containerId === facts.id) after[facts.name] = known;
       else if (spec !== undefined) {
+        const told = [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])].find((each) => each.containerID?.endsWith(`//${facts.id}`) === true);
         after[facts.name] = {
           containerId: facts.id,
-          ...(spec.startupProbe === undefined ? {} : { startup: 'unknown' as const }),
-          ...(spec.readinessProbe === undefined ? {} : { readiness: 'unknown' as const }),
+          ...(spec.startupProbe === undefined ? {} : { startup: told?.started === true ? ('success' as const) : ('unknown' as const) }),
+          ...(spec.readinessProbe === undefined ? {} : { readiness: told?.ready === true ? ('success' as const) : ('unknown' as const) }),
           ...(spec.livenessProbe === undefined ? {} : { liveness: 'unknown' as const }),
         };
       }

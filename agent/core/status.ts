@@ -1,5 +1,5 @@
 import type { ContainerState, ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
-import { anyAppHere } from './containers.ts';
+import { anyAppHere, isSidecar } from './containers.ts';
 import { podRequests, qosClassOf } from './qos.ts';
 import { formatQuantity } from './quantity.ts';
 import { conditionsOf, stamp } from './status-conditions.ts';
@@ -68,14 +68,25 @@ export function lastStatus(pod: Pod, told: PodStatus): PodStatus {
   const unknown = { terminated: { reason: 'ContainerStatusUnknown', message: 'The container could not be located when the pod was terminated', exitCode: 137 } };
   const close = (status: ContainerStatus): ContainerStatus => (status.state?.terminated === undefined ? { ...status, ready: false, started: false, state: unknown } : status);
   const inits = told.initContainerStatuses ?? [];
-  const lastBegun = inits.findLastIndex((status) => status.state?.waiting === undefined || status.lastState?.terminated !== undefined);
-  const initialized = (pod.spec.initContainers ?? []).length === 0 || inits.every((status, index) => index <= lastBegun && status.state?.waiting === undefined);
+  // At least the first one: it would have run next.
+  const lastBegun = Math.max(0, inits.findLastIndex((status) => status.state?.waiting === undefined || status.lastState?.terminated !== undefined));
+  const initialized = wasInitialized(pod, told);
   return {
     ...told,
     phase: isTerminalPhase(told.phase) ? told.phase : 'Failed',
     ...(told.containerStatuses === undefined ? {} : { containerStatuses: initialized ? told.containerStatuses.map(close) : told.containerStatuses }),
     ...(told.initContainerStatuses === undefined ? {} : { initContainerStatuses: inits.map((status, index) => (index <= lastBegun ? close(status) : status)) }),
   };
+}
+
+/** Whether an app container can have run: one has, or the last init container is through. */
+function wasInitialized(pod: Pod, told: PodStatus): boolean {
+  const last = pod.spec.initContainers?.at(-1);
+  if (last === undefined) return true;
+  if ((told.containerStatuses ?? []).some((status) => status.lastState?.terminated !== undefined || status.state?.running !== undefined || status.state?.terminated !== undefined)) return true;
+  const status = told.initContainerStatuses?.find((each) => each.name === last.name);
+  if (isSidecar(last)) return status?.state?.running !== undefined && status.started === true;
+  return status?.state?.terminated?.exitCode === 0 || status?.lastState?.terminated?.exitCode === 0;
 }
 
 /** The status of a pod that this node refuses to run. */

@@ -158,6 +158,18 @@ export class AgentWorld implements GoldenWorld {
         this.sources.changed();
         return this.#settle();
       }
+      case 'api away':
+        this.api.goAway();
+        return '';
+      case 'api back':
+        this.api.back();
+        return '';
+      case 'runtime away':
+        this.runtime.goAway();
+        return '';
+      case 'runtime back':
+        this.runtime.back();
+        return '';
       case 'agent stop':
         await this.stop();
         return '';
@@ -228,6 +240,19 @@ export class AgentWorld implements GoldenWorld {
         const uid = this.#pod(rest[0]!).metadata.uid!;
         this.probes.set(uid, rest[1]!, rest[2] as 'readiness', rest[3] as 'success');
         return this.#settle();
+      }
+      case 'condition': {
+        const pod = this.#pod(rest[0]!);
+        const conditions = (pod.status?.conditions ?? []).filter((condition) => condition.type !== rest[1]);
+        this.api.put(pods('default', rest[0]), { ...pod, status: { ...pod.status, conditions: [...conditions, { type: rest[1]!, status: rest[2]! }] } });
+        return this.#settle();
+      }
+      case 'ready-message':
+        return this.#pod(rest[0]!).status?.conditions?.find((condition) => condition.type === 'Ready')?.message ?? '';
+      case 'own-writes': {
+        // Types of conditions that the agent has ever named.
+        const named = this.api.calls.filter((call) => call.verb === 'patch').flatMap((call) => ((call.body as Pod).status?.conditions ?? []).map((condition) => condition.type));
+        return [...new Set(named)].toSorted().join(' ');
       }
       case 'debug': {
         const pod = this.#pod(rest[0]!);
