@@ -19,6 +19,7 @@ export function admitCreate(info: ResourceInfo, object: Obj, user: User, around:
   }
   if (isCore && info.resource === 'nodes') taintNewNode(object);
   if (isCore && (info.resource === 'persistentvolumeclaims' || info.resource === 'persistentvolumes')) protectStorage(info, object, around);
+  if (info.resource === 'certificatesigningrequests') nameRequestor(object, user);
   if (info.group === 'networking.k8s.io' && info.resource === 'ingresses') defaultIngressClass(object, around);
   if (info.namespaced) checkQuota(info, object, around);
 }
@@ -38,6 +39,17 @@ function requireNamespace(info: ResourceInfo, object: Obj, around: Surroundings)
     ...refused.details,
     causes: [{ reason: 'NamespaceTerminating', message: `namespace ${name} is being terminated`, field: 'metadata.namespace' }],
   });
+}
+
+/** Who asks for a certificate is not for the request itself to say. */
+function nameRequestor(object: Obj, user: User): void {
+  const spec: Obj = (object['spec'] ??= {});
+  spec['username'] = user.name;
+  spec['groups'] = [...user.groups];
+  if (user.uid === undefined) delete spec['uid'];
+  else spec['uid'] = user.uid;
+  if (user.extra === undefined) delete spec['extra'];
+  else spec['extra'] = user.extra;
 }
 
 /** A node may only speak for itself. */

@@ -22,8 +22,15 @@ export const PODS: Strategy = {
     if (pod['spec'].ephemeralContainers === undefined) delete pod['spec'].ephemeralContainers;
   },
   validate: (pod, old) => (old === undefined ? checkPodSpec(pod['spec'], 'spec') : checkPodUpdate(pod, old)),
-  prepareStatus(pod) {
-    const status: Obj = pod['status'] ?? {};
+  prepareStatus(pod, old) {
+    const status: Obj = (pod['status'] ??= {});
+    // Writers that do not know observedGeneration do not take it away.
+    status['observedGeneration'] ??= old['status']?.observedGeneration;
+    if (status['observedGeneration'] === undefined) delete status['observedGeneration'];
+    for (const condition of status['conditions'] ?? []) {
+      const before = (old['status']?.conditions ?? []).find((item: Obj) => item['type'] === condition['type']);
+      if (condition['observedGeneration'] === undefined && before?.observedGeneration !== undefined) condition['observedGeneration'] = before.observedGeneration;
+    }
     // The single address and the list say the same thing; the single one wins for old writers.
     if (status['podIP'] !== undefined && status['podIPs'] === undefined) status['podIPs'] = [{ ip: status['podIP'] }];
     if (status['podIP'] === undefined && status['podIPs']?.[0] !== undefined) status['podIP'] = status['podIPs'][0].ip;

@@ -65,6 +65,9 @@ export interface Store extends Disposable {
   compact(): void;
 }
 
+/** What the window may hold, by the size of its objects as JSON. */
+const WINDOW_MAX_BYTES = 24 * 1024 * 1024;
+
 interface Shelf {
   byKey: Map<string, Entry>;
   /** Keys in order; undefined after an insert or removal until somebody lists. */
@@ -105,6 +108,7 @@ export function openStore(options: StoreOptions): Store {
   let durable = newest;
   let compacted = newest;
   const window: Change[] = [];
+  let windowBytes = 0;
   let pending: Change[] = [];
   let waiters: PromiseWithResolvers<void> | undefined;
   let isBroken = false;
@@ -133,7 +137,10 @@ export function openStore(options: StoreOptions): Store {
     done?.resolve();
     for (const change of batch) {
       window.push(change);
+      windowBytes += change.entry.json.length;
       for (const listener of shelf(change.entry.collection).watchers) listener(change);
+      // Whoever comes later encodes again: keeping every form of every change costs more than that.
+      change.encoded.clear();
     }
     trim();
   };
@@ -142,10 +149,12 @@ export function openStore(options: StoreOptions): Store {
     const oldest = options.clock.nowMs() - (options.windowMs ?? 300_000);
     const most = options.windowChanges ?? 20_000;
     let gone = 0;
-    while (gone < window.length && (window[gone]!.atMs < oldest || window.length - gone > most)) gone++;
+    let bytes = windowBytes;
+    while (gone < window.length && (window[gone]!.atMs < oldest || window.length - gone > most || bytes > WINDOW_MAX_BYTES)) bytes -= window[gone++]!.entry.json.length;
     // Cutting the front of a long array costs its length, so it is done in larger steps.
-    if (gone < 500 && window.length <= most + 500) return;
+    if (gone < Math.min(500, most)) return;
     compacted = window[gone - 1]!.revision;
+    windowBytes = bytes;
     window.splice(0, gone);
   };
 
@@ -255,6 +264,7 @@ export function openStore(options: StoreOptions): Store {
     compact() {
       compacted = durable;
       window.length = 0;
+      windowBytes = 0;
     },
     [Symbol.dispose]() {
       if (pending.length > 0) commit();

@@ -1,7 +1,8 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import { rfc3339 } from '../../base/clock.ts';
 import { Failure, badRequest, conflict, invalid, methodNotAllowed, noSuchPath, notFound, tooManyRequests } from '../core/failure.ts';
-import { copy, isObject } from '../core/json.ts';
+import { defaultPodSpec } from '../core/defaults-pod.ts';
+import { copy, isObject, same } from '../core/json.ts';
 import type { Obj } from '../core/json.ts';
 import { applyJsonPatch } from '../core/jsonpatch.ts';
 import { applyMergePatch } from '../core/mergepatch.ts';
@@ -36,7 +37,7 @@ export async function subresource(kernel: Kernel, tokens: Tokens, info: Resource
     case 'pods/eviction':
       return evict(kernel, info, call);
     case 'pods/ephemeralcontainers':
-      return readOrWrite(kernel, info, call, (next, old) => withSpec(next, old, { ephemeralContainers: next['spec']?.ephemeralContainers }));
+      return readOrWrite(kernel, info, call, withEphemeral);
     case 'pods/resize':
       return readOrWrite(kernel, info, call, resized);
     case 'serviceaccounts/token':
@@ -77,6 +78,20 @@ function withSpec(next: Obj, old: Obj, fields: Obj): Obj {
   const spec = { ...old['spec'], ...fields };
   for (const key of Object.keys(fields)) if (spec[key] === undefined) delete spec[key];
   return { ...old, metadata: { ...old['metadata'], managedFields: next['metadata'].managedFields }, spec };
+}
+
+/** Ephemeral containers are only ever added: `kubectl debug`. */
+function withEphemeral(next: Obj, old: Obj): Obj {
+  const list: Obj[] | undefined = next['spec']?.ephemeralContainers;
+  const had: Obj[] = old['spec'].ephemeralContainers ?? [];
+  for (const before of had) {
+    const now = (list ?? []).find((item) => item['name'] === before['name']);
+    if (now !== undefined && same(now, before)) continue;
+    throw invalid('', 'Pod', old['metadata'].name, [{ reason: 'FieldValueForbidden', field: 'spec.ephemeralContainers', message: `Forbidden: existing ephemeral containers "${before['name']}" may not be ${now === undefined ? 'removed' : 'changed'}` }]);
+  }
+  const out = withSpec(next, old, { ephemeralContainers: list });
+  defaultPodSpec(out['spec']);
+  return { ...out, metadata: { ...out['metadata'], generation: old['metadata'].generation } };
 }
 
 function resized(next: Obj, old: Obj): Obj {
@@ -143,6 +158,8 @@ async function finalize(kernel: Kernel, info: ResourceInfo, call: Call): Promise
   return answer;
 }
 
+const TOPOLOGY = ['topology.kubernetes.io/zone', 'topology.kubernetes.io/region'];
+
 /** The scheduler's write: a pod gets its node once and for all. */
 export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<Answer> {
   if (call.method !== 'POST') throw methodNotAllowed(pods, call.info.verb);
@@ -162,8 +179,12 @@ export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Prom
   const others = (pod['status']?.conditions ?? []).filter((item: Obj) => item['type'] !== 'PodScheduled');
   const condition = { type: 'PodScheduled', status: 'True', lastProbeTime: null, lastTransitionTime: rfc3339(kernel.clock.nowMs()) };
   const annotations = wanted.annotations === undefined ? metadata['annotations'] : { ...metadata['annotations'], ...wanted.annotations };
-  const generation = (metadata['generation'] ?? 0) + 1;
-  const next: Obj = { ...pod, metadata: { ...metadata, generation }, spec: { ...pod['spec'], nodeName: node }, status: { ...pod['status'], conditions: [...others, condition] } };
+  const { nominatedNodeName: _, ...status } = pod['status'] ?? {};
+  const next: Obj = { ...pod, metadata: { ...metadata }, spec: { ...pod['spec'], nodeName: node }, status: { ...status, conditions: [...others, condition] } };
+  // A pod knows the zone and region of its node, so that the downward API can tell it.
+  const places = Object.entries(kernel.view.get('', 'nodes', '', node)?.['metadata'].labels ?? {}).filter(([key]) => TOPOLOGY.includes(key));
+  const labels = { ...Object.fromEntries(places), ...wanted.labels };
+  if (Object.keys(labels).length > 0) next['metadata'].labels = { ...metadata['labels'], ...labels };
   if (annotations !== undefined) next['metadata'].annotations = annotations;
   if ((call.query.get('dryRun') ?? '') === '') kernel.store.put('/pods', call.info.namespace, name, next);
   await kernel.store.committed();
