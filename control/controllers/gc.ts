@@ -11,6 +11,11 @@ import type { Store, Stores } from './store.ts';
 const REDISCOVER_MS = 30_000;
 const REDISCOVER_QUIET_MS = 5 * 60_000;
 const SYNC_PATIENCE_MS = 30_000;
+/**
+ * An orphaning owner is often made again under its name at once. kubectl waits for a deletion by a GET, then a list: when
+ * the old one vanishes between the two, it takes the new one for the old and waits for ever.
+ */
+const ORPHAN_PAUSE_MS = 100;
 const DISCOVER = 'discover';
 /** Nothing depends on Events and they come by the thousand. */
 const IGNORED = new Set(['events', 'events.events.k8s.io']);
@@ -178,6 +183,7 @@ class Collector {
     );
     const failed = results.find((result) => result.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
+    await this.#deps.clock.sleep(ORPHAN_PAUSE_MS, signal);
     const owner = await this.#live(identity, signal);
     if (owner !== undefined) await this.#removeFinalizer(identity, owner, ORPHAN, signal);
   }
