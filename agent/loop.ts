@@ -27,7 +27,7 @@ export interface LoopOptions {
   readonly worker: WorkerDeps;
   /** A defect of ours: the process must end and start again from what it re-reads. */
   readonly onBug: (error: unknown) => void;
-  readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked'>;
+  readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked' | 'podStarted'>;
 }
 
 export interface Loop extends Pods {
@@ -47,6 +47,8 @@ export function createLoop(options: LoopOptions): Loop {
   const { clock, log, sources } = options;
   const workers = new Map<string, PodWorker>();
   const busySinceMs = new Map<string, number>();
+  /** Pods that came new and do not run yet: for how long a start takes. */
+  const newSinceMs = new Map<string, number>();
 
   const viewOf = (uid: string): PodView | undefined => {
     for (const source of sources) {
@@ -66,6 +68,7 @@ export function createLoop(options: LoopOptions): Loop {
     if (view === undefined && (facts === undefined || !synced())) return undefined;
     const worker = new PodWorker(options.worker, view?.key ?? key ?? { uid, namespace: facts?.namespace ?? '', name: facts?.name ?? '' });
     workers.set(uid, worker);
+    if (view !== undefined && facts === undefined) newSinceMs.set(uid, clock.monoMs());
     return worker;
   };
 
@@ -81,6 +84,11 @@ export function createLoop(options: LoopOptions): Loop {
       const result = await worker.sync(signal);
       busySinceMs.delete(uid);
       options.metrics?.podWorked('sync', clock.monoMs() - beganMs);
+      const newMs = newSinceMs.get(uid);
+      if (newMs !== undefined && worker.life.phase !== 'waiting' && worker.life.phase !== 'starting') {
+        newSinceMs.delete(uid);
+        if (worker.life.phase === 'running') options.metrics?.podStarted(clock.monoMs() - newMs);
+      }
       if (result.gone) workers.delete(uid);
       // A pod of the same UID may have come back (a static pod put back): it gets a new worker.
       if (result.gone && viewOf(uid) !== undefined) queue.add(uid);

@@ -26,6 +26,9 @@ import { openPods } from './pods.ts';
 import { openServing } from './serving.ts';
 import { openUpkeep } from './upkeep.ts';
 
+const cgroupV1Warning =
+  'cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1';
+
 type RunCommand = Extract<AgentCommand, { kind: 'run' }>;
 
 /** `nodelet agent`: the kubelet. Ends with 0 at SIGTERM, with 1 and one sentence for what cannot work. */
@@ -107,6 +110,8 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
     ['serving', serving.run(signal)],
   ];
   events.event(node.target, 'Normal', 'Starting', 'Starting kubelet.');
+  if (cgroups.version === 1) events.event(node.target, 'Warning', 'CgroupV1', cgroupV1Warning);
+  if (config.enforceNodeAllocatable.includes('pods')) events.event(node.target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
   await sys.notify('READY=1');
   await Promise.all(
     parts.map(async ([name, work]) => {

@@ -137,7 +137,7 @@ function eventOf({ nodeName, rng }: EventsApiOptions, { target, type, reason, at
     apiVersion: 'v1',
     kind: 'Event',
     metadata: { name: `${target.name}.${nanos.toString(16)}`, namespace },
-    involvedObject: { ...target },
+    involvedObject: { ...target, ...(target.uid === '' ? { uid: undefined } : {}) },
     reason,
     message: plan.message,
     source: { component: 'kubelet', host: nodeName },

@@ -31,10 +31,6 @@ export class AgentMetrics implements Disposable {
     'kubelet_pod_worker_duration_seconds',
     '[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync',
   );
-  readonly #workerStart = new Histogram(
-    'kubelet_pod_worker_start_duration_seconds',
-    '[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.',
-  );
   readonly #podStart = new Histogram(
     'kubelet_pod_start_duration_seconds',
     '[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run',
@@ -58,7 +54,6 @@ export class AgentMetrics implements Disposable {
       298.0232238769531, 745.0580596923828,
     ],
   );
-  readonly #startedContainers = new Counter('kubelet_started_containers_total', '[ALPHA] Cumulative number of containers started');
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
@@ -84,10 +79,7 @@ export class AgentMetrics implements Disposable {
     this.#worker.observe({ operation_type: operation }, tookMs / 1000);
   }
 
-  podWorkerStarted(afterMs: number): void {
-    this.#workerStart.observe({}, afterMs / 1000);
-  }
-
+  /** `afterMs`: from the first sight of the pod until it runs. */
   podStarted(afterMs: number): void {
     this.#podStart.observe({}, afterMs / 1000);
     this.#startedPods.add({});
@@ -103,10 +95,6 @@ export class AgentMetrics implements Disposable {
     this.#operations.add(labels);
     if (failed) this.#operationErrors.add(labels);
     this.#operationDuration.observe(labels, tookMs / 1000);
-  }
-
-  containerStarted(kind: 'container' | 'init_container' | 'ephemeral_container'): void {
-    this.#startedContainers.add({ container_type: kind });
   }
 
   probed(labels: ProbeLabels, result: 'successful' | 'failed' | 'unknown', tookMs: number): void {
@@ -157,13 +145,11 @@ export class AgentMetrics implements Disposable {
         this.#relistInterval,
         this.#lastSeen,
         this.#worker,
-        this.#workerStart,
         this.#podStart,
         this.#status,
         this.#operations,
         this.#operationErrors,
         this.#operationDuration,
-        this.#startedContainers,
         this.#startedPods,
       ].map((metric) => metric.text()),
       metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [

@@ -190,6 +190,19 @@ test('registration goes on until the API server is there', async (t) => {
   assert.equal(world.node?.metadata.name, 'n1');
 });
 
+test('cordoning is told, and events carry the UID of the Node', async (t) => {
+  const world: World = { node: undefined, version: 1 };
+  const { clock, api, node, told } = start(t, world);
+  assert.equal(node.target.uid, '');
+  await clock.advance(1_000);
+  assert.equal(node.target.uid, 'u1');
+  for (const unschedulable of [true, true, undefined]) {
+    world.node = { ...(world.node as Node), metadata: { ...world.node?.metadata, resourceVersion: String(++world.version) }, spec: { unschedulable } };
+    for (const { handler } of api.reflected) handler.changed('MODIFIED', world.node);
+  }
+  assert.deepEqual(told.slice(-2), ['NodeNotSchedulable', 'NodeSchedulable']);
+});
+
 test('without registerNode the Node is waited for', async (t) => {
   const world: World = { node: undefined, version: 1 };
   const { clock, api, node } = start(t, world, { register: false });

@@ -30,7 +30,7 @@ export interface NodeApi extends NodeInfo {
   run(signal: AbortSignal): Promise<void>;
   /** Looks at the facts now: the runtime's health, a pressure or an address may have changed. */
   kick(): void;
-  /** The Node as the target of Events; upstream puts the name where a UID belongs. */
+  /** The Node as the target of Events; its UID is empty until the Node is known. */
   readonly target: EventTarget;
 }
 
@@ -43,7 +43,15 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
   const { clock, rng, log, api, events, settings } = options;
   const nodes: ResourceRef = { group: '', version: 'v1', resource: 'nodes' };
   const ref: ResourceRef = { ...nodes, name: settings.nodeName };
-  const target: EventTarget = { apiVersion: 'v1', kind: 'Node', name: settings.nodeName, uid: settings.nodeName };
+  let firstUid = '';
+  const target: EventTarget = {
+    apiVersion: 'v1',
+    kind: 'Node',
+    name: settings.nodeName,
+    get uid() {
+      return firstUid;
+    },
+  };
   const listeners: (() => void)[] = [];
   const waiters: (() => void)[] = [];
   let current: Node | undefined;
@@ -59,6 +67,11 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
     // A watch can be behind what our own write returned.
     if (node !== undefined && known !== undefined && known.metadata.uid === node.metadata.uid && older(node, known)) return;
     current = node;
+    if (firstUid === '') firstUid = node?.metadata.uid ?? '';
+    if (known !== undefined && node !== undefined && (known.spec.unschedulable ?? false) !== (node.spec.unschedulable ?? false)) {
+      const reason = node.spec.unschedulable === true ? 'NodeNotSchedulable' : 'NodeSchedulable';
+      events.event(target, 'Normal', reason, `Node ${settings.nodeName} status is now: ${reason}`);
+    }
     if (node !== undefined) for (const waiter of waiters.splice(0)) waiter();
     for (const listener of listeners) listener();
   };
@@ -69,9 +82,10 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
     if (!options.register) return learn(await api.get<Node>(ref, heartbeat, signal));
     try {
       const created = await api.create<Node>(nodes, newNode(settings, facts, rfc3339(clock.nowMs())), heartbeat, signal);
+      learn(created);
       for (const { type, reason, message } of nodeEvents(settings.nodeName, undefined, created.status ?? {})) events.event(target, type, reason, message);
       reportedMs = clock.monoMs();
-      return learn(created);
+      return;
     } catch (error) {
       if (!isApiError(error, 409)) throw error;
     }
