@@ -4,9 +4,7 @@ import { FakeWorld, type EventSink } from './fake-world.ts';
 import { fillShape, methodShape } from './shape.ts';
 import type { CallOptions, RuntimeCall, Transport } from './transport.ts';
 
-export type { FakeImage } from './fake-images.ts';
-export type { ContainerScript, ExecScript, FakeContainer, FakeSandbox } from './fake-state.ts';
-export type { FakeRuntimeOptions } from './fake-world.ts';
+export type { ContainerScript } from './fake-state.ts';
 
 /**
  * containerd in memory: sandboxes and containers with its transitions and refusals, and a process life that a test

@@ -1,6 +1,4 @@
-export { createCriClient, type ClientOptions, type CriClient, type ImageService, type RuntimeService } from './client.ts';
-export { rpcError, RpcError, runtimeMessage, type RpcStatus } from './errors.ts';
-export { failpoints, type Failpoints } from './failpoint.ts';
-export { connectRuntime, dialTarget } from './grpc.ts';
-export { CallRenderer } from './render.ts';
-export { compose, type CallOptions, type Interceptor, type RuntimeCall, type ServiceName, type Transport } from './transport.ts';
+export { createCriClient, type CriClient } from './client.ts';
+export { RpcError, runtimeMessage } from './errors.ts';
+export { connectRuntime } from './grpc.ts';
+export { compose, type Interceptor } from './transport.ts';

@@ -24,7 +24,6 @@ export function subresource(ref: ResourceRef, name: string): ResourceRef {
 /** Without a namespace: all of them; without a name: the collection. */
 export const pods: Namespaced = namespaced('', 'v1', 'pods');
 export const services: Namespaced = namespaced('', 'v1', 'services');
-export const endpoints: Namespaced = namespaced('', 'v1', 'endpoints');
 export const configMaps: Namespaced = namespaced('', 'v1', 'configmaps');
 export const secrets: Namespaced = namespaced('', 'v1', 'secrets');
 export const serviceAccounts: Namespaced = namespaced('', 'v1', 'serviceaccounts');
@@ -35,18 +34,10 @@ export const persistentVolumes: Named = cluster('', 'v1', 'persistentvolumes');
 export const persistentVolumeClaims: Namespaced = namespaced('', 'v1', 'persistentvolumeclaims');
 export const leases: Namespaced = namespaced('coordination.k8s.io', 'v1', 'leases');
 export const endpointSlices: Namespaced = namespaced('discovery.k8s.io', 'v1', 'endpointslices');
-export const deployments: Namespaced = namespaced('apps', 'v1', 'deployments');
-export const replicaSets: Namespaced = namespaced('apps', 'v1', 'replicasets');
-export const daemonSets: Namespaced = namespaced('apps', 'v1', 'daemonsets');
-export const statefulSets: Namespaced = namespaced('apps', 'v1', 'statefulsets');
 export const events: Namespaced = namespaced('events.k8s.io', 'v1', 'events');
-export const csiNodes: Named = cluster('storage.k8s.io', 'v1', 'csinodes');
-export const csiDrivers: Named = cluster('storage.k8s.io', 'v1', 'csidrivers');
-export const runtimeClasses: Named = cluster('node.k8s.io', 'v1', 'runtimeclasses');
 export const serviceCidrs: Named = cluster('networking.k8s.io', 'v1', 'servicecidrs');
 export const tokenReviews: Named = cluster('authentication.k8s.io', 'v1', 'tokenreviews');
 export const subjectAccessReviews: Named = cluster('authorization.k8s.io', 'v1', 'subjectaccessreviews');
-export const certificateSigningRequests: Named = cluster('certificates.k8s.io', 'v1', 'certificatesigningrequests');
 
 /** The path of a reference, each part escaped: `/api/v1/namespaces/a/pods/b/status`. */
 export function pathOf(ref: ResourceRef): string {
