@@ -106,6 +106,10 @@ export async function main(host: Host): Promise<number> {
       return await removeTables(kernel, families, log);
     }
     if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
+    if (command.initOnly) {
+      await setConntrackSysctls(sys, command.config.conntrack, availableParallelism(), log);
+      return 0;
+    }
     return await runProxy(host, command.config, command.master, sys, log);
   } catch (error) {
     if (!(error instanceof OpError)) throw error;

@@ -156,13 +156,14 @@ export class Proxy {
 
   #nodeChanged(node: NodeObject | null): void {
     const zoneBefore = topologyOf(this.#node, this.#options.nodeName).zone;
-    this.#node = node;
+    // A Node object that is deleted and made anew does not take the node ports away meanwhile.
+    this.#node = node ?? this.#node;
     this.#options.health.nodeChanged({
       exists: node !== null,
       deleting: node?.metadata.deletionTimestamp !== undefined,
       toBeDeleted: node?.spec?.taints?.some((taint) => taint.key === TO_BE_DELETED_TAINT) === true,
     });
-    this.#reconfigure(zoneBefore !== topologyOf(node, this.#options.nodeName).zone);
+    this.#reconfigure(zoneBefore !== topologyOf(this.#node, this.#options.nodeName).zone);
     this.#hear('node');
   }
 

@@ -89,7 +89,7 @@ export class Table {
   async writeWhole(settings: NftSettings, ports: ReadonlyMap<string, PortObjects>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
     const { kernel, log } = this.#options;
     const observed = await this.#observe(settings, signal);
-    if (observed !== null) {
+    if (typeof observed !== 'string') {
       const plan = planRepair(settings, ports, observed);
       const result = await kernel.commit(settings.family, plan.ops, signal);
       if (result.ok) return this.#accept(ports, plan, [], nowMs, signal);
@@ -125,14 +125,13 @@ export class Table {
     return { ok: true, refused };
   }
 
-  async #observe(settings: NftSettings, signal?: AbortSignal): Promise<Observed | null> {
+  async #observe(settings: NftSettings, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'> {
     try {
-      const observed = await this.#options.kernel.observe(settings.family, signal);
-      return typeof observed === 'string' ? null : observed;
+      return await this.#options.kernel.observe(settings.family, signal);
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;
       this.#options.log.warn('The table cannot be read back', { error });
-      return null;
+      return 'unknown';
     }
   }
 
@@ -154,15 +153,25 @@ export class Table {
   /** Each write of ours moves the generation by one; any other step was somebody else's. */
   async #noteGeneration(signal?: AbortSignal): Promise<void> {
     const before = this.#generation;
-    const now = await this.#options.kernel.generation(signal);
+    const now = await this.#currentGeneration(signal);
     this.#generation = before === null || now === before + 1 ? now : null;
+  }
+
+  async #currentGeneration(signal?: AbortSignal): Promise<number | null> {
+    try {
+      return await this.#options.kernel.generation(signal);
+    } catch (error) {
+      if (hasCode(error, 'aborted')) throw error;
+      this.#options.log.warn('The generation of the tables cannot be read', { error });
+      return null;
+    }
   }
 
   /** Whether the kernel still has what was written; costs one message while nobody else changes any table. */
   async isIntact(settings: NftSettings, signal?: AbortSignal): Promise<boolean> {
-    const now = await this.#options.kernel.generation(signal);
+    const now = await this.#currentGeneration(signal);
     if (now === null || now === this.#generation) return true;
-    const observed = await this.#options.kernel.observe(settings.family, signal);
+    const observed = await this.#observe(settings, signal);
     if (observed === 'unknown') return true;
     if (observed === 'absent' || !this.#matches(settings, observed)) return false;
     this.#generation = now;

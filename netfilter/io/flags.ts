@@ -73,6 +73,7 @@ export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy
   --masquerade-all             masquerade all traffic to ClusterIPs
   --healthz-bind-address A     default 0.0.0.0:10256
   --metrics-bind-address A     default 127.0.0.1:10249
+  --init-only                  set what needs full root privileges, and exit
   --cleanup                    remove the tables of kube-proxy and exit
   --v N                        verbosity of the log
   --version                    print the version and exit
@@ -88,7 +89,7 @@ export type Command =
   | { kind: 'help' }
   | { kind: 'version' }
   | { kind: 'cleanup'; verbosity: number }
-  | { kind: 'run'; config: ProxyConfig; master: string; verbosity: number; ignored: readonly string[] };
+  | { kind: 'run'; config: ProxyConfig; master: string; initOnly: boolean; verbosity: number; ignored: readonly string[] };
 
 function refuse(detail: string, cause?: unknown): OpError {
   return new OpError('invalid', 'read the command line', detail, { cause, advice: 'nodelet netfilter --help lists the flags.' });
@@ -190,5 +191,12 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
   if (typeof override === 'string' && override !== '') config.hostnameOverride = override;
   const kubeconfig = values['kubeconfig'];
   if (config.kubeconfig === '' && typeof kubeconfig === 'string') config.kubeconfig = kubeconfig;
-  return { kind: 'run', config, master: typeof values['master'] === 'string' ? values['master'] : '', verbosity, ignored };
+  return {
+    kind: 'run',
+    config,
+    master: typeof values['master'] === 'string' ? values['master'] : '',
+    initOnly: values['init-only'] === true,
+    verbosity,
+    ignored,
+  };
 }
