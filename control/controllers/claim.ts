@@ -32,7 +32,13 @@ export async function claim<T extends KubeObject>(deps: ControlDeps, options: Cl
       if (adopted !== undefined) kept.push(adopted);
     }
     if (verdict === 'release') {
-      await patchOwners(deps, store, object, { metadata: { uid: object.metadata.uid, ownerReferences: [{ $patch: 'delete', uid: owner.metadata.uid }] } }, signal);
+      await patchOwners(
+        deps,
+        store,
+        object,
+        { metadata: { uid: object.metadata.uid, ownerReferences: [{ $patch: 'delete', uid: owner.metadata.uid }] } },
+        signal,
+      );
     }
   }
   return kept;

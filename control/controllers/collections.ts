@@ -1,5 +1,18 @@
 import type { KubeObject, ResourceRef } from '../../base/kubeapi/types.ts';
-import type { ConfigMap, Deployment, Endpoints, EndpointSlice, Lease, Namespace, Node, PersistentVolumeClaim, Pod, ReplicaSet, Service, ServiceAccount } from '../../proto/kube/types.ts';
+import type {
+  ConfigMap,
+  Deployment,
+  Endpoints,
+  EndpointSlice,
+  Lease,
+  Namespace,
+  Node,
+  PersistentVolumeClaim,
+  Pod,
+  ReplicaSet,
+  Service,
+  ServiceAccount,
+} from '../../proto/kube/types.ts';
 import { controllerOf } from '../core/controllers/owners.ts';
 import type { Store, Stores } from './store.ts';
 
@@ -61,7 +74,8 @@ export const namespaceStore = (stores: Stores): Store<Namespace> => stores.of<Na
 export const serviceAccountStore = (stores: Stores): Store<ServiceAccount> => stores.of<ServiceAccount>(SERVICE_ACCOUNTS, { trim: dropManagedFields });
 export const claimStore = (stores: Stores): Store<PersistentVolumeClaim> => stores.of<PersistentVolumeClaim>(CLAIMS, { trim: dropManagedFields });
 export const leaseStore = (stores: Stores): Store<Lease> => stores.of<Lease>({ ...LEASES, namespace: 'kube-node-lease' }, { trim: dropManagedFields });
-export const rootCaStore = (stores: Stores): Store<ConfigMap> => stores.of<ConfigMap>(CONFIG_MAPS, { fieldSelector: 'metadata.name=kube-root-ca.crt', trim: dropManagedFields });
+export const rootCaStore = (stores: Stores): Store<ConfigMap> =>
+  stores.of<ConfigMap>(CONFIG_MAPS, { fieldSelector: 'metadata.name=kube-root-ca.crt', trim: dropManagedFields });
 export const sliceStore = (stores: Stores): Store<EndpointSlice> => {
   const store = stores.of<EndpointSlice>(ENDPOINT_SLICES, { trim: dropManagedFields });
   store.addIndex('service', (slice) => [`${slice.metadata.namespace ?? ''}/${slice.metadata.labels?.['kubernetes.io/service-name'] ?? ''}`]);

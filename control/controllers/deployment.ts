@@ -73,7 +73,15 @@ function claimReplicaSets(deps: ControlDeps, deployment: Deployment, store: Stor
   );
 }
 
-async function act(deps: ControlDeps, recorder: Recorder, deployments: Store<Deployment>, replicaSets: Store<ReplicaSet>, deployment: Deployment, action: DeploymentAction, signal: AbortSignal): Promise<void> {
+async function act(
+  deps: ControlDeps,
+  recorder: Recorder,
+  deployments: Store<Deployment>,
+  replicaSets: Store<ReplicaSet>,
+  deployment: Deployment,
+  action: DeploymentAction,
+  signal: AbortSignal,
+): Promise<void> {
   const subject = subjectOf(deployment, 'apps/v1', 'Deployment');
   switch (action.kind) {
     case 'createReplicaSet': {
@@ -102,7 +110,13 @@ async function act(deps: ControlDeps, recorder: Recorder, deployments: Store<Dep
 }
 
 /** The revision annotation goes with the status; a server that keeps metadata out of status writes gets it apart. */
-async function updateStatus(deps: ControlDeps, deployments: Store<Deployment>, deployment: Deployment, action: { status: Deployment['status']; annotations: Record<string, string> }, signal: AbortSignal): Promise<void> {
+async function updateStatus(
+  deps: ControlDeps,
+  deployments: Store<Deployment>,
+  deployment: Deployment,
+  action: { status: Deployment['status']; annotations: Record<string, string> },
+  signal: AbortSignal,
+): Promise<void> {
   const latest = deployments.get(keyOf(deployment)) ?? deployment;
   const annotations = { ...latest.metadata.annotations, ...action.annotations };
   const body: Deployment = { ...latest, metadata: { ...latest.metadata, annotations }, status: action.status };
@@ -114,7 +128,15 @@ async function updateStatus(deps: ControlDeps, deployments: Store<Deployment>, d
 }
 
 /** False when the name was taken: by ourselves earlier, or by another template with the same hash, which changes the next hash. */
-async function createReplicaSet(deps: ControlDeps, recorder: Recorder, deployments: Store<Deployment>, replicaSets: Store<ReplicaSet>, deployment: Deployment, replicaSet: ReplicaSet, signal: AbortSignal): Promise<boolean> {
+async function createReplicaSet(
+  deps: ControlDeps,
+  recorder: Recorder,
+  deployments: Store<Deployment>,
+  replicaSets: Store<ReplicaSet>,
+  deployment: Deployment,
+  replicaSet: ReplicaSet,
+  signal: AbortSignal,
+): Promise<boolean> {
   try {
     replicaSets.wrote(await deps.api.create<ReplicaSet>(inNamespace(REPLICA_SETS, deployment.metadata.namespace), replicaSet, {}, signal));
     return true;

@@ -83,7 +83,9 @@ export function startEndpointSliceController(deps: ControlDeps, stores: Stores):
     }
     if (!isManaged(service)) return undefined;
     const selected = selectedPods(service, pods);
-    const mine = slices.by('service', key).filter((slice) => slice.metadata.labels?.[MANAGED_BY_LABEL] === SLICE_CONTROLLER && !slice.metadata.deletionTimestamp);
+    const mine = slices
+      .by('service', key)
+      .filter((slice) => slice.metadata.labels?.[MANAGED_BY_LABEL] === SLICE_CONTROLLER && !slice.metadata.deletionTimestamp);
     const plan = planSlices({ service, pods: selected, node: (name) => nodes.get(name), slices: mine, trigger: triggers.next(service, selected) });
     try {
       await writeSlices(deps, slices, service, plan, signal);
@@ -97,17 +99,29 @@ export function startEndpointSliceController(deps: ControlDeps, stores: Stores):
     }
     return plan.incomplete ? NODE_UNKNOWN_RETRY_MS : undefined;
   };
-  const controller = runController(deps, { name: 'endpointslice', needs: [services, pods, slices, nodes] as never[], sync, retry: { baseMs: 1000, maxMs: 100_000 } });
+  const controller = runController(deps, {
+    name: 'endpointslice',
+    needs: [services, pods, slices, nodes] as never[],
+    sync,
+    retry: { baseMs: 1000, maxMs: 100_000 },
+  });
 
   watchServices(services, pods, (key) => controller.add(key));
   slices.onChange((slice, _before, type) => {
     const name = slice.metadata.labels?.['kubernetes.io/service-name'];
-    if (name !== undefined && (type === 'gone' || slice.metadata.labels?.[MANAGED_BY_LABEL] === SLICE_CONTROLLER)) controller.add(`${slice.metadata.namespace}/${name}`);
+    if (name !== undefined && (type === 'gone' || slice.metadata.labels?.[MANAGED_BY_LABEL] === SLICE_CONTROLLER))
+      controller.add(`${slice.metadata.namespace}/${name}`);
   });
   return controller;
 }
 
-async function writeSlices(deps: ControlDeps, slices: Store<EndpointSlice>, service: Service, plan: { create: EndpointSlice[]; update: EndpointSlice[]; remove: EndpointSlice[] }, signal: AbortSignal): Promise<void> {
+async function writeSlices(
+  deps: ControlDeps,
+  slices: Store<EndpointSlice>,
+  service: Service,
+  plan: { create: EndpointSlice[]; update: EndpointSlice[]; remove: EndpointSlice[] },
+  signal: AbortSignal,
+): Promise<void> {
   for (const slice of plan.create) {
     slices.wrote(await deps.api.create<EndpointSlice>(inNamespace(ENDPOINT_SLICES, service.metadata.namespace), slice, {}, signal));
   }
@@ -144,9 +158,10 @@ export function startEndpointsController(deps: ControlDeps, stores: Stores): Con
     const wanted = planEndpoints(service, selected, current, triggers.next(service, selected));
     if (wanted === undefined) return;
     try {
-      const written = current === undefined
-        ? await deps.api.create<Endpoints>(inNamespace(ENDPOINTS, service.metadata.namespace), wanted, {}, signal)
-        : await deps.api.update<Endpoints>(at(ENDPOINTS, wanted), wanted, {}, signal);
+      const written =
+        current === undefined
+          ? await deps.api.create<Endpoints>(inNamespace(ENDPOINTS, service.metadata.namespace), wanted, {}, signal)
+          : await deps.api.update<Endpoints>(at(ENDPOINTS, wanted), wanted, {}, signal);
       endpoints.wrote(written);
     } catch (error) {
       if (isNamespaceEnding(error)) return;

@@ -21,7 +21,19 @@ const DISCOVER = 'discover';
 const IGNORED = new Set(['events', 'events.events.k8s.io']);
 
 /** Collections that other controllers keep whole; the rest is kept as metadata only. */
-const KEPT_WHOLE = new Set(['pods', 'nodes', 'services', 'endpoints', 'namespaces', 'serviceaccounts', 'persistentvolumeclaims', 'deployments.apps', 'replicasets.apps', 'endpointslices.discovery.k8s.io', 'customresourcedefinitions.apiextensions.k8s.io']);
+const KEPT_WHOLE = new Set([
+  'pods',
+  'nodes',
+  'services',
+  'endpoints',
+  'namespaces',
+  'serviceaccounts',
+  'persistentvolumeclaims',
+  'deployments.apps',
+  'replicasets.apps',
+  'endpointslices.discovery.k8s.io',
+  'customresourcedefinitions.apiextensions.k8s.io',
+]);
 
 const nameOf = (ref: ResourceRef): string => (ref.group === '' ? ref.resource : `${ref.resource}.${ref.group}`);
 
@@ -47,7 +59,13 @@ class Collector {
   constructor(deps: ControlDeps, stores: Stores) {
     this.#deps = deps;
     this.#stores = stores;
-    this.controller = runController(deps, { name: 'garbage-collector', needs: [], concurrency: 10, sync: (key, signal) => this.#sync(key, signal), retry: { baseMs: 5, maxMs: 30_000 } });
+    this.controller = runController(deps, {
+      name: 'garbage-collector',
+      needs: [],
+      concurrency: 10,
+      sync: (key, signal) => this.#sync(key, signal),
+      retry: { baseMs: 5, maxMs: 30_000 },
+    });
     this.controller.add(DISCOVER);
   }
 
@@ -159,7 +177,10 @@ class Collector {
         return this.#patchOwners(identity, object, (owner) => (decision.uids.includes(owner.uid) ? undefined : owner), signal);
       case 'delete': {
         if (decision.unblockOwners) await this.#patchOwners(identity, object, (owner) => ({ ...owner, blockOwnerDeletion: false }), signal);
-        const preconditions = { uid, ...(decision.unblockOwners || object.metadata.resourceVersion === undefined ? {} : { resourceVersion: object.metadata.resourceVersion }) };
+        const preconditions = {
+          uid,
+          ...(decision.unblockOwners || object.metadata.resourceVersion === undefined ? {} : { resourceVersion: object.metadata.resourceVersion }),
+        };
         try {
           const answer = await this.#deps.api.delete(refOf(identity), { propagationPolicy: decision.policy, preconditions }, {}, signal);
           this.#monitors.get(nameOf(identity))?.deleting(object, answer);
@@ -188,7 +209,12 @@ class Collector {
     if (owner !== undefined) await this.#removeFinalizer(identity, owner, ORPHAN, signal);
   }
 
-  async #patchOwners(identity: Identity, object: KubeObject, change: (owner: OwnerReference) => OwnerReference | undefined, signal: AbortSignal): Promise<void> {
+  async #patchOwners(
+    identity: Identity,
+    object: KubeObject,
+    change: (owner: OwnerReference) => OwnerReference | undefined,
+    signal: AbortSignal,
+  ): Promise<void> {
     const ownerReferences = (object.metadata.ownerReferences ?? []).flatMap((owner) => change(owner) ?? []);
     await this.#patchMetadata(identity, object, { ownerReferences: ownerReferences.length === 0 ? null : ownerReferences }, signal);
   }

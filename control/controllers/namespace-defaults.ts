@@ -10,7 +10,8 @@ const ROOT_CA_NAME = 'kube-root-ca.crt';
 const ROOT_CA_DESCRIPTION =
   'Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.';
 
-const isActive = (namespace: Namespace | undefined): namespace is Namespace => namespace !== undefined && namespace.status?.phase !== 'Terminating' && !namespace.metadata.deletionTimestamp;
+const isActive = (namespace: Namespace | undefined): namespace is Namespace =>
+  namespace !== undefined && namespace.status?.phase !== 'Terminating' && !namespace.metadata.deletionTimestamp;
 
 /** A namespace that ends or has just been made by somebody else's write is no failure. */
 async function tolerant(work: Promise<unknown>): Promise<void> {
@@ -52,7 +53,10 @@ export function startRootCaPublisher(deps: ControlDeps, stores: Stores): Control
       await tolerant(deps.api.create<ConfigMap>(inNamespace(CONFIG_MAPS, name), body, {}, signal).then((made) => maps.wrote(made)));
       return;
     }
-    const isRight = Object.keys(current.data ?? {}).length === 1 && current.data?.['ca.crt'] === deps.config.rootCA && current.metadata.annotations?.['kubernetes.io/description'] === ROOT_CA_DESCRIPTION;
+    const isRight =
+      Object.keys(current.data ?? {}).length === 1 &&
+      current.data?.['ca.crt'] === deps.config.rootCA &&
+      current.metadata.annotations?.['kubernetes.io/description'] === ROOT_CA_DESCRIPTION;
     if (isRight) return;
     const body: ConfigMap = { ...current, metadata: { ...current.metadata, annotations: { ...current.metadata.annotations, ...annotations } }, data };
     maps.wrote(await deps.api.update<ConfigMap>(at(CONFIG_MAPS, current), body, {}, signal));

@@ -40,7 +40,8 @@ export function startNamespaceController(deps: ControlDeps, stores: Stores): Con
   };
   const controller = runController(deps, { name: 'namespace', needs: [namespaces] as never[], sync, retry: { baseMs: 5000, maxMs: 60_000 } });
   namespaces.onChange((namespace, before, type) => {
-    if (type !== 'gone' && namespace.metadata.deletionTimestamp && before?.metadata.deletionTimestamp === undefined) controller.add(namespace.metadata.name ?? '');
+    if (type !== 'gone' && namespace.metadata.deletionTimestamp && before?.metadata.deletionTimestamp === undefined)
+      controller.add(namespace.metadata.name ?? '');
   });
   return controller;
 }
@@ -59,7 +60,8 @@ async function emptyNamespace(deps: ControlDeps, namespace: string, signal: Abor
       if (left.length > 0) remaining.set(`${served.resource}.${served.group}`, left.length);
       for (const object of left) {
         for (const finalizer of object.metadata.finalizers ?? []) finalizers.set(finalizer, (finalizers.get(finalizer) ?? 0) + 1);
-        if (served.resource === 'pods' && served.group === '') graceMs = Math.max(graceMs, ((object as unknown as Pod).spec.terminationGracePeriodSeconds ?? 0) * 1000);
+        if (served.resource === 'pods' && served.group === '')
+          graceMs = Math.max(graceMs, ((object as unknown as Pod).spec.terminationGracePeriodSeconds ?? 0) * 1000);
       }
     } catch (error) {
       if (signal.aborted) throw error;
@@ -86,7 +88,12 @@ async function emptyCollection(deps: ControlDeps, served: Served, namespace: str
   return items;
 }
 
-async function deleteOne(deps: ControlDeps, ref: { group: string; version: string; resource: string; namespace: string }, item: KubeObject, signal: AbortSignal): Promise<void> {
+async function deleteOne(
+  deps: ControlDeps,
+  ref: { group: string; version: string; resource: string; namespace: string },
+  item: KubeObject,
+  signal: AbortSignal,
+): Promise<void> {
   if (item.metadata.deletionTimestamp) return;
   try {
     await deps.api.delete({ ...ref, name: item.metadata.name ?? '' }, { propagationPolicy: 'Background' }, {}, signal);
@@ -95,7 +102,13 @@ async function deleteOne(deps: ControlDeps, ref: { group: string; version: strin
   }
 }
 
-async function showProgress(deps: ControlDeps, namespaces: Store<Namespace>, namespace: Namespace, sweep: NamespaceSweep, signal: AbortSignal): Promise<Namespace> {
+async function showProgress(
+  deps: ControlDeps,
+  namespaces: Store<Namespace>,
+  namespace: Namespace,
+  sweep: NamespaceSweep,
+  signal: AbortSignal,
+): Promise<Namespace> {
   const latest = namespaces.get(namespace.metadata.name ?? '') ?? namespace;
   const conditions = namespaceConditions(latest, sweep, rfc3339(deps.clock.nowMs()));
   if (conditions === undefined && latest.status?.phase === 'Terminating') return latest;

@@ -80,11 +80,19 @@ async function act(deps: ControlDeps, recorder: Recorder, nodes: Store<Node>, po
   switch (action.kind) {
     case 'registered': {
       const name = action.node.metadata.name ?? '';
-      recorder.event(nodeSubject(name, action.node.metadata.uid ?? ''), { type: 'Normal', reason: 'RegisteredNode', message: `Node ${name} event: Registered Node ${name} in Controller` });
+      recorder.event(nodeSubject(name, action.node.metadata.uid ?? ''), {
+        type: 'Normal',
+        reason: 'RegisteredNode',
+        message: `Node ${name} event: Registered Node ${name} in Controller`,
+      });
       return;
     }
     case 'removed':
-      recorder.event(nodeSubject(action.name, action.uid), { type: 'Normal', reason: 'RemovingNode', message: `Node ${action.name} event: Removing Node ${action.name} from Controller` });
+      recorder.event(nodeSubject(action.name, action.uid), {
+        type: 'Normal',
+        reason: 'RemovingNode',
+        message: `Node ${action.name} event: Removing Node ${action.name} from Controller`,
+      });
       return;
     case 'lost': {
       const body: Node = { ...action.node, status: { ...action.node.status, conditions: action.conditions } };
@@ -93,7 +101,11 @@ async function act(deps: ControlDeps, recorder: Recorder, nodes: Store<Node>, po
     }
     case 'notReady': {
       const name = action.node.metadata.name ?? '';
-      recorder.event(nodeSubject(name, action.node.metadata.uid ?? ''), { type: 'Normal', reason: 'NodeNotReady', message: `Node ${name} status is now: NodeNotReady` });
+      recorder.event(nodeSubject(name, action.node.metadata.uid ?? ''), {
+        type: 'Normal',
+        reason: 'NodeNotReady',
+        message: `Node ${name} status is now: NodeNotReady`,
+      });
       await Promise.all(pods.by('node', name).map((pod) => markNotReady(deps, recorder, pods, pod, signal)));
       return;
     }
@@ -115,7 +127,9 @@ async function markNotReady(deps: ControlDeps, recorder: Recorder, pods: Store<P
   if (podCondition(pod, 'Ready')?.status !== 'True') return;
   const condition = { type: 'Ready', status: 'False', lastTransitionTime: rfc3339(deps.clock.nowMs()) };
   try {
-    pods.wrote(await deps.api.patch<Pod>(at(PODS, pod, 'status'), 'strategic', { metadata: { uid: pod.metadata.uid }, status: { conditions: [condition] } }, {}, signal));
+    pods.wrote(
+      await deps.api.patch<Pod>(at(PODS, pod, 'status'), 'strategic', { metadata: { uid: pod.metadata.uid }, status: { conditions: [condition] } }, {}, signal),
+    );
   } catch (error) {
     if (isApiError(error, 404) || isApiError(error, 409)) return;
     throw error;
@@ -159,13 +173,21 @@ export function startTaintEviction(deps: ControlDeps, stores: Stores): Controlle
   });
   pods.onChange((pod, before, type) => {
     if (type === 'gone') since.delete(keyOf(pod));
-    else if (pod.spec.nodeName && (before?.spec.nodeName !== pod.spec.nodeName || !semanticEqual(before?.spec.tolerations, pod.spec.tolerations))) controller.add(keyOf(pod));
+    else if (pod.spec.nodeName && (before?.spec.nodeName !== pod.spec.nodeName || !semanticEqual(before?.spec.tolerations, pod.spec.tolerations)))
+      controller.add(keyOf(pod));
   });
   return controller;
 }
 
 /** Says in the pod's conditions why it goes, then deletes it. */
-async function disruptAndDelete(deps: ControlDeps, pods: Store<Pod>, pod: Pod, why: { reason: string; message: string }, force: { phase: 'Failed' } | undefined, signal: AbortSignal): Promise<void> {
+async function disruptAndDelete(
+  deps: ControlDeps,
+  pods: Store<Pod>,
+  pod: Pod,
+  why: { reason: string; message: string },
+  force: { phase: 'Failed' } | undefined,
+  signal: AbortSignal,
+): Promise<void> {
   const condition = { type: 'DisruptionTarget', status: 'True', ...why, lastTransitionTime: rfc3339(deps.clock.nowMs()) };
   const status = { ...(force === undefined || isPodTerminal(pod) ? {} : force), conditions: [condition] };
   try {
@@ -239,10 +261,16 @@ export function startNodeIpam(deps: ControlDeps, stores: Stores): Controller {
     const used = nodes.values().flatMap((other) => other.spec.podCIDRs ?? other.spec.podCIDR ?? []);
     const cidr = freeCidr(deps.config.clusterCIDR, NODE_PREFIX_BITS, used);
     if (cidr === undefined) {
-      recorder.event(nodeSubject(name, node.metadata.uid ?? ''), { type: 'Normal', reason: 'CIDRNotAvailable', message: `Node ${name} status is now: CIDRNotAvailable` });
+      recorder.event(nodeSubject(name, node.metadata.uid ?? ''), {
+        type: 'Normal',
+        reason: 'CIDRNotAvailable',
+        message: `Node ${name} status is now: CIDRNotAvailable`,
+      });
       return;
     }
-    nodes.wrote(await deps.api.patch<Node>(at(NODES, node), 'strategic', { metadata: { uid: node.metadata.uid }, spec: { podCIDR: cidr, podCIDRs: [cidr] } }, {}, signal));
+    nodes.wrote(
+      await deps.api.patch<Node>(at(NODES, node), 'strategic', { metadata: { uid: node.metadata.uid }, spec: { podCIDR: cidr, podCIDRs: [cidr] } }, {}, signal),
+    );
   };
   // One at a time: two nodes must not get the same range.
   const controller = runController(deps, { name: 'node-ipam', needs: [nodes] as never[], concurrency: 1, sync });

@@ -66,20 +66,25 @@ export function createRecorder(component: string, api: KubeApi, clock: Clock, lo
     if (stampNs <= lastStampNs) stampNs = lastStampNs + 1n;
     lastStampNs = stampNs;
     const name = `${subject.name}.${stampNs.toString(16)}`;
-    await api.create({ group: '', version: 'v1', resource: 'events', namespace }, {
-      apiVersion: 'v1',
-      kind: 'Event',
-      metadata: { name, namespace },
-      involvedObject: subject,
-      ...text,
-      message: text.message.slice(0, MESSAGE_LIMIT),
-      source: { component },
-      firstTimestamp: timestamp,
-      lastTimestamp: timestamp,
-      count: 1,
-      reportingComponent: component,
-      reportingInstance: '',
-    } as KubeObject, {}, signal);
+    await api.create(
+      { group: '', version: 'v1', resource: 'events', namespace },
+      {
+        apiVersion: 'v1',
+        kind: 'Event',
+        metadata: { name, namespace },
+        involvedObject: subject,
+        ...text,
+        message: text.message.slice(0, MESSAGE_LIMIT),
+        source: { component },
+        firstTimestamp: timestamp,
+        lastTimestamp: timestamp,
+        count: 1,
+        reportingComponent: component,
+        reportingInstance: '',
+      } as KubeObject,
+      {},
+      signal,
+    );
     series.set(key, { name, namespace, count: 1 });
     if (series.size > REMEMBERED_SERIES) {
       for (const oldest of series.keys()) {

@@ -86,7 +86,14 @@ interface Failure {
   cause: unknown;
 }
 
-async function makeAndRemove(deps: ControlDeps, recorder: Recorder, pods: Store<Pod>, replicaSet: ReplicaSet, plan: { create: number; remove: readonly Pod[] }, signal: AbortSignal): Promise<Failure | undefined> {
+async function makeAndRemove(
+  deps: ControlDeps,
+  recorder: Recorder,
+  pods: Store<Pod>,
+  replicaSet: ReplicaSet,
+  plan: { create: number; remove: readonly Pod[] },
+  signal: AbortSignal,
+): Promise<Failure | undefined> {
   try {
     if (plan.create > 0) await inGrowingBatches(plan.create, () => createPod(deps, recorder, pods, replicaSet, signal));
   } catch (cause) {

@@ -119,7 +119,7 @@ export class Store<T extends KubeObject> {
       this.#seen(object);
       this.#put(key, object);
     }
-    for (const [key, object] of [...this.#items]) {
+    for (const [key, object] of this.#items) {
       // A write of ours may be newer than the list.
       if (!present.has(key) && !this.#unseen.has(object.metadata.uid ?? '')) this.#remove(key);
     }
@@ -160,8 +160,15 @@ export class Store<T extends KubeObject> {
 
   #put(key: string, object: T): boolean {
     const held = this.#items.get(key);
-    if (held !== undefined && held.metadata.uid === object.metadata.uid && isOlder(object.metadata.resourceVersion, held.metadata.resourceVersion)) return false;
-    if (held !== undefined && held.metadata.uid === object.metadata.uid && held.metadata.resourceVersion === object.metadata.resourceVersion && held.metadata.deletionTimestamp === object.metadata.deletionTimestamp) return true;
+    if (held !== undefined && held.metadata.uid === object.metadata.uid && isOlder(object.metadata.resourceVersion, held.metadata.resourceVersion))
+      return false;
+    if (
+      held !== undefined &&
+      held.metadata.uid === object.metadata.uid &&
+      held.metadata.resourceVersion === object.metadata.resourceVersion &&
+      held.metadata.deletionTimestamp === object.metadata.deletionTimestamp
+    )
+      return true;
     this.#set(key, object);
     return true;
   }
@@ -229,7 +236,10 @@ export class Stores {
   }
 
   /** Starts the watch at the first call for a collection. */
-  of<T extends KubeObject>(ref: ResourceRef, options: { labelSelector?: string; fieldSelector?: string; trim?: (object: T) => T; signal?: AbortSignal } = {}): Store<T> {
+  of<T extends KubeObject>(
+    ref: ResourceRef,
+    options: { labelSelector?: string; fieldSelector?: string; trim?: (object: T) => T; signal?: AbortSignal } = {},
+  ): Store<T> {
     const key = [ref.group, ref.version, ref.resource, ref.namespace ?? '', options.labelSelector ?? '', options.fieldSelector ?? ''].join('|');
     const known = this.#stores.get(key);
     if (known !== undefined) return known as unknown as Store<T>;

@@ -20,7 +20,13 @@ export function parseUpstream(text: string): Upstream {
 }
 
 /** Asks the upstreams one after the other; undefined when none answers in time. The answer carries the question's id. */
-export async function forward(query: Uint8Array, transport: 'udp' | 'tcp', upstreams: readonly Upstream[], deps: { clock: Clock; rng: Rng }, signal: AbortSignal): Promise<Uint8Array | undefined> {
+export async function forward(
+  query: Uint8Array,
+  transport: 'udp' | 'tcp',
+  upstreams: readonly Upstream[],
+  deps: { clock: Clock; rng: Rng },
+  signal: AbortSignal,
+): Promise<Uint8Array | undefined> {
   // Our own id on the way up: a guessed answer must hit it and the port.
   const id = deps.rng.int(65536);
   const asked = Uint8Array.from(query);
@@ -39,7 +45,7 @@ export async function forward(query: Uint8Array, transport: 'udp' | 'tcp', upstr
 }
 
 function isAnswerTo(id: number, bytes: Uint8Array): boolean {
-  return bytes.length >= 12 && ((bytes[0] ?? 0) << 8 | (bytes[1] ?? 0)) === id && ((bytes[2] ?? 0) & 0x80) !== 0;
+  return bytes.length >= 12 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) === id && ((bytes[2] ?? 0) & 0x80) !== 0;
 }
 
 function overUdp(query: Uint8Array, id: number, { host, port }: Upstream, signal: AbortSignal): Promise<Uint8Array | undefined> {

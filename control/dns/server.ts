@@ -99,7 +99,11 @@ class Resolver {
     const asked = query.questions[0];
     const onward = asked === undefined ? undefined : await this.#forward(encodeQuery(query.id, { ...asked, name }), transport);
     const rest = onward === undefined ? undefined : decodeAnswers(onward);
-    return encodeResponse(query, { rcode: rest?.rcode ?? RCODE.noError, authoritative: true, answers: [...chain, ...(rest?.answers ?? [])], authority: [], additional: [] }, limit);
+    return encodeResponse(
+      query,
+      { rcode: rest?.rcode ?? RCODE.noError, authoritative: true, answers: [...chain, ...(rest?.answers ?? [])], authority: [], additional: [] },
+      limit,
+    );
   }
 
   async #forward(bytes: Uint8Array, transport: 'udp' | 'tcp'): Promise<Uint8Array | undefined> {
@@ -114,7 +118,10 @@ class Resolver {
 }
 
 function cannotListen(listen: Upstream, cause: unknown): OpError {
-  return new OpError('failed', 'cluster DNS', `cannot listen on ${listen.host}:${listen.port}: ${messageOf(cause)}`, { cause, advice: 'Choose another address with --dns-listen, or stop what listens there.' });
+  return new OpError('failed', 'cluster DNS', `cannot listen on ${listen.host}:${listen.port}: ${messageOf(cause)}`, {
+    cause,
+    advice: 'Choose another address with --dns-listen, or stop what listens there.',
+  });
 }
 
 function listenUdp(listen: Upstream, resolver: Resolver): Promise<Socket> {
@@ -172,13 +179,15 @@ function serveConnection(connection: Connection, resolver: Resolver, deps: Contr
     while (received.length >= 2 && received.length >= 2 + received.readUInt16BE(0)) {
       const message = received.subarray(2, 2 + received.readUInt16BE(0));
       received = received.subarray(2 + message.length);
-      last = last.then(async () => {
-        const answer = await resolver.resolve(message, 'tcp');
-        if (answer !== undefined && connection.writable) connection.write(framed(answer));
-      }).catch((error: unknown) => {
-        deps.log.debug(2, 'dns connection failed', { err: messageOf(error) });
-        connection.destroy();
-      });
+      last = last
+        .then(async () => {
+          const answer = await resolver.resolve(message, 'tcp');
+          if (answer !== undefined && connection.writable) connection.write(framed(answer));
+        })
+        .catch((error: unknown) => {
+          deps.log.debug(2, 'dns connection failed', { err: messageOf(error) });
+          connection.destroy();
+        });
     }
   });
 }

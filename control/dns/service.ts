@@ -37,13 +37,31 @@ export function startDnsService(deps: ControlDeps, stores: Stores): Controller {
     const wanted = sliceObject(deps, service);
     const current = slices.get(`${NAMESPACE}/${SLICE_NAME}`);
     if (current === undefined) await create(deps, slices, wanted, signal);
-    else if (!semanticEqual([current.endpoints, current.ports, current.metadata.labels, current.metadata.ownerReferences], [wanted.endpoints, wanted.ports, wanted.metadata.labels, wanted.metadata.ownerReferences])) {
+    else if (
+      !semanticEqual(
+        [current.endpoints, current.ports, current.metadata.labels, current.metadata.ownerReferences],
+        [wanted.endpoints, wanted.ports, wanted.metadata.labels, wanted.metadata.ownerReferences],
+      )
+    ) {
       const { labels, ownerReferences } = wanted.metadata;
-      slices.wrote(await deps.api.update<EndpointSlice>(at(ENDPOINT_SLICES, current), { ...wanted, metadata: { ...current.metadata, labels, ownerReferences } }, {}, signal));
+      slices.wrote(
+        await deps.api.update<EndpointSlice>(
+          at(ENDPOINT_SLICES, current),
+          { ...wanted, metadata: { ...current.metadata, labels, ownerReferences } },
+          {},
+          signal,
+        ),
+      );
     }
   };
   // kube-system may come a moment later than we do.
-  const controller = runController(deps, { name: 'dns-service', needs: [services, slices] as never[], concurrency: 1, sync, retry: { baseMs: 100, maxMs: 5000 } });
+  const controller = runController(deps, {
+    name: 'dns-service',
+    needs: [services, slices] as never[],
+    concurrency: 1,
+    sync,
+    retry: { baseMs: 100, maxMs: 5000 },
+  });
   controller.add(KEY);
   services.onChange((service, _before, type) => {
     if (type === 'gone' && service.metadata.name === NAME && service.metadata.namespace === NAMESPACE) controller.add(KEY);

@@ -3,7 +3,18 @@ import { messageOf } from '../../base/errors.ts';
 import { isApiError } from '../../base/kubeapi/errors.ts';
 import type { KubeObject } from '../../base/kubeapi/types.ts';
 import type { LabelSelector, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass } from '../../proto/kube/types.ts';
-import { at, CLAIMS, claimStore, dropManagedFields, namespaceStore, nodeStore, podStore, PODS, replicaSetStore, serviceStore } from '../controllers/collections.ts';
+import {
+  at,
+  CLAIMS,
+  claimStore,
+  dropManagedFields,
+  namespaceStore,
+  nodeStore,
+  podStore,
+  PODS,
+  replicaSetStore,
+  serviceStore,
+} from '../controllers/collections.ts';
 import type { ControlDeps } from '../controllers/deps.ts';
 import { endWith } from '../controllers/end.ts';
 import { createRecorder, type Recorder, subjectOf } from '../controllers/recorder.ts';
@@ -109,14 +120,18 @@ class Scheduler implements AsyncDisposable {
   }
 
   #decide(pod: Pod, attempts: number): void {
-    const decision = schedule(pod, {
-      nodes: this.#state.nodes(),
-      namespaces: this.#groups.namespaceLabels(),
-      groupSelectors: this.#groups.of(pod),
-      claim: (namespace, name) => this.#claims.get(`${namespace}/${name}`),
-      volume: (name) => this.#volumes.get(name),
-      storageClass: (name) => this.#classes.get(name),
-    }, this.#deps.rng.float());
+    const decision = schedule(
+      pod,
+      {
+        nodes: this.#state.nodes(),
+        namespaces: this.#groups.namespaceLabels(),
+        groupSelectors: this.#groups.of(pod),
+        claim: (namespace, name) => this.#claims.get(`${namespace}/${name}`),
+        volume: (name) => this.#volumes.get(name),
+        storageClass: (name) => this.#classes.get(name),
+      },
+      this.#deps.rng.float(),
+    );
     if (decision.kind === 'unschedulable') {
       this.#queue.failed(pod, attempts, true, this.#deps.clock.monoMs());
       this.#track(this.#refuse(pod, 'Unschedulable', decision.message));
@@ -148,7 +163,7 @@ class Scheduler implements AsyncDisposable {
       target: { apiVersion: 'v1', kind: 'Node', name: node },
     };
     try {
-      await this.#deps.api.create<KubeObject>(at(PODS, pod, 'binding'), binding as KubeObject, {}, this.#stores.signal);
+      await this.#deps.api.create<KubeObject>(at(PODS, pod, 'binding'), binding, {}, this.#stores.signal);
     } catch (error) {
       this.#state.forget(uid);
       if (this.#stores.signal.aborted || isApiError(error, 404)) return;
@@ -159,7 +174,11 @@ class Scheduler implements AsyncDisposable {
       await this.#refuse(pod, 'SchedulerError', `binding rejected: ${messageOf(error)}`);
       return;
     }
-    this.#recorder.event(subjectOf(pod, 'v1', 'Pod'), { type: 'Normal', reason: 'Scheduled', message: `Successfully assigned ${namespace}/${name} to ${node}` });
+    this.#recorder.event(subjectOf(pod, 'v1', 'Pod'), {
+      type: 'Normal',
+      reason: 'Scheduled',
+      message: `Successfully assigned ${namespace}/${name} to ${node}`,
+    });
   }
 
   /** Says why in an Event and in the pod's condition; the condition is only written when it changes. */
@@ -168,7 +187,15 @@ class Scheduler implements AsyncDisposable {
     const before = podCondition(pod, 'PodScheduled');
     if (before?.status === 'False' && before.reason === reason && before.message === message) return;
     const lastTransitionTime = before?.status === 'False' ? before.lastTransitionTime : rfc3339(this.#deps.clock.nowMs());
-    const condition = { type: 'PodScheduled', status: 'False', reason, message, lastProbeTime: null, lastTransitionTime, ...(pod.metadata.generation === undefined ? {} : { observedGeneration: pod.metadata.generation }) };
+    const condition = {
+      type: 'PodScheduled',
+      status: 'False',
+      reason,
+      message,
+      lastProbeTime: null,
+      lastTransitionTime,
+      ...(pod.metadata.generation === undefined ? {} : { observedGeneration: pod.metadata.generation }),
+    };
     const patch = { metadata: { uid: pod.metadata.uid }, status: { conditions: [condition] } };
     try {
       await this.#deps.api.patch<Pod>(at(PODS, pod, 'status'), 'strategic', patch, {}, this.#stores.signal);

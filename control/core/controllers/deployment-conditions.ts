@@ -9,7 +9,12 @@ export function deploymentCondition(status: DeploymentStatus, type: string): Dep
 }
 
 /** Puts a condition in; one with the same status and reason stays as it is, transition times change with the status. */
-export function withCondition(status: DeploymentStatus, type: string, value: { status: 'True' | 'False' | 'Unknown'; reason: string; message: string }, now: string): DeploymentStatus {
+export function withCondition(
+  status: DeploymentStatus,
+  type: string,
+  value: { status: 'True' | 'False' | 'Unknown'; reason: string; message: string },
+  now: string,
+): DeploymentStatus {
   const before = deploymentCondition(status, type);
   if (before?.status === value.status && before.reason === value.reason) return status;
   const condition: DeploymentCondition = {
@@ -60,7 +65,13 @@ function hasTimedOut(deployment: Deployment, status: DeploymentStatus, nowMs: nu
 }
 
 /** What the Progressing condition says after `after` was counted; `deployment.status` is what was known before. */
-export function progressStatus(deployment: Deployment, after: DeploymentStatus, newReplicaSet: ReplicaSet | undefined, nowMs: number, now: string): DeploymentStatus {
+export function progressStatus(
+  deployment: Deployment,
+  after: DeploymentStatus,
+  newReplicaSet: ReplicaSet | undefined,
+  nowMs: number,
+  now: string,
+): DeploymentStatus {
   const before = deployment.status ?? {};
   if (!hasProgressDeadline(deployment)) return withoutCondition(after, 'Progressing');
   const current = deploymentCondition(before, 'Progressing');
@@ -72,7 +83,14 @@ export function progressStatus(deployment: Deployment, after: DeploymentStatus, 
   }
   if (progresses(before, after)) {
     const kept = current?.status === 'True' ? (current.lastTransitionTime ?? now) : now;
-    const condition = { type: 'Progressing', status: 'True', reason: 'ReplicaSetUpdated', message: `${subject} is progressing.`, lastUpdateTime: now, lastTransitionTime: kept };
+    const condition = {
+      type: 'Progressing',
+      status: 'True',
+      reason: 'ReplicaSetUpdated',
+      message: `${subject} is progressing.`,
+      lastUpdateTime: now,
+      lastTransitionTime: kept,
+    };
     const rest = withoutCondition(after, 'Progressing');
     return { ...rest, conditions: [...(rest.conditions ?? []), condition] };
   }

@@ -9,7 +9,8 @@ export const MAX_REPLICAS = 'deployment.kubernetes.io/max-replicas';
 
 export const wantedOf = (deployment: Deployment): number => deployment.spec?.replicas ?? 1;
 export const sizeOf = (replicaSet: ReplicaSet): number => replicaSet.spec?.replicas ?? 1;
-export const sumOf = (replicaSets: readonly ReplicaSet[], of: (replicaSet: ReplicaSet) => number): number => replicaSets.reduce((sum, replicaSet) => sum + of(replicaSet), 0);
+export const sumOf = (replicaSets: readonly ReplicaSet[], of: (replicaSet: ReplicaSet) => number): number =>
+  replicaSets.reduce((sum, replicaSet) => sum + of(replicaSet), 0);
 export const availableOf = (replicaSet: ReplicaSet): number => replicaSet.status?.availableReplicas ?? 0;
 
 export function isRolling(deployment: Deployment): boolean {

@@ -7,7 +7,9 @@ import { DESIRED_REPLICAS, MAX_REPLICAS, REVISION } from './deployment-scale.ts'
 const nowMs = Date.UTC(2026, 0, 1);
 const now = '2026-01-01T00:00:00Z';
 
-function deployment(change: { image?: string; spec?: Partial<Deployment['spec']>; status?: DeploymentStatus; annotations?: Record<string, string> } = {}): Deployment {
+function deployment(
+  change: { image?: string; spec?: Partial<Deployment['spec']>; status?: DeploymentStatus; annotations?: Record<string, string> } = {},
+): Deployment {
   return {
     apiVersion: 'apps/v1',
     kind: 'Deployment',
@@ -30,7 +32,13 @@ function replicaSet(image: string, size: number, available: number, revision: nu
   const base = newReplicaSet(deployment({ image }));
   return {
     ...base,
-    metadata: { ...base.metadata, uid: `rs-${image}`, generation: 1, creationTimestamp: `2025-12-31T00:00:0${revision}Z`, annotations: { [REVISION]: String(revision), [DESIRED_REPLICAS]: String(desired), [MAX_REPLICAS]: String(desired + 1) } },
+    metadata: {
+      ...base.metadata,
+      uid: `rs-${image}`,
+      generation: 1,
+      creationTimestamp: `2025-12-31T00:00:0${revision}Z`,
+      annotations: { [REVISION]: String(revision), [DESIRED_REPLICAS]: String(desired), [MAX_REPLICAS]: String(desired + 1) },
+    },
     spec: { ...base.spec, replicas: size },
     status: { replicas: size, readyReplicas: available, availableReplicas: available, terminatingReplicas: 0, observedGeneration: 1 },
   };
@@ -48,8 +56,12 @@ function sizes(result: DeploymentPlan): string[] {
   });
 }
 
-const statusOf = (result: DeploymentPlan): DeploymentStatus | undefined => result.actions.flatMap((action) => (action.kind === 'updateStatus' ? [action.status] : []))[0];
-const condition = (result: DeploymentPlan, type: string): string | undefined => statusOf(result)?.conditions?.filter((one) => one.type === type).map((one) => `${one.status} ${one.reason}`)[0];
+const statusOf = (result: DeploymentPlan): DeploymentStatus | undefined =>
+  result.actions.flatMap((action) => (action.kind === 'updateStatus' ? [action.status] : []))[0];
+const condition = (result: DeploymentPlan, type: string): string | undefined =>
+  statusOf(result)
+    ?.conditions?.filter((one) => one.type === type)
+    .map((one) => `${one.status} ${one.reason}`)[0];
 
 test('a new Deployment gets one ReplicaSet of full size, an event and its revision', () => {
   const result = plan(deployment(), []);
@@ -106,7 +118,13 @@ test('Recreate: old pods go first, the new ReplicaSet comes when the last one is
   const recreate = { strategy: { type: 'Recreate' } };
   assert.deepEqual(sizes(plan(deployment({ image: 'nginx:1.30', spec: recreate }), [replicaSet('nginx:1.29', 3, 3, 1)])), ['nginx:1.29=0']);
   const gone: ReplicaSet = { ...replicaSet('nginx:1.29', 0, 0, 1) };
-  const ending = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'p', ownerReferences: [{ apiVersion: 'apps/v1', kind: 'ReplicaSet', name: 'x', uid: 'rs-nginx:1.29', controller: true }] }, spec: { containers: [] }, status: { phase: 'Running' } };
+  const ending = {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'p', ownerReferences: [{ apiVersion: 'apps/v1', kind: 'ReplicaSet', name: 'x', uid: 'rs-nginx:1.29', controller: true }] },
+    spec: { containers: [] },
+    status: { phase: 'Running' },
+  };
   const d = deployment({ image: 'nginx:1.30', spec: recreate });
   assert.deepEqual(sizes(planDeployment({ deployment: d, replicaSets: [gone], pods: [ending], nowMs, now })), []);
   assert.deepEqual(sizes(plan(d, [gone])), ['nginx:1.30=3']);
@@ -119,7 +137,13 @@ test('a paused Deployment is sized but not rolled out', () => {
 });
 
 test('conditions: available by maxUnavailable, complete, timed out after the deadline', () => {
-  const status: DeploymentStatus = { observedGeneration: 1, replicas: 3, updatedReplicas: 3, unavailableReplicas: 3, conditions: [{ type: 'Progressing', status: 'True', reason: 'ReplicaSetUpdated', lastUpdateTime: now, lastTransitionTime: now }] };
+  const status: DeploymentStatus = {
+    observedGeneration: 1,
+    replicas: 3,
+    updatedReplicas: 3,
+    unavailableReplicas: 3,
+    conditions: [{ type: 'Progressing', status: 'True', reason: 'ReplicaSetUpdated', lastUpdateTime: now, lastTransitionTime: now }],
+  };
   const known = { status, annotations: { [REVISION]: '1' } };
   const complete = plan(deployment(known), [replicaSet('nginx:1.29', 3, 3, 1)]);
   assert.equal(condition(complete, 'Available'), 'True MinimumReplicasAvailable');

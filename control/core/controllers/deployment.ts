@@ -1,6 +1,33 @@
 import type { Deployment, DeploymentStatus, LabelSelector, Pod, PodTemplateSpec, ReplicaSet } from '../../../proto/kube/types.ts';
-import { deploymentCondition, hasProgressDeadline, isComplete, progressCheckAfterMs, progressStatus, UNLIMITED, withCondition, withReplicaFailure } from './deployment-conditions.ts';
-import { availableOf, byAge, DESIRED_REPLICAS, isRolling, isSaturated, isScalingEvent, MAX_REPLICAS, maxSurge, maxUnavailable, newSize, proportionalSizes, REVISION, REVISION_HISTORY, shrinkOld, sizeOf, sumOf, wantedOf } from './deployment-scale.ts';
+import {
+  deploymentCondition,
+  hasProgressDeadline,
+  isComplete,
+  progressCheckAfterMs,
+  progressStatus,
+  UNLIMITED,
+  withCondition,
+  withReplicaFailure,
+} from './deployment-conditions.ts';
+import {
+  availableOf,
+  byAge,
+  DESIRED_REPLICAS,
+  isRolling,
+  isSaturated,
+  isScalingEvent,
+  MAX_REPLICAS,
+  maxSurge,
+  maxUnavailable,
+  newSize,
+  proportionalSizes,
+  REVISION,
+  REVISION_HISTORY,
+  shrinkOld,
+  sizeOf,
+  sumOf,
+  wantedOf,
+} from './deployment-scale.ts';
 import { semanticEqual } from './equal.ts';
 import { templateHash } from './hash.ts';
 import { controllerRef } from './owners.ts';
@@ -38,7 +65,14 @@ export interface DeploymentPlan {
 }
 
 const HASH_LABEL = 'pod-template-hash';
-const SKIPPED_ANNOTATIONS = new Set(['kubectl.kubernetes.io/last-applied-configuration', REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, 'deprecated.deployment.rollback.to']);
+const SKIPPED_ANNOTATIONS = new Set([
+  'kubectl.kubernetes.io/last-applied-configuration',
+  REVISION,
+  REVISION_HISTORY,
+  DESIRED_REPLICAS,
+  MAX_REPLICAS,
+  'deprecated.deployment.rollback.to',
+]);
 const REVISION_HISTORY_LIMIT_CHARS = 2000;
 
 /**
@@ -141,7 +175,10 @@ class Step {
     const annotations = this.#annotationsFor(fresh);
     const minReadySeconds = this.#deployment.spec.minReadySeconds ?? 0;
     if (!semanticEqual(annotations, fresh.metadata.annotations) || (fresh.spec.minReadySeconds ?? 0) !== minReadySeconds) {
-      this.#actions.push({ kind: 'updateReplicaSet', replicaSet: { ...fresh, metadata: { ...fresh.metadata, annotations }, spec: { ...fresh.spec, minReadySeconds } } });
+      this.#actions.push({
+        kind: 'updateReplicaSet',
+        replicaSet: { ...fresh, metadata: { ...fresh.metadata, annotations }, spec: { ...fresh.spec, minReadySeconds } },
+      });
       return true;
     }
     this.#annotations = { [REVISION]: annotations[REVISION] ?? '' };
@@ -173,7 +210,10 @@ class Step {
   }
 
   #setCondition(status: 'True' | 'False' | 'Unknown', reason: string, message: string): void {
-    this.#deployment = { ...this.#deployment, status: withCondition(this.#deployment.status ?? {}, 'Progressing', { status, reason, message }, this.#observed.now) };
+    this.#deployment = {
+      ...this.#deployment,
+      status: withCondition(this.#deployment.status ?? {}, 'Progressing', { status, reason, message }, this.#observed.now),
+    };
   }
 
   /** A pause stops the progress clock; a resume starts it anew. */
@@ -196,7 +236,11 @@ class Step {
       this.#resize(fresh, size);
       return this.#finish(this.#progressedStatus());
     }
-    const shrunk = shrinkOld(this.#deployment, this.#old.filter((replicaSet) => sizeOf(replicaSet) > 0), fresh);
+    const shrunk = shrinkOld(
+      this.#deployment,
+      this.#old.filter((replicaSet) => sizeOf(replicaSet) > 0),
+      fresh,
+    );
     for (const [replicaSet, smaller] of shrunk) this.#resize(replicaSet, smaller);
     if (shrunk.size === 0 && isComplete(this.#deployment, this.#deployment.status ?? {})) this.#cleanUp();
     return this.#finish(this.#progressedStatus());
@@ -216,7 +260,9 @@ class Step {
   #oldPodsRun(): boolean {
     if (sumOf(this.#old, (replicaSet) => replicaSet.status?.replicas ?? 0) > 0) return true;
     const freshUid = this.#fresh?.metadata.uid;
-    return this.#observed.pods.some((pod) => !isPodTerminal(pod) && !pod.metadata.ownerReferences?.some((owner) => owner.controller === true && owner.uid === freshUid));
+    return this.#observed.pods.some(
+      (pod) => !isPodTerminal(pod) && !pod.metadata.ownerReferences?.some((owner) => owner.controller === true && owner.uid === freshUid),
+    );
   }
 
   #create(): DeploymentPlan {
@@ -245,7 +291,11 @@ class Step {
     if (before === size && semanticEqual(annotations, replicaSet.metadata.annotations)) return;
     const resized: ReplicaSet = { ...replicaSet, metadata: { ...replicaSet.metadata, annotations }, spec: { ...replicaSet.spec, replicas: size } };
     const message = `Scaled ${before < size ? 'up' : 'down'} replica set ${replicaSet.metadata.name} from ${before} to ${size}`;
-    this.#actions.push({ kind: 'updateReplicaSet', replicaSet: resized, ...(before === size ? {} : { event: { type: 'Normal', reason: 'ScalingReplicaSet', message } }) });
+    this.#actions.push({
+      kind: 'updateReplicaSet',
+      replicaSet: resized,
+      ...(before === size ? {} : { event: { type: 'Normal', reason: 'ScalingReplicaSet', message } }),
+    });
     if (this.#fresh === replicaSet) this.#fresh = resized;
     this.#old = this.#old.map((old) => (old === replicaSet ? resized : old));
   }
@@ -296,8 +346,18 @@ class Step {
     };
     const enough = available >= wantedOf(deployment) - maxUnavailable(deployment);
     return enough
-      ? withCondition(status, 'Available', { status: 'True', reason: 'MinimumReplicasAvailable', message: 'Deployment has minimum availability.' }, this.#observed.now)
-      : withCondition(status, 'Available', { status: 'False', reason: 'MinimumReplicasUnavailable', message: 'Deployment does not have minimum availability.' }, this.#observed.now);
+      ? withCondition(
+          status,
+          'Available',
+          { status: 'True', reason: 'MinimumReplicasAvailable', message: 'Deployment has minimum availability.' },
+          this.#observed.now,
+        )
+      : withCondition(
+          status,
+          'Available',
+          { status: 'False', reason: 'MinimumReplicasUnavailable', message: 'Deployment does not have minimum availability.' },
+          this.#observed.now,
+        );
   }
 
   #progressedStatus(): DeploymentStatus {

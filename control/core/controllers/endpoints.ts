@@ -24,7 +24,11 @@ export function planEndpoints(service: Service, pods: readonly Pod[], current: E
   };
   if (current !== undefined && semanticEqual(current.subsets, subsets.subsets) && semanticEqual(current.metadata.labels, labels)) return undefined;
   const { [TRIGGER_TIME]: _trigger, [OVER_CAPACITY]: _over, ...kept } = current?.metadata.annotations ?? {};
-  const annotations = { ...kept, ...(trigger === undefined ? {} : { [TRIGGER_TIME]: trigger }), ...(subsets.truncated ? { [OVER_CAPACITY]: 'truncated' } : {}) };
+  const annotations = {
+    ...kept,
+    ...(trigger === undefined ? {} : { [TRIGGER_TIME]: trigger }),
+    ...(subsets.truncated ? { [OVER_CAPACITY]: 'truncated' } : {}),
+  };
   return {
     apiVersion: 'v1',
     kind: 'Endpoints',
@@ -52,7 +56,10 @@ function subsetsOf(service: Service, pods: readonly Pod[]): EndpointSubset[] {
   // Ports that lead to the same addresses share a subset.
   const byAddresses = new Map<string, { ports: EndpointPort[]; entries: Entry[] }>();
   for (const { port, entries } of byPort.values()) {
-    const key = [...entries].map(([name, entry]) => `${name}/${entry.ready}`).toSorted().join('|');
+    const key = [...entries]
+      .map(([name, entry]) => `${name}/${entry.ready}`)
+      .toSorted()
+      .join('|');
     const group = byAddresses.get(key) ?? { ports: [], entries: [...entries.values()] };
     byAddresses.set(key, group);
     if (port !== undefined) group.ports.push(port);
@@ -83,7 +90,14 @@ function portsOf(service: Service, pod: Pod): (EndpointPort | undefined)[] {
   return ports.flatMap((port) => {
     const number = targetPort(pod, port);
     if (number === undefined) return [];
-    return [{ ...(port.name ? { name: port.name } : {}), port: number, protocol: port.protocol ?? 'TCP', ...(port.appProtocol === undefined ? {} : { appProtocol: port.appProtocol }) }];
+    return [
+      {
+        ...(port.name ? { name: port.name } : {}),
+        port: number,
+        protocol: port.protocol ?? 'TCP',
+        ...(port.appProtocol === undefined ? {} : { appProtocol: port.appProtocol }),
+      },
+    ];
   });
 }
 

@@ -51,20 +51,31 @@ function planFamily(observed: SlicesObserved, family: Family, plan: SlicesPlan):
   const remove: EndpointSlice[] = existing.filter((slice) => !isOwnedBy(slice, service));
   const mine = existing.filter((slice) => isOwnedBy(slice, service));
   for (const { ports, endpoints } of desired.values()) {
-    planPorts(service, family, labels, ports, endpoints, mine.filter((slice) => portsKey(slice.ports) === portsKey(ports)), { create, update, remove });
+    planPorts(
+      service,
+      family,
+      labels,
+      ports,
+      endpoints,
+      mine.filter((slice) => portsKey(slice.ports) === portsKey(ports)),
+      { create, update, remove },
+    );
   }
   for (const slice of mine) if (!desired.has(portsKey(slice.ports))) remove.push(slice);
   // A Service without endpoints keeps one empty slice, so that its readers know it is meant.
   if (existing.length === remove.length && create.length === 0) {
     const kept = remove.length === 1 ? remove[0] : undefined;
-    const isPlaceholder = kept !== undefined && isOwnedBy(kept, service) && (kept.endpoints ?? []).length === 0 && (kept.ports ?? []).length === 0 && semanticEqual(kept.metadata.labels, labels);
+    const isPlaceholder =
+      kept !== undefined &&
+      isOwnedBy(kept, service) &&
+      (kept.endpoints ?? []).length === 0 &&
+      (kept.ports ?? []).length === 0 &&
+      semanticEqual(kept.metadata.labels, labels);
     if (isPlaceholder) remove.length = 0;
     else create.push(emptySlice(service, family, labels, []));
   }
   // What would be deleted is used again for what would be made.
-  for (const slice of [...remove]) {
-    if (create.length === 0) break;
-    if (!isOwnedBy(slice, service)) continue;
+  for (const slice of remove.filter((candidate) => isOwnedBy(candidate, service))) {
     const made = create.pop();
     if (made === undefined) break;
     remove.splice(remove.indexOf(slice), 1);
@@ -101,7 +112,15 @@ function desiredByPorts(observed: SlicesObserved, family: Family, plan: SlicesPl
 }
 
 /** First what stands in slices already, then the changed slices are filled up, then the fullest that still has room, then new ones. */
-function planPorts(service: Service, family: Family, labels: Record<string, string>, ports: DiscoveryEndpointPort[], desired: Map<string, Endpoint>, existing: readonly EndpointSlice[], out: { create: EndpointSlice[]; update: EndpointSlice[]; remove: EndpointSlice[] }): void {
+function planPorts(
+  service: Service,
+  family: Family,
+  labels: Record<string, string>,
+  ports: DiscoveryEndpointPort[],
+  desired: Map<string, Endpoint>,
+  existing: readonly EndpointSlice[],
+  out: { create: EndpointSlice[]; update: EndpointSlice[]; remove: EndpointSlice[] },
+): void {
   const left = new Map(desired);
   const changed: EndpointSlice[] = [];
   const unchanged: EndpointSlice[] = [];
@@ -130,7 +149,8 @@ function planPorts(service: Service, family: Family, labels: Record<string, stri
   while (left.size > 0) {
     const size = Math.min(left.size, MAX_ENDPOINTS);
     const roomy = unchanged.filter((slice) => count(slice) + size <= MAX_ENDPOINTS && count(slice) > 0).toSorted((a, b) => count(b) - count(a))[0];
-    const target = roomy === undefined || left.size > MAX_ENDPOINTS ? emptySlice(service, family, labels, ports) : { ...roomy, endpoints: [...(roomy.endpoints ?? [])] };
+    const target =
+      roomy === undefined || left.size > MAX_ENDPOINTS ? emptySlice(service, family, labels, ports) : { ...roomy, endpoints: [...(roomy.endpoints ?? [])] };
     fill(target, left);
     if (roomy !== undefined && target.metadata.name === roomy.metadata.name) {
       unchanged.splice(unchanged.indexOf(roomy), 1);
@@ -156,7 +176,9 @@ function endpointPorts(service: Service, pod: Pod): DiscoveryEndpointPort[] {
   return (service.spec.ports ?? []).flatMap((port) => {
     const number = targetPort(pod, port);
     if (number === undefined) return [];
-    return [{ name: port.name ?? '', port: number, protocol: port.protocol ?? 'TCP', ...(port.appProtocol === undefined ? {} : { appProtocol: port.appProtocol }) }];
+    return [
+      { name: port.name ?? '', port: number, protocol: port.protocol ?? 'TCP', ...(port.appProtocol === undefined ? {} : { appProtocol: port.appProtocol }) },
+    ];
   });
 }
 
@@ -181,7 +203,10 @@ function identity(endpoint: Endpoint): string {
 }
 
 function portsKey(ports: readonly DiscoveryEndpointPort[] | undefined): string {
-  return (ports ?? []).map((port) => canonicalJson([port.name ?? '', port.protocol ?? 'TCP', port.port ?? 0, port.appProtocol ?? ''])).toSorted().join('|');
+  return (ports ?? [])
+    .map((port) => canonicalJson([port.name ?? '', port.protocol ?? 'TCP', port.port ?? 0, port.appProtocol ?? '']))
+    .toSorted()
+    .join('|');
 }
 
 function isOwnedBy(slice: EndpointSlice, service: Service): boolean {
@@ -191,7 +216,12 @@ function isOwnedBy(slice: EndpointSlice, service: Service): boolean {
 function sliceLabels(service: Service): Record<string, string> {
   const reserved = new Set([SERVICE_NAME_LABEL, MANAGED_BY_LABEL, HEADLESS_LABEL]);
   const labels = Object.fromEntries(Object.entries(service.metadata.labels ?? {}).filter(([key]) => !reserved.has(key)));
-  return { ...labels, ...(isHeadless(service) ? { [HEADLESS_LABEL]: '' } : {}), [SERVICE_NAME_LABEL]: service.metadata.name ?? '', [MANAGED_BY_LABEL]: SLICE_CONTROLLER };
+  return {
+    ...labels,
+    ...(isHeadless(service) ? { [HEADLESS_LABEL]: '' } : {}),
+    [SERVICE_NAME_LABEL]: service.metadata.name ?? '',
+    [MANAGED_BY_LABEL]: SLICE_CONTROLLER,
+  };
 }
 
 function emptySlice(service: Service, family: Family, labels: Record<string, string>, ports: DiscoveryEndpointPort[]): EndpointSlice {

@@ -18,7 +18,7 @@ export function semanticEqual(a: unknown, b: unknown): boolean {
 function isNothing(value: unknown): boolean {
   if (value === undefined || value === null) return true;
   if (Array.isArray(value)) return value.length === 0;
-  return typeof value === 'object' && Object.keys(value as object).length === 0;
+  return typeof value === 'object' && Object.keys(value).length === 0;
 }
 
 /** JSON with sorted keys and without what `semanticEqual` takes for absent: equal values give equal text. */

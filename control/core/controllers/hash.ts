@@ -23,7 +23,7 @@ export const SAFE_LETTERS = 'bcdfghjklmnpqrstvwxz2456789';
 
 /** Spells decimal digits in the letters of generated names. */
 export function safeEncode(digits: string): string {
-  return [...digits].map((digit) => SAFE_LETTERS[digit.charCodeAt(0) % SAFE_LETTERS.length]).join('');
+  return Array.from(digits, (digit) => SAFE_LETTERS[digit.charCodeAt(0) % SAFE_LETTERS.length]).join('');
 }
 
 /**

@@ -15,7 +15,11 @@ export function scaled(value: IntOrString | undefined, total: number, roundUp: b
  * maxSurge and maxUnavailable as numbers of pods. Both rounding to nothing would stop a rollout for good, so one pod
  * may then be unavailable.
  */
-export function fenceposts(maxSurge: IntOrString | undefined, maxUnavailable: IntOrString | undefined, desired: number): { surge: number; unavailable: number } {
+export function fenceposts(
+  maxSurge: IntOrString | undefined,
+  maxUnavailable: IntOrString | undefined,
+  desired: number,
+): { surge: number; unavailable: number } {
   const surge = scaled(maxSurge, desired, true);
   const unavailable = scaled(maxUnavailable, desired, false);
   return surge === 0 && unavailable === 0 ? { surge, unavailable: 1 } : { surge, unavailable };

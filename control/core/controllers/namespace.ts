@@ -29,7 +29,10 @@ export function namespaceConditions(namespace: Namespace, sweep: NamespaceSweep,
   const troubles = new Map<string, { reason: string; message: string }>();
   if (sweep.discoveryFailure !== undefined) troubles.set('NamespaceDeletionDiscoveryFailure', { reason: 'DiscoveryFailed', message: sweep.discoveryFailure });
   if (sweep.deletionFailures.length > 0) {
-    troubles.set('NamespaceDeletionContentFailure', { reason: 'ContentDeletionFailed', message: `Failed to delete all resource types, ${sweep.deletionFailures.length} remaining: ${sweep.deletionFailures.toSorted().join(', ')}` });
+    troubles.set('NamespaceDeletionContentFailure', {
+      reason: 'ContentDeletionFailed',
+      message: `Failed to delete all resource types, ${sweep.deletionFailures.length} remaining: ${sweep.deletionFailures.toSorted().join(', ')}`,
+    });
   }
   if (sweep.remaining.size > 0) {
     const parts = [...sweep.remaining].map(([resource, count]) => `${resource} has ${count} resource instances`).toSorted();
@@ -37,7 +40,10 @@ export function namespaceConditions(namespace: Namespace, sweep: NamespaceSweep,
   }
   if (sweep.finalizers.size > 0) {
     const parts = [...sweep.finalizers].map(([finalizer, count]) => `${finalizer} in ${count} resource instances`).toSorted();
-    troubles.set('NamespaceFinalizersRemaining', { reason: 'SomeFinalizersRemain', message: `Some content in the namespace has finalizers remaining: ${parts.join(', ')}` });
+    troubles.set('NamespaceFinalizersRemaining', {
+      reason: 'SomeFinalizersRemain',
+      message: `Some content in the namespace has finalizers remaining: ${parts.join(', ')}`,
+    });
   }
   const before = namespace.status?.conditions ?? [];
   const conditions = FINE.map(([type, reason, message]): NamespaceCondition => {

@@ -16,7 +16,13 @@ class World {
 
   add(name: string, ready: 'True' | 'False' = 'True'): void {
     const conditions = [{ type: 'Ready', status: ready, lastHeartbeatTime: '2026-01-01T00:00:00Z' }];
-    this.nodes.set(name, { apiVersion: 'v1', kind: 'Node', metadata: { name, uid: name, creationTimestamp: '2026-01-01T00:00:00Z' }, spec: {}, status: { conditions } });
+    this.nodes.set(name, {
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name, uid: name, creationTimestamp: '2026-01-01T00:00:00Z' },
+      spec: {},
+      status: { conditions },
+    });
   }
 
   beat(...names: string[]): void {
@@ -93,7 +99,9 @@ test('at most one node starts to be evicted in ten seconds', () => {
   const w = world('n1', 'n2', 'n3', 'n4', 'n5');
   const log = w.pass(70, 'n3', 'n4', 'n5').filter((line) => line.includes('NoExecute'));
   assert.deepEqual(log, ['n1 unreachable:NoSchedule unreachable:NoExecute', 'n2 unreachable:NoSchedule unreachable:NoExecute']);
-  const early = world('n1', 'n2', 'n3', 'n4', 'n5').pass(55, 'n3', 'n4', 'n5').filter((line) => line.includes('NoExecute'));
+  const early = world('n1', 'n2', 'n3', 'n4', 'n5')
+    .pass(55, 'n3', 'n4', 'n5')
+    .filter((line) => line.includes('NoExecute'));
   assert.equal(early.length, 1);
 });
 
@@ -109,7 +117,10 @@ test('how long a pod stays beside NoExecute taints', () => {
   const unreachable: Taint[] = [{ key: 'node.kubernetes.io/unreachable', effect: 'NoExecute' }];
   const pod = (tolerations: object[]) => ({ metadata: {}, spec: { containers: [], tolerations } }) as never;
   assert.equal(toleratedMs(pod([]), unreachable), 0);
-  assert.equal(toleratedMs(pod([{ key: 'node.kubernetes.io/unreachable', operator: 'Exists', effect: 'NoExecute', tolerationSeconds: 300 }]), unreachable), 300_000);
+  assert.equal(
+    toleratedMs(pod([{ key: 'node.kubernetes.io/unreachable', operator: 'Exists', effect: 'NoExecute', tolerationSeconds: 300 }]), unreachable),
+    300_000,
+  );
   assert.equal(toleratedMs(pod([{ operator: 'Exists' }]), unreachable), 'forever');
   assert.equal(toleratedMs(pod([]), []), 'forever');
 });

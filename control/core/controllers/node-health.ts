@@ -92,7 +92,13 @@ export class NodeHealth {
       if (this.#health.has(name)) continue;
       const ready = nodeCondition(node, 'Ready');
       const heardMs = ready === undefined ? timeMs(node.metadata.creationTimestamp) : nowMs;
-      this.#health.set(name, { uid: node.metadata.uid ?? '', heardMs, heartbeat: ready?.lastHeartbeatTime ?? '', renewed: '', wasReady: ready?.status === 'True' });
+      this.#health.set(name, {
+        uid: node.metadata.uid ?? '',
+        heardMs,
+        heartbeat: ready?.lastHeartbeatTime ?? '',
+        renewed: '',
+        wasReady: ready?.status === 'True',
+      });
       actions.push({ kind: 'registered', node });
     }
     for (const [name, health] of this.#health) {
@@ -135,7 +141,9 @@ export class NodeHealth {
 
   #taintsOf({ node, ready }: Seen, allLost: boolean, seen: readonly Seen[], nowMs: number, now: string): Taint[] {
     const present = node.spec.taints ?? [];
-    const wanted = new Set(CONDITION_TAINTS.filter(({ type, status }) => (type === 'Ready' ? ready : nodeCondition(node, type)?.status) === status).map(({ key }) => key));
+    const wanted = new Set(
+      CONDITION_TAINTS.filter(({ type, status }) => (type === 'Ready' ? ready : nodeCondition(node, type)?.status) === status).map(({ key }) => key),
+    );
     if (node.spec.unschedulable === true) wanted.add('node.kubernetes.io/unschedulable');
     const kept = present.filter((taint) => !(taint.effect === 'NoSchedule' && NO_SCHEDULE_KEYS.has(taint.key) && !wanted.has(taint.key)));
     const missing = [...wanted].filter((key) => !kept.some((taint) => taint.key === key && taint.effect === 'NoSchedule'));

@@ -50,7 +50,9 @@ export class OwnershipGraph {
 
   /** Dependents that keep `uid` from going while it waits. */
   blockers(uid: string): string[] {
-    return [...(this.#items.get(uid)?.dependents ?? [])].filter((dependent) => this.#items.get(dependent)?.owners.some((owner) => owner.uid === uid && owner.blockOwnerDeletion === true));
+    return [...(this.#items.get(uid)?.dependents ?? [])].filter((dependent) =>
+      this.#items.get(dependent)?.owners.some((owner) => owner.uid === uid && owner.blockOwnerDeletion === true),
+    );
   }
 
   waits(uid: string): boolean {
@@ -76,12 +78,17 @@ export class OwnershipGraph {
     };
     this.#items.set(uid, item);
     const old = before === undefined || before.virtual ? [] : before.owners;
-    this.#unlink(uid, old.filter((owner) => !owners.some((kept) => kept.uid === owner.uid)), work);
+    this.#unlink(
+      uid,
+      old.filter((owner) => !owners.some((kept) => kept.uid === owner.uid)),
+      work,
+    );
     for (const owner of owners) {
       const held = this.#items.get(owner.uid) ?? this.#addVirtual(ownerIdentity(owner), work);
       held.dependents.add(uid);
       // A dependent that no longer blocks lets its waiting owner go on.
-      if (held.waits && old.some((was) => was.uid === owner.uid && was.blockOwnerDeletion === true) && owner.blockOwnerDeletion !== true) work.check.push(owner.uid);
+      if (held.waits && old.some((was) => was.uid === owner.uid && was.blockOwnerDeletion === true) && owner.blockOwnerDeletion !== true)
+        work.check.push(owner.uid);
     }
     if (item.orphans && before?.orphans !== true) work.orphan.push(uid);
     if (item.waits && before?.waits !== true) work.check.push(uid, ...item.dependents);
@@ -142,7 +149,9 @@ export function decideFate(meta: ObjectMeta, owners: ReadonlyMap<string, OwnerSt
   if (meta.deletionTimestamp && !waits) return { kind: 'none' };
   if (waits) {
     const blockers = graph.blockers(uid);
-    return blockers.length === 0 ? { kind: 'removeFinalizer', finalizer: FOREGROUND } : { kind: 'checkDependents', uids: blockers.filter((blocker) => !graph.waits(blocker)) };
+    return blockers.length === 0
+      ? { kind: 'removeFinalizer', finalizer: FOREGROUND }
+      : { kind: 'checkDependents', uids: blockers.filter((blocker) => !graph.waits(blocker)) };
   }
   if (owners.size === 0) return { kind: 'none' };
   const inState = (state: OwnerState): string[] => [...owners].filter(([, found]) => found === state).map(([owner]) => owner);

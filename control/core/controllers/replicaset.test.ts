@@ -39,7 +39,12 @@ function pod(name: string, kind: Kind = {}): Pod {
 }
 
 function replicaSet(replicas: number, minReadySeconds = 0): ReplicaSet {
-  return { apiVersion: 'apps/v1', kind: 'ReplicaSet', metadata: { name: 'web', generation: 2 }, spec: { replicas, minReadySeconds, selector: {}, template: { metadata: { labels: { app: 'web' } } } } };
+  return {
+    apiVersion: 'apps/v1',
+    kind: 'ReplicaSet',
+    metadata: { name: 'web', generation: 2 },
+    spec: { replicas, minReadySeconds, selector: {}, template: { metadata: { labels: { app: 'web' } } } },
+  };
 }
 
 test('missing pods are made, ending and finished ones do not count', () => {
@@ -61,8 +66,14 @@ for (const [name, first, second] of pairs) {
   test(`scaling down: ${name}`, () => {
     const a = pod('a', first);
     const b = pod('b', second);
-    assert.deepEqual(leastValuable([b, a], [a, b], nowMs).map((one) => one.metadata.name), ['a', 'b']);
-    assert.deepEqual(leastValuable([a, b], [a, b], nowMs).map((one) => one.metadata.name), ['a', 'b']);
+    assert.deepEqual(
+      leastValuable([b, a], [a, b], nowMs).map((one) => one.metadata.name),
+      ['a', 'b'],
+    );
+    assert.deepEqual(
+      leastValuable([a, b], [a, b], nowMs).map((one) => one.metadata.name),
+      ['a', 'b'],
+    );
   });
 }
 
@@ -74,7 +85,14 @@ test('scaling down: the fuller node gives first', () => {
 test('status: counts, availability after minReadySeconds, and when to look again', () => {
   const pods = [pod('a', { readyFor: 30 }), pod('b', { readyFor: 4 }), pod('c'), pod('d', { ending: true })];
   const plan = planReplicaSetStatus(replicaSet(3, 10), pods, undefined, nowMs, now);
-  assert.deepEqual(plan.status, { replicas: 3, fullyLabeledReplicas: 3, readyReplicas: 2, availableReplicas: 1, terminatingReplicas: 1, observedGeneration: 2 });
+  assert.deepEqual(plan.status, {
+    replicas: 3,
+    fullyLabeledReplicas: 3,
+    readyReplicas: 2,
+    availableReplicas: 1,
+    terminatingReplicas: 1,
+    observedGeneration: 2,
+  });
   assert.equal(plan.checkAfterMs, 6001);
   assert.equal(planReplicaSetStatus({ ...replicaSet(3, 10), status: plan.status }, pods, undefined, nowMs, now).status, undefined);
 });

@@ -98,7 +98,13 @@ export interface ReplicaSetStatusPlan {
   checkAfterMs?: number;
 }
 
-export function planReplicaSetStatus(replicaSet: ReplicaSet, pods: readonly Pod[], failure: ReplicaFailure | undefined, nowMs: number, now: string): ReplicaSetStatusPlan {
+export function planReplicaSetStatus(
+  replicaSet: ReplicaSet,
+  pods: readonly Pod[],
+  failure: ReplicaFailure | undefined,
+  nowMs: number,
+  now: string,
+): ReplicaSetStatusPlan {
   const before: ReplicaSetStatus = replicaSet.status ?? { replicas: 0 };
   const active = pods.filter(isPodActive);
   const minReadySeconds = replicaSet.spec.minReadySeconds ?? 0;

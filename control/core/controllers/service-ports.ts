@@ -49,10 +49,12 @@ export interface TriggerState {
 /** The earliest trigger that is new since `before`; undefined when none is. */
 export function triggerTime(service: Service, pods: readonly Pod[], before: TriggerState | undefined): { state: TriggerState; triggerMs: number | undefined } {
   const serviceMs = timeMs(service.metadata.creationTimestamp);
-  const times = new Map(pods.flatMap((pod) => {
-    const readyMs = timeMs(podCondition(pod, 'Ready')?.lastTransitionTime);
-    return readyMs === 0 ? [] : [[pod.metadata.name ?? '', readyMs] as const];
-  }));
+  const times = new Map(
+    pods.flatMap((pod) => {
+      const readyMs = timeMs(podCondition(pod, 'Ready')?.lastTransitionTime);
+      return readyMs === 0 ? [] : [[pod.metadata.name ?? '', readyMs] as const];
+    }),
+  );
   const state: TriggerState = { pods: times, serviceMs };
   if (before === undefined) return { state, triggerMs: serviceMs };
   const fresh = [...times].filter(([name, atMs]) => atMs > (before.pods.get(name) ?? 0)).map(([, atMs]) => atMs);

@@ -53,7 +53,14 @@ export function decodeQuery(bytes: Uint8Array): Query | undefined {
   if (bytes.length < HEADER_BYTES) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const flags = view.getUint16(2);
-  const query: Query = { id: view.getUint16(0), opcode: (flags >> 11) & 15, isResponse: flags >= 0x8000, recursionDesired: (flags & 0x0100) !== 0, questions: [], udpSize: undefined };
+  const query: Query = {
+    id: view.getUint16(0),
+    opcode: (flags >> 11) & 15,
+    isResponse: flags >= 0x8000,
+    recursionDesired: (flags & 0x0100) !== 0,
+    questions: [],
+    udpSize: undefined,
+  };
   let offset = HEADER_BYTES;
   for (let count = view.getUint16(4); count > 0; count--) {
     const name = readName(bytes, offset);
@@ -76,7 +83,7 @@ function readName(bytes: Uint8Array, start: number): { text: string; next: numbe
   let offset = start;
   let next: number | undefined;
   let length = 0;
-  for (let jumps = 0; ; ) {
+  for (let jumps = 0; ;) {
     const size = bytes[offset];
     if (size === undefined) return undefined;
     if ((size & 0xc0) === 0xc0) {
@@ -135,7 +142,10 @@ function decodeData(bytes: Uint8Array, type: number, start: number, size: number
   const raw = bytes.subarray(start, start + size);
   if (type === TYPE.A && size === 4) return { type: 'A', address: raw.join('.') };
   if (type === TYPE.AAAA && size === 16) {
-    return { type: 'AAAA', address: Array.from({ length: 8 }, (_, index) => (((raw[index * 2] ?? 0) << 8) | (raw[index * 2 + 1] ?? 0)).toString(16)).join(':') };
+    return {
+      type: 'AAAA',
+      address: Array.from({ length: 8 }, (_, index) => (((raw[index * 2] ?? 0) << 8) | (raw[index * 2 + 1] ?? 0)).toString(16)).join(':'),
+    };
   }
   const target = type === TYPE.CNAME ? readName(bytes, start) : undefined;
   return target === undefined ? undefined : { type: 'CNAME', target: target.text };
@@ -284,12 +294,14 @@ class Writer {
 export function ipv6Groups(address: string): number[] {
   const [head = '', tail] = address.split('::');
   const parse = (part: string): number[] =>
-    part === '' ? [] : part.split(':').flatMap((group) => {
-      if (!group.includes('.')) return [Number.parseInt(group, 16)];
-      const [a = 0, b = 0, c = 0, d = 0] = group.split('.').map(Number);
-      return [a * 256 + b, c * 256 + d];
-    });
+    part === ''
+      ? []
+      : part.split(':').flatMap((group) => {
+          if (!group.includes('.')) return [Number.parseInt(group, 16)];
+          const [a = 0, b = 0, c = 0, d = 0] = group.split('.').map(Number);
+          return [a * 256 + b, c * 256 + d];
+        });
   const first = parse(head);
   const last = tail === undefined ? [] : parse(tail);
-  return tail === undefined ? first : [...first, ...new Array<number>(Math.max(0, 8 - first.length - last.length)).fill(0), ...last];
+  return tail === undefined ? first : [...first, ...Array.from({ length: Math.max(0, 8 - first.length - last.length) }, () => 0), ...last];
 }

@@ -36,7 +36,8 @@ export function answerQuestion(question: Question, view: ZoneView, turn: number)
   }
   if (!isWithin(name, view.domain)) return { kind: 'forward', name: question.name, chain: [] };
   const node = lookUp(name, view);
-  if (node === undefined) return { kind: 'answer', rcode: RCODE.nameError, authoritative: true, answers: [], authority: [startOfAuthority(view)], additional: [] };
+  if (node === undefined)
+    return { kind: 'answer', rcode: RCODE.nameError, authoritative: true, answers: [], authority: [startOfAuthority(view)], additional: [] };
   const alias = node.find((data) => data.type === 'CNAME');
   if (alias?.type === 'CNAME' && question.type !== TYPE.CNAME) return followAlias(question, alias.target, view, turn);
   const matching = node.filter((data) => question.type === TYPE.ANY || TYPE[data.type] === question.type);
@@ -126,11 +127,17 @@ function lookUpService(labels: readonly string[], view: ZoneView): RecordData[] 
   if (service === undefined) return undefined;
   const rest = labels.slice(0, -2);
   const full = `${name}.${namespace}.svc.${view.domain}`;
-  if (service.spec.type === 'ExternalName') return rest.length === 0 ? [{ type: 'CNAME', target: (service.spec.externalName ?? '').replace(/\.$/, '') }] : undefined;
+  if (service.spec.type === 'ExternalName')
+    return rest.length === 0 ? [{ type: 'CNAME', target: (service.spec.externalName ?? '').replace(/\.$/, '') }] : undefined;
   const isHeadless = service.spec.clusterIP === 'None';
   const backends = isHeadless ? backendsOf(view.slices(namespace, name)) : [];
-  if (rest.length === 0) return [...(isHeadless ? unique(backends.map((backend) => addressRecord(backend.address))) : clusterIps(service).map(addressRecord)), ...serviceRecords(service, backends, full, undefined)];
-  if (rest.length === 1 && rest[0]?.startsWith('_') === true) return serviceRecords(service, backends, full, { protocol: rest[0].slice(1) }).length > 0 ? [] : undefined;
+  if (rest.length === 0)
+    return [
+      ...(isHeadless ? unique(backends.map((backend) => addressRecord(backend.address))) : clusterIps(service).map(addressRecord)),
+      ...serviceRecords(service, backends, full, undefined),
+    ];
+  if (rest.length === 1 && rest[0]?.startsWith('_') === true)
+    return serviceRecords(service, backends, full, { protocol: rest[0].slice(1) }).length > 0 ? [] : undefined;
   if (rest.length === 1) {
     const addresses = backends.filter((backend) => backend.label === rest[0]).map((backend) => addressRecord(backend.address));
     return addresses.length === 0 ? undefined : unique(addresses);
@@ -150,7 +157,9 @@ interface Backend {
 
 function backendsOf(slices: readonly EndpointSlice[]): Backend[] {
   return slices.flatMap((slice) =>
-    (slice.endpoints ?? []).filter(isServed).flatMap((endpoint) => endpoint.addresses.map((address) => ({ label: labelOf(endpoint, address), address, ports: slice.ports ?? [] }))),
+    (slice.endpoints ?? [])
+      .filter(isServed)
+      .flatMap((endpoint) => endpoint.addresses.map((address) => ({ label: labelOf(endpoint, address), address, ports: slice.ports ?? [] }))),
   );
 }
 
@@ -170,7 +179,13 @@ function serviceRecords(service: Service, backends: readonly Backend[], full: st
     return unique(targets.map(({ port, target }): RecordData => ({ type: 'SRV', priority: 0, weight, port, target })));
   };
   if (service.spec.clusterIP === 'None') {
-    return weigh(backends.flatMap((backend) => backend.ports.filter((port) => port.port !== undefined && matches(port.name, port.protocol)).map((port) => ({ port: port.port ?? 0, target: `${backend.label}.${full}` }))));
+    return weigh(
+      backends.flatMap((backend) =>
+        backend.ports
+          .filter((port) => port.port !== undefined && matches(port.name, port.protocol))
+          .map((port) => ({ port: port.port ?? 0, target: `${backend.label}.${full}` })),
+      ),
+    );
   }
   return weigh((service.spec.ports ?? []).filter((port) => matches(port.name, port.protocol)).map((port) => ({ port: port.port, target: full })));
 }
@@ -191,7 +206,9 @@ function unique(records: RecordData[]): RecordData[] {
 /** The addresses of SRV targets, so that nobody has to ask again. */
 function additionalFor(records: readonly RecordData[], view: ZoneView): ResourceRecord[] {
   const targets = new Set(records.flatMap((record) => (record.type === 'SRV' ? [record.target] : [])));
-  return [...targets].flatMap((target) => (lookUp(target.toLowerCase(), view) ?? []).filter((data) => data.type === 'A' || data.type === 'AAAA').map((data) => ({ name: target, ttl: TTL, data })));
+  return [...targets].flatMap((target) =>
+    (lookUp(target.toLowerCase(), view) ?? []).filter((data) => data.type === 'A' || data.type === 'AAAA').map((data) => ({ name: target, ttl: TTL, data })),
+  );
 }
 
 /** The address a reverse name speaks of. */
@@ -216,6 +233,8 @@ function reverseNames(address: string, view: ZoneView): string[] {
   return view.slicesWithIp(address).flatMap((slice) => {
     const service = slice.metadata.labels?.['kubernetes.io/service-name'];
     if (service === undefined) return [];
-    return (slice.endpoints ?? []).filter((endpoint) => isServed(endpoint) && endpoint.addresses.some((other) => sameAddress(other, address))).map((endpoint) => `${labelOf(endpoint, address)}.${service}.${slice.metadata.namespace}.svc.${view.domain}`);
+    return (slice.endpoints ?? [])
+      .filter((endpoint) => isServed(endpoint) && endpoint.addresses.some((other) => sameAddress(other, address)))
+      .map((endpoint) => `${labelOf(endpoint, address)}.${service}.${slice.metadata.namespace}.svc.${view.domain}`);
   });
 }

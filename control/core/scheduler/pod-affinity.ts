@@ -19,8 +19,12 @@ export function termSelects(term: PodAffinityTerm, owner: Pod, other: Pod, names
     named.includes(namespace) ||
     (term.namespaceSelector !== undefined && selectorMatches(term.namespaceSelector, namespaces.get(namespace) ?? {}));
   if (!inScope || !selectorMatches(term.labelSelector, other.metadata.labels)) return false;
-  const same = (term.matchLabelKeys ?? []).every((key) => owner.metadata.labels?.[key] === undefined || owner.metadata.labels[key] === other.metadata.labels?.[key]);
-  const different = (term.mismatchLabelKeys ?? []).every((key) => owner.metadata.labels?.[key] === undefined || owner.metadata.labels[key] !== other.metadata.labels?.[key]);
+  const same = (term.matchLabelKeys ?? []).every(
+    (key) => owner.metadata.labels?.[key] === undefined || owner.metadata.labels[key] === other.metadata.labels?.[key],
+  );
+  const different = (term.mismatchLabelKeys ?? []).every(
+    (key) => owner.metadata.labels?.[key] === undefined || owner.metadata.labels[key] !== other.metadata.labels?.[key],
+  );
   return same && different;
 }
 
@@ -90,7 +94,10 @@ export function affinityWeights(pod: Pod, nodes: readonly NodeInfo[], namespaces
   const add = (pair: string | undefined, weight: number): void => {
     if (pair !== undefined) weights.set(pair, (weights.get(pair) ?? 0) + weight);
   };
-  const sides: readonly [Side, number][] = [['podAffinity', 1], ['podAntiAffinity', -1]];
+  const sides: readonly [Side, number][] = [
+    ['podAffinity', 1],
+    ['podAntiAffinity', -1],
+  ];
   for (const info of nodes) {
     for (const other of info.pods.values()) {
       for (const [side, sign] of sides) {

@@ -32,7 +32,8 @@ export class SchedulingQueue {
       this.#entries.set(uid, { pod, order: this.#order++, attempts: 0, readyAtMs: nowMs, waitingSinceMs: undefined });
       return;
     }
-    const changed = pod.metadata.generation !== entry.pod.metadata.generation || JSON.stringify(pod.metadata.labels) !== JSON.stringify(entry.pod.metadata.labels);
+    const changed =
+      pod.metadata.generation !== entry.pod.metadata.generation || JSON.stringify(pod.metadata.labels) !== JSON.stringify(entry.pod.metadata.labels);
     entry.pod = pod;
     if (changed) entry.waitingSinceMs = undefined;
   }

@@ -10,20 +10,43 @@ import { ClusterState } from './state.ts';
 let count = 0;
 
 function node(name: string, change: { cpu?: string; labels?: Record<string, string>; spec?: Node['spec']; pods?: string } = {}): Node {
-  return { apiVersion: 'v1', kind: 'Node', metadata: { name, labels: { 'kubernetes.io/hostname': name, ...change.labels } }, spec: change.spec ?? {}, status: { allocatable: { cpu: change.cpu ?? '4', memory: '8Gi', pods: change.pods ?? '110' } } };
+  return {
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name, labels: { 'kubernetes.io/hostname': name, ...change.labels } },
+    spec: change.spec ?? {},
+    status: { allocatable: { cpu: change.cpu ?? '4', memory: '8Gi', pods: change.pods ?? '110' } },
+  };
 }
 
 function pod(spec: Partial<Pod['spec']> & { cpu?: string; labels?: Record<string, string> } = {}): Pod {
   const { cpu, labels, ...rest } = spec;
   const uid = `p${count++}`;
-  return { apiVersion: 'v1', kind: 'Pod', metadata: { name: uid, namespace: 'ns', uid, labels: labels ?? {} }, spec: { containers: [{ name: 'c', image: 'i', ...(cpu === undefined ? {} : { resources: { requests: { cpu } } }) }], ...rest } };
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: uid, namespace: 'ns', uid, labels: labels ?? {} },
+    spec: { containers: [{ name: 'c', image: 'i', ...(cpu === undefined ? {} : { resources: { requests: { cpu } } }) }], ...rest },
+  };
 }
 
 function decide(wanted: Pod, nodes: Node[], placed: [Pod, string][] = [], more: Partial<SchedulingView> = {}): Decision {
   const state = new ClusterState();
   for (const one of nodes) state.setNode(one);
   for (const [other, on] of placed) state.assume(other, on);
-  return schedule(wanted, { nodes: state.nodes(), namespaces: new Map(), groupSelectors: [], claim: () => undefined, volume: () => undefined, storageClass: () => undefined, ...more }, 0);
+  return schedule(
+    wanted,
+    {
+      nodes: state.nodes(),
+      namespaces: new Map(),
+      groupSelectors: [],
+      claim: () => undefined,
+      volume: () => undefined,
+      storageClass: () => undefined,
+      ...more,
+    },
+    0,
+  );
 }
 
 const why = (decision: Decision): string => (decision.kind === 'unschedulable' ? decision.message : `fits ${decision.node}`);
@@ -35,7 +58,12 @@ test('quantities as the API writes them', () => {
 });
 
 test('requests: the larger of containers with sidecars and each init container', () => {
-  const requests = (cpu: string, restartPolicy?: string) => ({ name: cpu, image: 'i', resources: { requests: { cpu } }, ...(restartPolicy === undefined ? {} : { restartPolicy }) });
+  const requests = (cpu: string, restartPolicy?: string) => ({
+    name: cpu,
+    image: 'i',
+    resources: { requests: { cpu } },
+    ...(restartPolicy === undefined ? {} : { restartPolicy }),
+  });
   assert.equal(podRequests(pod({ containers: [requests('1'), requests('500m')], initContainers: [requests('100m', 'Always'), requests('2')] })).cpu, 2100);
   assert.equal(podRequests(pod({ containers: [requests('2')], initContainers: [requests('100m', 'Always'), requests('1')] })).cpu, 2100);
 });
@@ -53,22 +81,44 @@ const refusals: [name: string, decision: () => Decision, message: string][] = [
     () => decide(pod({ cpu: '3' }), [node('a')], [[pod({ cpu: '2' }), 'a']]),
     '0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.',
   ],
-  ['too many pods', () => decide(pod(), [node('a', { pods: '1' })], [[pod(), 'a']]), '0/1 nodes are available: 1 Too many pods. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.'],
-  ['wrong labels', () => decide(pod({ nodeSelector: { disk: 'ssd' } }), [node('a')]), "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."],
-  ['cordoned', () => decide(pod(), [node('a', { spec: { unschedulable: true } })]), '0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.'],
+  [
+    'too many pods',
+    () => decide(pod(), [node('a', { pods: '1' })], [[pod(), 'a']]),
+    '0/1 nodes are available: 1 Too many pods. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.',
+  ],
+  [
+    'wrong labels',
+    () => decide(pod({ nodeSelector: { disk: 'ssd' } }), [node('a')]),
+    "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+  ],
+  [
+    'cordoned',
+    () => decide(pod(), [node('a', { spec: { unschedulable: true } })]),
+    '0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.',
+  ],
   [
     'an unbound claim',
-    () => decide(pod({ volumes: [{ name: 'v', persistentVolumeClaim: { claimName: 'c' } }] }), [node('a')], [], { claim: () => ({ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name: 'c' }, spec: {} }) }),
+    () =>
+      decide(pod({ volumes: [{ name: 'v', persistentVolumeClaim: { claimName: 'c' } }] }), [node('a')], [], {
+        claim: () => ({ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name: 'c' }, spec: {} }),
+      }),
     '0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.',
   ],
-  ['an absent claim', () => decide(pod({ volumes: [{ name: 'v', persistentVolumeClaim: { claimName: 'c' } }] }), [node('a')]), '0/1 nodes are available: persistentvolumeclaim "c" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.'],
+  [
+    'an absent claim',
+    () => decide(pod({ volumes: [{ name: 'v', persistentVolumeClaim: { claimName: 'c' } }] }), [node('a')]),
+    '0/1 nodes are available: persistentvolumeclaim "c" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.',
+  ],
 ];
 for (const [name, decision, message] of refusals) {
   test(`refused: ${name}`, () => assert.equal(why(decision()), message));
 }
 
 test('tolerations, host ports', () => {
-  assert.equal(why(decide(pod({ tolerations: [{ key: 'gpu', operator: 'Equal', value: 'yes', effect: 'NoSchedule' }] }), [node('a', { spec: taint('gpu', 'yes') })])), 'fits a');
+  assert.equal(
+    why(decide(pod({ tolerations: [{ key: 'gpu', operator: 'Equal', value: 'yes', effect: 'NoSchedule' }] }), [node('a', { spec: taint('gpu', 'yes') })])),
+    'fits a',
+  );
   const web = { containers: [{ name: 'c', image: 'i', ports: [{ containerPort: 80, hostPort: 80 }] }] };
   assert.equal(why(decide(pod(web), [node('a'), node('b')], [[pod(web), 'a']])), 'fits b');
 });
@@ -85,10 +135,18 @@ test('required anti-affinity keeps apart, affinity brings together, the first of
 });
 
 test('DoNotSchedule with skew 1 never puts three on one of two nodes', () => {
-  const spread = { labels: { app: 'web' }, topologySpreadConstraints: [{ maxSkew: 1, topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'DoNotSchedule', labelSelector: { matchLabels: { app: 'web' } } }] };
+  const spread = {
+    labels: { app: 'web' },
+    topologySpreadConstraints: [
+      { maxSkew: 1, topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'DoNotSchedule', labelSelector: { matchLabels: { app: 'web' } } },
+    ],
+  };
   const nodes = [node('a', { cpu: '64' }), node('b', { cpu: '1' })];
   assert.equal(why(decide(pod(spread), nodes, [[pod(spread), 'a']])), 'fits b');
-  assert.match(why(decide(pod({ ...spread, cpu: '2' }), nodes, [[pod(spread), 'a']])), /1 Insufficient cpu, 1 node\(s\) didn't match pod topology spread constraints/);
+  assert.match(
+    why(decide(pod({ ...spread, cpu: '2' }), nodes, [[pod(spread), 'a']])),
+    /1 Insufficient cpu, 1 node\(s\) didn't match pod topology spread constraints/,
+  );
 });
 
 test('pods of one Service spread over equal nodes', () => {

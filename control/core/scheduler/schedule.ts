@@ -15,8 +15,7 @@ export interface SchedulingView extends Omit<ScoringView, 'all'> {
 
 export type Decision =
   /** `claims` must be told the node first, and be bound, before the pod may be bound. */
-  | { kind: 'fits'; node: string; claims: readonly PersistentVolumeClaim[] }
-  | { kind: 'unschedulable'; message: string };
+  { kind: 'fits'; node: string; claims: readonly PersistentVolumeClaim[] } | { kind: 'unschedulable'; message: string };
 
 interface Refusal {
   reasons: string[];
@@ -33,7 +32,15 @@ export function schedule(pod: Pod, view: SchedulingView, tie: number): Decision 
   const { nodes } = view;
   if (nodes.length === 0) return { kind: 'unschedulable', message: 'no nodes available to schedule pods' };
   const claims = claimsOf(pod, view);
-  if (typeof claims === 'string') return { kind: 'unschedulable', message: failureMessage(nodes.length, claims, nodes.map(() => ({ reasons: [], hopeless: true }))) };
+  if (typeof claims === 'string')
+    return {
+      kind: 'unschedulable',
+      message: failureMessage(
+        nodes.length,
+        claims,
+        nodes.map(() => ({ reasons: [], hopeless: true })),
+      ),
+    };
   const ask = questionsAbout(pod, view, claims);
   const refusals: Refusal[] = [];
   const feasible: NodeInfo[] = [];
@@ -62,13 +69,15 @@ function questionsAbout(pod: Pod, view: SchedulingView, claims: readonly Persist
   return (info) => {
     const { node } = info;
     const cordoned = { key: 'node.kubernetes.io/unschedulable', effect: 'NoSchedule' };
-    if (node.spec.unschedulable === true && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, cordoned))) return one('node(s) were unschedulable', true);
+    if (node.spec.unschedulable === true && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, cordoned)))
+      return one('node(s) were unschedulable', true);
     if (pod.spec.nodeName && pod.spec.nodeName !== node.metadata.name) return one("node(s) didn't match the requested node name", true);
     const taint = untoleratedTaint(node, pod);
     if (taint !== undefined) return one(`node(s) had untolerated taint {${taint.key}: ${taint.value ?? ''}}`, true);
     if (!nodeAffinityMatches(pod, node)) return one("node(s) didn't match Pod's node affinity/selector", true);
     const taken = ports.length === 0 ? [] : [...info.pods.values()].flatMap(hostPorts);
-    if (ports.some((port) => taken.some((other) => portsConflict(port, other)))) return one("node(s) didn't have free ports for the requested pod ports", false);
+    if (ports.some((port) => taken.some((other) => portsConflict(port, other))))
+      return one("node(s) didn't have free ports for the requested pod ports", false);
     const short = shortages(requests, info.taken, info.pods.size, info.capacity);
     if (short.length > 0) return { reasons: short.map((shortage) => shortage.reason), hopeless: short.some((shortage) => shortage.hopeless) };
     const volume = volumeRefusal(claims, info, view);
@@ -90,12 +99,14 @@ function claimsOf(pod: Pod, view: SchedulingView): PersistentVolumeClaim[] | str
     const name = volume.persistentVolumeClaim?.claimName ?? (ephemeral ? `${pod.metadata.name}-${volume.name}` : undefined);
     if (name === undefined) continue;
     const claim = view.claim(pod.metadata.namespace ?? '', name);
-    if (claim === undefined) return ephemeral ? `waiting for ephemeral volume controller to create the persistentvolumeclaim "${name}"` : `persistentvolumeclaim "${name}" not found`;
+    if (claim === undefined)
+      return ephemeral ? `waiting for ephemeral volume controller to create the persistentvolumeclaim "${name}"` : `persistentvolumeclaim "${name}" not found`;
     if (claim.status?.phase === 'Lost') return `persistentvolumeclaim "${name}" bound to non-existent persistentvolume "${claim.spec.volumeName}"`;
     if (claim.metadata.deletionTimestamp) return `persistentvolumeclaim "${name}" is being deleted`;
     found.push(claim);
   }
-  const isDelayed = (claim: PersistentVolumeClaim): boolean => view.storageClass(claim.spec.storageClassName ?? '')?.volumeBindingMode === 'WaitForFirstConsumer';
+  const isDelayed = (claim: PersistentVolumeClaim): boolean =>
+    view.storageClass(claim.spec.storageClassName ?? '')?.volumeBindingMode === 'WaitForFirstConsumer';
   if (found.some((claim) => !isBound(claim) && !isDelayed(claim))) return 'pod has unbound immediate PersistentVolumeClaims';
   return found;
 }
@@ -118,12 +129,17 @@ function volumeRefusal(claims: readonly PersistentVolumeClaim[], info: NodeInfo,
 function failureMessage(nodeCount: number, prefilter: string | undefined, refusals: readonly Refusal[]): string {
   const head = `0/${nodeCount} nodes are available:`;
   const why = prefilter === undefined ? histogram(refusals.flatMap((refusal) => refusal.reasons)) : prefilter;
-  const preemption = histogram(refusals.map((refusal) => (refusal.hopeless ? 'Preemption is not helpful for scheduling' : 'No preemption victims found for incoming pod')));
+  const preemption = histogram(
+    refusals.map((refusal) => (refusal.hopeless ? 'Preemption is not helpful for scheduling' : 'No preemption victims found for incoming pod')),
+  );
   return `${head} ${why}. preemption: ${head} ${preemption}.`;
 }
 
 function histogram(reasons: readonly string[]): string {
   const counts = new Map<string, number>();
   for (const reason of reasons) counts.set(reason, (counts.get(reason) ?? 0) + 1);
-  return [...counts].map(([reason, count]) => `${count} ${reason}`).toSorted().join(', ');
+  return [...counts]
+    .map(([reason, count]) => `${count} ${reason}`)
+    .toSorted()
+    .join(', ');
 }

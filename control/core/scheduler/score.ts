@@ -25,23 +25,46 @@ export function scoreNodes(pod: Pod, feasible: readonly NodeInfo[], view: Scorin
   };
   const each = (of: (info: NodeInfo) => number): Map<NodeInfo, number> => new Map(feasible.map((info) => [info, of(info)]));
 
-  add(3, normalized(each((info) => softTaints(info.node, pod)), true));
-  add(2, normalized(each((info) => preferredNodeWeight(pod, info.node)), false));
-  add(1, each((info) => leastAllocated(pod, info)));
-  add(1, each((info) => balance(pod, info)));
+  add(
+    3,
+    normalized(
+      each((info) => softTaints(info.node, pod)),
+      true,
+    ),
+  );
+  add(
+    2,
+    normalized(
+      each((info) => preferredNodeWeight(pod, info.node)),
+      false,
+    ),
+  );
+  add(
+    1,
+    each((info) => leastAllocated(pod, info)),
+  );
+  add(
+    1,
+    each((info) => balance(pod, info)),
+  );
   const costs = spreadCosts(pod, feasible, view.all, view.groupSelectors);
   if (costs !== undefined) add(2, invertedCosts(costs));
   if (hasAffinity(pod) || view.all.some((info) => [...info.pods.values()].some(hasAffinity))) add(2, affinityScores(pod, feasible, view));
-  add(1, each((info) => imageLocality(pod, info, view.all)));
+  add(
+    1,
+    each((info) => imageLocality(pod, info, view.all)),
+  );
   return totals;
 }
 
 function normalized(scores: Map<NodeInfo, number>, reverse: boolean): Map<NodeInfo, number> {
   const highest = Math.max(0, ...scores.values());
-  return new Map([...scores].map(([info, score]) => {
-    const share = highest === 0 ? 0 : Math.trunc((score * MAX) / highest);
-    return [info, reverse ? MAX - share : share];
-  }));
+  return new Map(
+    [...scores].map(([info, score]) => {
+      const share = highest === 0 ? 0 : Math.trunc((score * MAX) / highest);
+      return [info, reverse ? MAX - share : share];
+    }),
+  );
 }
 
 function invertedCosts(costs: Map<NodeInfo, number>): Map<NodeInfo, number> {
@@ -53,7 +76,12 @@ function invertedCosts(costs: Map<NodeInfo, number>): Map<NodeInfo, number> {
 
 function affinityScores(pod: Pod, feasible: readonly NodeInfo[], view: ScoringView): Map<NodeInfo, number> {
   const weights = affinityWeights(pod, view.all, view.namespaces);
-  const sums = new Map(feasible.map((info) => [info, Object.entries(info.node.metadata.labels ?? {}).reduce((sum, [key, value]) => sum + (weights.get(`${key}=${value}`) ?? 0), 0)]));
+  const sums = new Map(
+    feasible.map((info) => [
+      info,
+      Object.entries(info.node.metadata.labels ?? {}).reduce((sum, [key, value]) => sum + (weights.get(`${key}=${value}`) ?? 0), 0),
+    ]),
+  );
   const lowest = Math.min(...sums.values());
   const range = Math.max(...sums.values()) - lowest;
   return new Map([...sums].map(([info, sum]) => [info, range === 0 ? 0 : (MAX * (sum - lowest)) / range]));

@@ -20,7 +20,9 @@ function countMatching(info: NodeInfo, pod: Pod, selects: (other: Pod) => boolea
 
 function selects(constraint: TopologySpreadConstraint, pod: Pod, other: Pod): boolean {
   if (!selectorMatches(constraint.labelSelector, other.metadata.labels)) return false;
-  return (constraint.matchLabelKeys ?? []).every((key) => pod.metadata.labels?.[key] === undefined || pod.metadata.labels[key] === other.metadata.labels?.[key]);
+  return (constraint.matchLabelKeys ?? []).every(
+    (key) => pod.metadata.labels?.[key] === undefined || pod.metadata.labels[key] === other.metadata.labels?.[key],
+  );
 }
 
 /** Whether a node's pods count for a constraint, by its node inclusion policies. */
@@ -57,7 +59,8 @@ export function spreadRefusal(hard: readonly HardConstraint[], info: NodeInfo): 
   for (const { constraint, matching, fewest, self } of hard) {
     const domain = info.node.metadata.labels?.[constraint.topologyKey];
     if (domain === undefined) return { reason: "node(s) didn't match pod topology spread constraints (missing required label)", hopeless: true };
-    if ((matching.get(domain) ?? 0) + self - fewest > constraint.maxSkew) return { reason: "node(s) didn't match pod topology spread constraints", hopeless: false };
+    if ((matching.get(domain) ?? 0) + self - fewest > constraint.maxSkew)
+      return { reason: "node(s) didn't match pod topology spread constraints", hopeless: false };
   }
   return undefined;
 }
@@ -66,13 +69,20 @@ export function spreadRefusal(hard: readonly HardConstraint[], info: NodeInfo): 
  * Lower is better spread: for each soft constraint the pods of the same group in the node's domain, weighed by how many
  * domains there are. Absent when there is nothing to spread by.
  */
-export function spreadCosts(pod: Pod, feasible: readonly NodeInfo[], all: readonly NodeInfo[], groupSelectors: readonly LabelSelector[]): Map<NodeInfo, number> | undefined {
+export function spreadCosts(
+  pod: Pod,
+  feasible: readonly NodeInfo[],
+  all: readonly NodeInfo[],
+  groupSelectors: readonly LabelSelector[],
+): Map<NodeInfo, number> | undefined {
   const own = pod.spec.topologySpreadConstraints ?? [];
-  const soft = own.filter((constraint) => constraint.whenUnsatisfiable === 'ScheduleAnyway').map((constraint) => ({
-    key: constraint.topologyKey,
-    maxSkew: constraint.maxSkew,
-    matches: (other: Pod) => selects(constraint, pod, other),
-  }));
+  const soft = own
+    .filter((constraint) => constraint.whenUnsatisfiable === 'ScheduleAnyway')
+    .map((constraint) => ({
+      key: constraint.topologyKey,
+      maxSkew: constraint.maxSkew,
+      matches: (other: Pod) => selects(constraint, pod, other),
+    }));
   const byDefault = own.length === 0 && groupSelectors.length > 0;
   if (byDefault) {
     const matches = (other: Pod): boolean => groupSelectors.every((selector) => selectorMatches(selector, other.metadata.labels));
