@@ -120,7 +120,8 @@ export function trackUpdate(types: Types, shape: Shape | undefined, before: Obj,
     if (!same(toFieldsV1(own.set), toFieldsV1(set)) || !isEmptySet(changed)) own.time = writer.time;
     own.set = set;
   }
-  return write(managers);
+  const entries = write(managers);
+  return entries.length === 0 ? undefined : entries;
 }
 
 /** Structures every object of a kind has, set or not: only their fields are owned. Pointers in Go are owned themselves. */

@@ -1,6 +1,5 @@
 import { Failure, conflict, invalid } from './failure.ts';
 import type { Obj } from './json.ts';
-import type { Subject } from './failure.ts';
 
 export interface DeleteRequest {
   gracePeriodSeconds?: number;
@@ -27,12 +26,12 @@ export interface DeletionFacts {
 }
 
 /** What a DELETE does to one object. Throws 409 for preconditions that do not hold, 422 for options that make no sense. */
-export function planDeletion(of: Subject, facts: DeletionFacts): Deletion {
+export function planDeletion(kind: string, facts: DeletionFacts): Deletion {
   const { object, request } = facts;
   const metadata: Obj = object['metadata'];
   checkOptions(request);
   const { uid, resourceVersion } = request.preconditions ?? {};
-  const subject = { group: of.group, resource: of.resource };
+  const subject = { group: '', resource: kind };
   if (uid !== undefined && uid !== metadata['uid']) {
     throw conflict(subject, metadata['name'], `the UID in the precondition (${uid}) does not match the UID in record (${metadata['uid']}). The object might have been deleted and then recreated`);
   }

@@ -67,8 +67,7 @@ export const forbidden = (of: Subject, name: string, why: string): Failure => {
   return new Failure(403, 'Forbidden', `${what}: ${why}`, detailsOf(of, name));
 };
 
-export const methodNotAllowed = (of: Subject, verb: string): Failure =>
-  new Failure(405, 'MethodNotAllowed', `${verb} is not supported on resources of kind "${qualified(of.group, of.resource)}"`, detailsOf(of, ''));
+export const methodNotAllowed = (of: Subject): Failure => new Failure(405, 'MethodNotAllowed', 'the server does not allow this method on the requested resource', detailsOf(of, ''));
 
 export const notAcceptable = (types: string): Failure =>
   new Failure(406, 'NotAcceptable', `only the following media types are accepted: ${types}`);

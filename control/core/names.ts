@@ -11,7 +11,7 @@ export const duplicate = (field: string, value: unknown): Cause => ({ reason: 'F
 export const unsupported = (field: string, value: unknown, known: readonly string[]): Cause => ({
   reason: 'FieldValueNotSupported',
   field,
-  message: `Unsupported value: ${show(value)}: supported values: ${[...known].toSorted().map((item) => JSON.stringify(item)).join(', ')}`,
+  message: `Unsupported value: ${show(value)}: supported values: ${known.map((item) => JSON.stringify(item)).join(', ')}`,
 });
 export const missingField = (field: string, value: unknown): Cause => ({ reason: 'FieldValueNotFound', field, message: `Not found: ${show(value)}` });
 export const tooLong = (field: string, max: number): Cause => ({ reason: 'FieldValueTooLong', field, message: `Too long: may not be more than ${max} bytes` });
@@ -127,15 +127,17 @@ export function checkMetadata(metadata: Obj, rule: NameRule, isNamespaced: boole
     size += key.length + String(value).length;
   }
   if (size > ANNOTATIONS_MAX_BYTES) out.push(tooLong('metadata.annotations', ANNOTATIONS_MAX_BYTES));
-  for (const finalizer of metadata['finalizers'] ?? []) {
-    out.push(...keyProblems(finalizer).map((problem) => wrong('metadata.finalizers', finalizer, problem)));
-    if (keyProblems(finalizer).length === 0 && !finalizer.includes('/') && !['orphan', 'foregroundDeletion', 'kubernetes'].includes(finalizer)) {
-      out.push(wrong('metadata.finalizers', finalizer, 'name is neither a standard finalizer name nor is it fully qualified'));
-    }
-  }
   (metadata['ownerReferences'] ?? []).forEach((owner: Obj, at: number) => {
     const field = `metadata.ownerReferences[${at}]`;
-    for (const key of ['apiVersion', 'kind', 'name', 'uid']) if ((owner[key] ?? '') === '') out.push(wrong(`${field}.${key}`, owner[key] ?? '', key === 'apiVersion' ? 'version must not be empty' : `must not be empty`));
+    for (const key of ['apiVersion', 'kind', 'name', 'uid']) if ((owner[key] ?? '') === '') out.push(required(`${field}.${key}`, 'must not be empty'));
+  });
+  (metadata['finalizers'] ?? []).forEach((finalizer: string, at: number) => {
+    const field = `metadata.finalizers[${at}]`;
+    const problems = keyProblems(finalizer);
+    out.push(...problems.map((problem) => wrong(field, finalizer, problem)));
+    if (problems.length === 0 && !finalizer.includes('/') && !['orphan', 'foregroundDeletion', 'kubernetes'].includes(finalizer)) {
+      out.push(wrong(field, finalizer, 'name is neither a standard finalizer name nor is it fully qualified'));
+    }
   });
   const controllers = (metadata['ownerReferences'] ?? []).filter((owner: Obj) => owner['controller'] === true);
   if (controllers.length > 1) {

@@ -67,9 +67,8 @@ test('unknown and repeated fields are found, wrong types refused', () => {
   });
 });
 
-const of = { group: '', resource: 'pods' };
 const deletion = (object: Obj, request: DeletionFacts['request'] = {}, defaultGraceSeconds: number | undefined = 30): ReturnType<typeof planDeletion> =>
-  planDeletion(of, { object, request, nowMs: 0, defaultGraceSeconds, time: (ms) => `t${ms / 1000}` });
+  planDeletion('Pod', { object, request, nowMs: 0, defaultGraceSeconds, time: (ms) => `t${ms / 1000}` });
 
 test('pods with a node get their grace, others go at once', () => {
   assert.equal(deletion({ metadata: {}, spec: {} }).do, 'remove');

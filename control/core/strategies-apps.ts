@@ -31,8 +31,10 @@ function checkSelector(object: Obj, what: string): Cause[] {
     out.push(...checkLabels('spec.selector.matchLabels', spec['selector'].matchLabels));
     if (isEmptySelector(spec['selector'])) out.push(wrong('spec.selector', spec['selector'], `empty selector is invalid for ${what}`));
   }
-  const labels: Obj = spec['template']?.metadata?.labels ?? {};
-  if (!isEmptySelector(spec['selector']) && !selectorMatches(spec['selector'], labels)) {
+  const labels: Obj | undefined = spec['template']?.metadata?.labels;
+  // No selector at all matches nothing, an empty one everything.
+  const isMatch = isObject(spec['selector']) && (isEmptySelector(spec['selector']) || selectorMatches(spec['selector'], labels));
+  if (!isMatch) {
     out.push(wrong('spec.template.metadata.labels', labels, '`selector` does not match template `labels`'));
   }
   return out;

@@ -86,7 +86,7 @@ function checkAsked(service: Obj, asked: string, taken: ReadonlySet<string>, bas
   });
   if (!isIpv4(asked)) throw fail('not a valid IP address');
   const at = toNumber(asked) - base;
-  if (at < 1 || at >= size - 1) throw fail(`the provided IP (${asked}) is not in the valid range. The range of valid IPs is ${toAddress(base)}/${32 - Math.log2(size)}`);
+  if (at < 1 || at >= size - 1) throw fail('the provided network does not match the current range');
   if (taken.has(asked)) throw fail('provided IP is already allocated');
 }
 
@@ -181,7 +181,6 @@ function validate(service: Obj, old: Obj | undefined): Cause[] {
   const out: Cause[] = old === undefined ? [] : checkFixed(service, old);
   const spec: Obj = service['spec'];
   const ports: Obj[] = spec['ports'] ?? [];
-  if (!['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'].includes(spec['type'])) out.push(unsupported('spec.type', spec['type'], ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort']));
   if (ports.length === 0 && !isHeadless(service) && usesClusterIp(service)) out.push(required('spec.ports'));
   if (spec['type'] === 'ExternalName') {
     if ((spec['externalName'] ?? '') === '') out.push(required('spec.externalName'));
@@ -206,13 +205,14 @@ function validate(service: Obj, old: Obj | undefined): Cause[] {
     if (pairs.has(pair)) out.push(duplicate(path, { port: port['port'], protocol: port['protocol'] }));
     pairs.add(pair);
   });
+  if (!['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'].includes(spec['type'])) out.push(unsupported('spec.type', spec['type'], ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort']));
   if (!['None', 'ClientIP'].includes(spec['sessionAffinity'])) out.push(unsupported('spec.sessionAffinity', spec['sessionAffinity'], ['ClientIP', 'None']));
   for (const [at, ip] of (spec['externalIPs'] ?? []).entries()) if (!isIpv4(ip) && !String(ip).includes(':')) out.push(wrong(`spec.externalIPs[${at}]`, ip, 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'));
   return out;
 }
 
 export const SERVICES: Strategy = {
-  nameRule: 'label1035',
+  nameRule: 'label',
   hasGeneration: false,
   returnsDeleted: true,
   defaults,

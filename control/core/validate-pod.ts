@@ -77,8 +77,8 @@ function checkContainer(container: Obj, field: string, volumes: ReadonlySet<stri
     paths.add(mount['mountPath']);
     if (String(mount['subPath'] ?? '').split('/').includes('..')) out.push(wrong(`${path}.subPath`, mount['subPath'], "must not contain '..'"));
   });
-  for (const probe of ['livenessProbe', 'readinessProbe', 'startupProbe']) out.push(...checkProbe(container[probe], `${field}.${probe}`));
   if (!['Always', 'Never', 'IfNotPresent'].includes(container['imagePullPolicy'])) out.push(unsupported(`${field}.imagePullPolicy`, container['imagePullPolicy'], ['Always', 'IfNotPresent', 'Never']));
+  for (const probe of ['livenessProbe', 'readinessProbe', 'startupProbe']) out.push(...checkProbe(container[probe], `${field}.${probe}`));
   out.push(...checkResources(container['resources'], `${field}.resources`));
   return out;
 }
@@ -103,13 +103,13 @@ export function checkPodSpec(spec: Obj, field: string): Cause[] {
   for (const list of ['initContainers', 'containers', 'ephemeralContainers']) {
     (spec[list] ?? []).forEach((container: Obj, at: number) => {
       const path = `${field}.${list}[${at}]`;
+      out.push(...checkContainer(container, path, volumes));
       if (names.has(container['name'])) out.push(duplicate(`${path}.name`, container['name']));
       names.add(container['name']);
-      out.push(...checkContainer(container, path, volumes));
     });
   }
-  if (!['Always', 'OnFailure', 'Never'].includes(spec['restartPolicy'])) out.push(unsupported(`${field}.restartPolicy`, spec['restartPolicy'], ['Always', 'Never', 'OnFailure']));
-  if (!['ClusterFirst', 'ClusterFirstWithHostNet', 'Default', 'None'].includes(spec['dnsPolicy'])) out.push(unsupported(`${field}.dnsPolicy`, spec['dnsPolicy'], ['ClusterFirst', 'ClusterFirstWithHostNet', 'Default', 'None']));
+  if (!['Always', 'OnFailure', 'Never'].includes(spec['restartPolicy'])) out.push(unsupported(`${field}.restartPolicy`, spec['restartPolicy'], ['Always', 'OnFailure', 'Never']));
+  if (!['ClusterFirst', 'ClusterFirstWithHostNet', 'Default', 'None'].includes(spec['dnsPolicy'])) out.push(unsupported(`${field}.dnsPolicy`, spec['dnsPolicy'], ['ClusterFirstWithHostNet', 'ClusterFirst', 'Default', 'None']));
   out.push(...checkLabels(`${field}.nodeSelector`, spec['nodeSelector']));
   out.push(...nonNegative(`${field}.terminationGracePeriodSeconds`, spec['terminationGracePeriodSeconds']));
   if (spec['activeDeadlineSeconds'] !== undefined && (spec['activeDeadlineSeconds'] < 1 || spec['activeDeadlineSeconds'] > 2 ** 31 - 1)) out.push(wrong(`${field}.activeDeadlineSeconds`, spec['activeDeadlineSeconds'], 'must be between 1 and 2147483647, inclusive'));

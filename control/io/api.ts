@@ -43,7 +43,7 @@ export function createApi(kernel: Kernel, tokens: Tokens, plain: PlainPaths): Ap
     // A namespace's own name stands where other objects have theirs.
     const namespace = resource.namespaced ? info.namespace : '';
     const isNamed = info.name !== '' && info.verb !== 'list' && info.verb !== 'watch' && info.verb !== 'deletecollection';
-    if (!resource.verbs.includes(info.verb)) throw methodNotAllowed(resource, info.verb);
+    if (!resource.verbs.includes(info.verb)) throw methodNotAllowed(resource);
     switch (info.verb) {
       case 'get':
         return get(kernel, resource, call);
@@ -54,7 +54,7 @@ export function createApi(kernel: Kernel, tokens: Tokens, plain: PlainPaths): Ap
       case 'watch':
         return watch(kernel, resource, namespace, onlyNamed(call), watchForm(kernel, resource, acceptedBy(call.accept, true), call.query));
       case 'create':
-        if (isNamed) throw methodNotAllowed(resource, 'create');
+        if (isNamed) throw methodNotAllowed(resource);
         return create(kernel, resource, call);
       case 'update':
         return update(kernel, resource, call);
@@ -65,7 +65,7 @@ export function createApi(kernel: Kernel, tokens: Tokens, plain: PlainPaths): Ap
       case 'deletecollection':
         return removeCollection(kernel, resource, call);
       default:
-        throw methodNotAllowed(resource, info.verb);
+        throw methodNotAllowed(resource);
     }
   };
   return {

@@ -73,9 +73,9 @@ export async function decodeObject(kernel: Kernel, info: ResourceInfo, call: Cal
   const object = parsed;
   object['apiVersion'] ??= apiVersionOf(info);
   object['kind'] ??= info.kind;
-  if (object['kind'] !== info.kind) throw badRequest(`${String(object['kind'])} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: expected kind ${info.kind}`);
+  if (object['kind'] !== info.kind) throw badRequest(`${String(object['kind'])} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: converting (${info.version}.${String(object['kind'])}) to (${info.group === '' ? 'core' : info.group.split('.')[0]}.${info.kind}): unknown conversion`);
   if (object['apiVersion'] !== apiVersionOf(info)) {
-    throw badRequest(`the API version in the data (${String(object['apiVersion'])}) does not match the expected API version (${apiVersionOf(info)})`);
+    throw badRequest(`${info.kind} in version ${JSON.stringify(object['apiVersion'])} cannot be handled as a ${info.kind}: no kind ${JSON.stringify(info.kind)} is registered for version ${JSON.stringify(object['apiVersion'])} in scheme "pkg/runtime/scheme.go:111"`);
   }
   if (!isObject(object['metadata'])) object['metadata'] = {};
   fitObject(kernel, info, object, call, warnings);

@@ -1,5 +1,5 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
-import { badRequest, expired, notFound, tooLargeVersion } from '../core/failure.ts';
+import { badRequest, expired, invalid, notFound, tooLargeVersion } from '../core/failure.ts';
 import { toServed } from '../core/convert.ts';
 import { matchesLabels, parseFieldSelector, parseLabelSelector } from '../core/selectors.ts';
 import type { Obj } from '../core/json.ts';
@@ -49,7 +49,7 @@ export interface ListResult {
 /** A version from a query: a whole number, or nothing. */
 export function versionOf(text: string | null): number | undefined {
   if (text === null || text === '') return undefined;
-  if (!/^\d+$/.test(text)) throw badRequest(`Invalid value: ${JSON.stringify(text)}: resource version must be a whole number`);
+  if (!/^\d+$/.test(text)) throw badRequest(`invalid resource version: resourceVersion: Invalid value: ${JSON.stringify(text)}: strconv.ParseUint: parsing ${JSON.stringify(text)}: invalid syntax`);
   return Number(text);
 }
 
@@ -69,7 +69,7 @@ export async function list(kernel: Kernel, info: ResourceInfo, namespace: string
   const asked = versionOf(query.get('resourceVersion'));
   const match = query.get('resourceVersionMatch') ?? '';
   if (match !== '' && match !== 'Exact' && match !== 'NotOlderThan') throw badRequest(`resourceVersionMatch: Unsupported value: ${JSON.stringify(match)}`);
-  if (match !== '' && asked === undefined) throw badRequest('resourceVersionMatch is forbidden unless resourceVersion is provided');
+  if (match !== '' && asked === undefined) throw invalid('meta.k8s.io', 'ListOptions', '', [{ reason: 'FieldValueForbidden', field: 'resourceVersionMatch', message: 'Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided' }]);
   const collection = collectionOf(info);
   let revision = store.revision;
   let after = '';
@@ -111,5 +111,5 @@ function readToken(token: string): { revision: number; after: string } {
   } catch {
     // Said below, in the same words as for a token that decodes to something else.
   }
-  throw badRequest('continue key is not valid: illegal base64 data or content');
+  throw badRequest('invalid continue token: continue key is not valid: illegal base64 data or content');
 }

@@ -41,7 +41,7 @@ export async function subresource(kernel: Kernel, tokens: Tokens, info: Resource
     case 'pods/resize':
       return readOrWrite(kernel, info, call, resized);
     case 'serviceaccounts/token':
-      if (call.method !== 'POST') throw methodNotAllowed(info, call.info.verb);
+      if (call.method !== 'POST') throw methodNotAllowed(info);
       return { status: 201, kind: 'object', object: tokens.issue(call.info.namespace, call.info.name, ((await parseBody(kernel, call)) ?? {}) as Obj) };
     case 'certificatesigningrequests/approval':
       return readOrWrite(kernel, info, call, (next, old) => ({ ...old, status: { ...old['status'], conditions: next['status']?.conditions } }));
@@ -54,7 +54,7 @@ async function readOrWrite(kernel: Kernel, info: ResourceInfo, call: Call, merge
   if (call.method === 'GET') return get(kernel, info, call);
   if (call.method === 'PUT') return update(kernel, info, call, { merge, skipValidation: true });
   if (call.method === 'PATCH') return patch(kernel, info, call, { merge, skipValidation: true });
-  throw methodNotAllowed(info, call.info.verb);
+  throw methodNotAllowed(info);
 }
 
 /** A status write changes the status, and of the metadata what its writer may. */
@@ -128,7 +128,7 @@ async function scale(kernel: Kernel, info: ResourceInfo, call: Call): Promise<An
   let asked: Obj;
   if (call.method === 'PUT') asked = body as Obj;
   else if (call.method === 'PATCH') asked = call.contentType.startsWith('application/json-patch') ? applyJsonPatch(scaleOf(entry), body) : (applyMergePatch(scaleOf(entry), body) as Obj);
-  else throw methodNotAllowed(info, call.info.verb);
+  else throw methodNotAllowed(info);
   if (!isObject(asked) || !isObject(asked['spec'])) throw badRequest('a Scale with a spec is expected');
   const replicas = asked['spec'].replicas ?? 0;
   if (typeof replicas !== 'number' || replicas < 0) {
@@ -147,7 +147,7 @@ async function scale(kernel: Kernel, info: ResourceInfo, call: Call): Promise<An
 
 /** Takes finalizers of a namespace's spec away; the last one that goes lets it end. */
 async function finalize(kernel: Kernel, info: ResourceInfo, call: Call): Promise<Answer> {
-  if (call.method !== 'PUT') throw methodNotAllowed(info, call.info.verb);
+  if (call.method !== 'PUT') throw methodNotAllowed(info);
   const answer = await update(kernel, info, call, { merge: (next, old) => ({ ...old, spec: { ...old['spec'], finalizers: next['spec']?.finalizers ?? [] } }), skipValidation: true });
   const entry = kernel.store.get('/namespaces', '', call.info.name);
   const isDone = entry?.object['metadata'].deletionTimestamp !== undefined && (entry.object['spec']?.finalizers ?? []).length === 0 && (entry.object['metadata'].finalizers ?? []).length === 0;
@@ -162,7 +162,7 @@ const TOPOLOGY = ['topology.kubernetes.io/zone', 'topology.kubernetes.io/region'
 
 /** The scheduler's write: a pod gets its node once and for all. */
 export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<Answer> {
-  if (call.method !== 'POST') throw methodNotAllowed(pods, call.info.verb);
+  if (call.method !== 'POST') throw methodNotAllowed(pods);
   const body = (await parseBody(kernel, call)) as Obj | undefined;
   const name = call.info.name === '' ? (body?.['metadata']?.name ?? '') : call.info.name;
   const node: string = body?.['target']?.name ?? '';
@@ -193,7 +193,7 @@ export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Prom
 
 /** A polite delete: refused while a disruption budget has nothing left. */
 async function evict(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<Answer> {
-  if (call.method !== 'POST') throw methodNotAllowed(pods, call.info.verb);
+  if (call.method !== 'POST') throw methodNotAllowed(pods);
   const body = ((await parseBody(kernel, call)) ?? {}) as Obj;
   const entry = required(kernel, pods, call);
   const pod = entry.object;

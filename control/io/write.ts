@@ -205,11 +205,24 @@ export async function patch(kernel: Kernel, info: ResourceInfo, call: Call, opti
   if (old === undefined) throw notFound(info, call.info.name);
   const served = copy(toServed(info.group, info.version, old.object));
   const next = patched(kernel, info, kind, served, body);
-  fitObject(kernel, info, next, { ...call, body: { kind: 'none' } }, warnings);
+  fitPatched(kernel, info, next, call, warnings);
   next['apiVersion'] = apiVersionOf(info);
   next['kind'] = info.kind;
   if (!isObject(next['metadata'])) throw badRequest('the patch removes metadata');
   return answerWith(kernel, info, 200, updateObject(kernel, info, call, old, next, options), warnings);
+}
+
+/** A patch that leads to something of the wrong type is itself what is invalid. */
+function fitPatched(kernel: Kernel, info: ResourceInfo, next: Obj, call: Call, warnings: string[]): void {
+  const text = JSON.stringify(next);
+  try {
+    fitObject(kernel, info, next, { ...call, body: { kind: 'none' } }, warnings);
+  } catch (error) {
+    const why = error instanceof Failure ? /json: cannot unmarshal .*/.exec(error.message)?.[0] : undefined;
+    if (why === undefined) throw error;
+    const message = `Invalid value: ${JSON.stringify(text)}: ${why}`;
+    throw new Failure(422, 'Invalid', ` "" is invalid: patch: ${message}`, { causes: [{ reason: 'FieldValueInvalid', message, field: 'patch' }] });
+  }
 }
 
 function patched(kernel: Kernel, info: ResourceInfo, kind: 'json' | 'merge' | 'strategic', served: Obj, body: unknown): Obj {
@@ -271,7 +284,7 @@ export function deleteObject(kernel: Kernel, info: ResourceInfo, call: Call, ent
   const strategy = kernel.strategy(info);
   const collection = collectionOf(info);
   const isNamespace = collection === '/namespaces';
-  const plan = planDeletion(info, { object: entry.object, request, nowMs: kernel.clock.nowMs(), defaultGraceSeconds: strategy.graceSeconds, time: rfc3339 });
+  const plan = planDeletion(info.kind, { object: entry.object, request, nowMs: kernel.clock.nowMs(), defaultGraceSeconds: strategy.graceSeconds, time: rfc3339 });
   if (isNamespace) return deleteNamespace(kernel, info, call, entry, plan.do);
   if (plan.do === 'nothing') return { object: entry.object, isGone: false };
   if (isDryRun(call.query)) return { object: plan.do === 'mark' ? plan.object : entry.object, isGone: plan.do === 'remove' };
