@@ -50,7 +50,11 @@ An embedded Kubernetes control plane: API server, scheduler, controllers, cluste
   --v N                             log verbosity
 `;
 
-const list = (text: string): string[] => text.split(',').map((item) => item.trim()).filter((item) => item !== '');
+const list = (text: string): string[] =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '');
 
 function required(value: string | undefined, flag: string): string {
   if (value === undefined || value === '') throw new OpError('invalid', 'nodelet control', `--${flag} is missing`, { advice: 'see nodelet control --help' });
@@ -59,7 +63,13 @@ function required(value: string | undefined, flag: string): string {
 
 /** `nodelet control`: wires the parts, waits for the signal, takes them down. */
 export async function main(host: Host): Promise<number> {
-  const log = createLog({ name: 'control', verbosity: Number(/--v[= ](\d+)/.exec(host.args.join(' '))?.[1] ?? 0), nowMs: () => realClock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
+  const log = createLog({
+    name: 'control',
+    verbosity: Number(/--v[= ](\d+)/.exec(host.args.join(' '))?.[1] ?? 0),
+    nowMs: () => realClock.nowMs(),
+    pid: host.pid,
+    write: (line) => host.stderr(line),
+  });
   const stop = new AbortController();
   host.signal.addEventListener('abort', () => stop.abort(), { once: true });
   let status = 0;

@@ -20,13 +20,25 @@ export function limitPod(pod: Obj, around: Surroundings): void {
       for (const [name, most] of Object.entries(item['max'] ?? {})) {
         const limit = resources['limits']?.[name];
         if (limit === undefined || compareQuantities(limit, most as string) > 0) {
-          throw forbidden({ group: '', resource: 'pods' }, pod['metadata'].name ?? '', limit === undefined ? `maximum ${name} usage per Container is ${most}.  No limit is specified` : `maximum ${name} usage per Container is ${most}, but limit is ${limit}`);
+          throw forbidden(
+            { group: '', resource: 'pods' },
+            pod['metadata'].name ?? '',
+            limit === undefined
+              ? `maximum ${name} usage per Container is ${most}.  No limit is specified`
+              : `maximum ${name} usage per Container is ${most}, but limit is ${limit}`,
+          );
         }
       }
       for (const [name, least] of Object.entries(item['min'] ?? {})) {
         const request = resources['requests']?.[name];
         if (request === undefined || compareQuantities(request, least as string) < 0) {
-          throw forbidden({ group: '', resource: 'pods' }, pod['metadata'].name ?? '', request === undefined ? `minimum ${name} usage per Container is ${least}.  No request is specified` : `minimum ${name} usage per Container is ${least}, but request is ${request}`);
+          throw forbidden(
+            { group: '', resource: 'pods' },
+            pod['metadata'].name ?? '',
+            request === undefined
+              ? `minimum ${name} usage per Container is ${least}.  No request is specified`
+              : `minimum ${name} usage per Container is ${least}, but request is ${request}`,
+          );
         }
       }
     }
@@ -73,28 +85,52 @@ const isEnded = (object: Obj): boolean => ['Succeeded', 'Failed'].includes(objec
 /** ResourceQuota: a create that would pass a hard limit is refused and the limit is named. */
 export function checkQuota(info: ResourceInfo, object: Obj, around: Surroundings): void {
   const { namespace, name } = object['metadata'];
-  const quotas = [...around.view.list('', 'resourcequotas', namespace)].filter((quota) => quota['spec']?.scopes === undefined && quota['spec']?.scopeSelector === undefined);
+  const quotas = [...around.view.list('', 'resourcequotas', namespace)].filter(
+    (quota) => quota['spec']?.scopes === undefined && quota['spec']?.scopeSelector === undefined,
+  );
   if (quotas.length === 0) return;
   const wanted = usageOf(info, object);
   let used: Usage | undefined;
   for (const quota of quotas) {
     const hard: Obj = quota['spec']?.hard ?? {};
     const counted = Object.keys(hard).filter((key) => wanted.has(key));
-    const missing = info.resource === 'pods' && info.group === '' ? Object.keys(hard).filter((key) => /^(requests\.|limits\.)?(cpu|memory)$/.test(key) && !wanted.has(key)) : [];
-    if (missing.length > 0) throw forbidden(info, name ?? '', `failed quota: ${quota['metadata'].name}: must specify ${missing.toSorted().map((key) => `${key} for: ${namesWithout(object, key)}`).join('; ')}`);
+    const missing =
+      info.resource === 'pods' && info.group === ''
+        ? Object.keys(hard).filter((key) => /^(requests\.|limits\.)?(cpu|memory)$/.test(key) && !wanted.has(key))
+        : [];
+    if (missing.length > 0)
+      throw forbidden(
+        info,
+        name ?? '',
+        `failed quota: ${quota['metadata'].name}: must specify ${missing
+          .toSorted()
+          .map((key) => `${key} for: ${namesWithout(object, key)}`)
+          .join('; ')}`,
+      );
     if (counted.length === 0) continue;
     used ??= totalUsage(info, namespace, around);
     const over = counted.filter((key) => (used!.get(key) ?? 0n) + wanted.get(key)! > (parseQuantity(String(hard[key]))?.nano ?? 0n));
     if (over.length === 0) continue;
-    const part = (label: string, values: (key: string) => string): string => `${label}: ${over.toSorted().map((key) => `${key}=${values(key)}`).join(',')}`;
+    const part = (label: string, values: (key: string) => string): string =>
+      `${label}: ${over
+        .toSorted()
+        .map((key) => `${key}=${values(key)}`)
+        .join(',')}`;
     const show = (nano: bigint): string => canonicalQuantity(`${nano}n`) ?? '0';
-    throw forbidden(info, name ?? '', `exceeded quota: ${quota['metadata'].name}, ${part('requested', (key) => show(wanted.get(key)!))}, ${part('used', (key) => show(used!.get(key) ?? 0n))}, ${part('limited', (key) => String(hard[key]))}`);
+    throw forbidden(
+      info,
+      name ?? '',
+      `exceeded quota: ${quota['metadata'].name}, ${part('requested', (key) => show(wanted.get(key)!))}, ${part('used', (key) => show(used!.get(key) ?? 0n))}, ${part('limited', (key) => String(hard[key]))}`,
+    );
   }
 }
 
 function namesWithout(pod: Obj, key: string): string {
   const [field, resource] = key.includes('.') ? (key.split('.') as [string, string]) : ['requests', key];
-  return (pod['spec']?.containers ?? []).filter((container: Obj) => container['resources']?.[field]?.[resource!] === undefined).map((container: Obj) => container['name']).join(',');
+  return (pod['spec']?.containers ?? [])
+    .filter((container: Obj) => container['resources']?.[field]?.[resource!] === undefined)
+    .map((container: Obj) => container['name'])
+    .join(',');
 }
 
 function totalUsage(info: ResourceInfo, namespace: string, around: Surroundings): Usage {

@@ -32,11 +32,16 @@ function bindAccount(pod: Obj, around: Surroundings): void {
   spec['serviceAccount'] = spec['serviceAccountName'];
   const account = around.view.get('', 'serviceaccounts', namespace, spec['serviceAccountName']);
   if (account === undefined) {
-    throw forbidden(PODS, pod['metadata'].name ?? '', `error looking up service account ${namespace}/${spec['serviceAccountName']}: serviceaccount "${spec['serviceAccountName']}" not found`);
+    throw forbidden(
+      PODS,
+      pod['metadata'].name ?? '',
+      `error looking up service account ${namespace}/${spec['serviceAccountName']}: serviceaccount "${spec['serviceAccountName']}" not found`,
+    );
   }
   const isMounted = spec['automountServiceAccountToken'] ?? account['automountServiceAccountToken'] ?? true;
   if (isMounted) mountToken(spec, around);
-  if ((spec['imagePullSecrets'] ?? []).length === 0 && (account['imagePullSecrets'] ?? []).length > 0) spec['imagePullSecrets'] = account['imagePullSecrets'].map((ref: Obj) => ({ name: ref['name'] }));
+  if ((spec['imagePullSecrets'] ?? []).length === 0 && (account['imagePullSecrets'] ?? []).length > 0)
+    spec['imagePullSecrets'] = account['imagePullSecrets'].map((ref: Obj) => ({ name: ref['name'] }));
 }
 
 function mountToken(spec: Obj, around: Surroundings): void {
@@ -80,7 +85,11 @@ function setPriority(pod: Obj, around: Surroundings): void {
   } else if (found === undefined) throw forbidden(PODS, pod['metadata'].name ?? '', `no PriorityClass with name ${name} was found`);
   const value = found?.['value'] ?? 0;
   if (spec['priority'] !== undefined && spec['priority'] !== value) {
-    throw forbidden(PODS, pod['metadata'].name ?? '', `the integer value of priority (${spec['priority']}) must not be provided in pod spec; priority admission controller computed ${value} from the given PriorityClass name`);
+    throw forbidden(
+      PODS,
+      pod['metadata'].name ?? '',
+      `the integer value of priority (${spec['priority']}) must not be provided in pod spec; priority admission controller computed ${value} from the given PriorityClass name`,
+    );
   }
   spec['priority'] = value;
   spec['preemptionPolicy'] ??= found?.['preemptionPolicy'] ?? 'PreemptLowerPriority';
@@ -100,7 +109,8 @@ function setRuntimeClass(pod: Obj, around: Surroundings): void {
 function tolerateTroubles(pod: Obj): void {
   const tolerations: Obj[] = pod['spec'].tolerations ?? [];
   const missing = ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable'].filter(
-    (key) => !tolerations.some((item) => (item['key'] === key || (item['key'] ?? '') === '') && ((item['effect'] ?? '') === '' || item['effect'] === 'NoExecute')),
+    (key) =>
+      !tolerations.some((item) => (item['key'] === key || (item['key'] ?? '') === '') && ((item['effect'] ?? '') === '' || item['effect'] === 'NoExecute')),
   );
   if (missing.length === 0) return;
   pod['spec'].tolerations = [...tolerations, ...missing.map((key) => ({ key, operator: 'Exists', effect: 'NoExecute', tolerationSeconds: 300 }))];

@@ -56,17 +56,21 @@ function nameRequestor(object: Obj, user: User): void {
 function restrictNodeCreate(info: ResourceInfo, object: Obj, node: string): void {
   const name: string = object['metadata'].name ?? '';
   if (info.group !== '') return;
-  if (info.resource === 'nodes' && name !== node) throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to modify node ${JSON.stringify(name)}`);
+  if (info.resource === 'nodes' && name !== node)
+    throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to modify node ${JSON.stringify(name)}`);
   if (info.resource !== 'pods') return;
-  if (object['metadata'].annotations?.['kubernetes.io/config.mirror'] === undefined) throw forbidden(info, name, `pod does not have "kubernetes.io/config.mirror" annotation, node ${JSON.stringify(node)} can only create mirror pods`);
+  if (object['metadata'].annotations?.['kubernetes.io/config.mirror'] === undefined)
+    throw forbidden(info, name, `pod does not have "kubernetes.io/config.mirror" annotation, node ${JSON.stringify(node)} can only create mirror pods`);
   if (object['spec']?.nodeName !== node) throw forbidden(info, name, `node ${JSON.stringify(node)} can only create pods with spec.nodeName set to itself`);
 }
 
 function restrictNodeUpdate(info: ResourceInfo, _object: Obj, old: Obj, node: string): void {
   if (info.group !== '') return;
   const name: string = old['metadata'].name;
-  if (info.resource === 'nodes' && name !== node) throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to modify node ${JSON.stringify(name)}`);
-  if (info.resource === 'pods' && old['spec']?.nodeName !== node) throw forbidden(info, name, `node ${JSON.stringify(node)} can only update pod status for pods with spec.nodeName set to itself`);
+  if (info.resource === 'nodes' && name !== node)
+    throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to modify node ${JSON.stringify(name)}`);
+  if (info.resource === 'pods' && old['spec']?.nodeName !== node)
+    throw forbidden(info, name, `node ${JSON.stringify(node)} can only update pod status for pods with spec.nodeName set to itself`);
 }
 
 /** A node that just registered takes no pods until its first Ready is seen. */
@@ -91,6 +95,8 @@ function protectStorage(info: ResourceInfo, object: Obj, around: Surroundings): 
 
 function defaultIngressClass(object: Obj, around: Surroundings): void {
   if (object['spec']?.ingressClassName !== undefined || object['metadata'].annotations?.['kubernetes.io/ingress.class'] !== undefined) return;
-  const standard = [...around.view.list('networking.k8s.io', 'ingressclasses')].find((item) => item['metadata'].annotations?.['ingressclass.kubernetes.io/is-default-class'] === 'true');
+  const standard = [...around.view.list('networking.k8s.io', 'ingressclasses')].find(
+    (item) => item['metadata'].annotations?.['ingressclass.kubernetes.io/is-default-class'] === 'true',
+  );
   if (standard !== undefined) (object['spec'] ??= {}).ingressClassName = standard['metadata'].name;
 }

@@ -24,15 +24,21 @@ test('an applier owns what it says and nothing else', () => {
 
 test('another value for a field of another manager is a conflict that names it; force takes the field', () => {
   const live = apply({ metadata: {} }, deployment({ replicas: 2 }), 'one');
-  assert.throws(() => apply(live, deployment({ replicas: 3 }), 'two'), (error: unknown) => {
-    assert.ok(error instanceof Failure);
-    assert.equal(error.message, 'Apply failed with 1 conflict: conflict with "one": .spec.replicas');
-    assert.deepEqual(error.details?.['causes'], [{ reason: 'FieldManagerConflict', message: 'conflict with "one"', field: '.spec.replicas' }]);
-    return true;
-  });
+  assert.throws(
+    () => apply(live, deployment({ replicas: 3 }), 'two'),
+    (error: unknown) => {
+      assert.ok(error instanceof Failure);
+      assert.equal(error.message, 'Apply failed with 1 conflict: conflict with "one": .spec.replicas');
+      assert.deepEqual(error.details?.['causes'], [{ reason: 'FieldManagerConflict', message: 'conflict with "one"', field: '.spec.replicas' }]);
+      return true;
+    },
+  );
   const taken = apply(live, deployment({ replicas: 3 }), 'two', true);
   assert.equal(taken['spec'].replicas, 3);
-  assert.deepEqual(taken['metadata'].managedFields.map((entry: Obj) => entry['manager']), ['two']);
+  assert.deepEqual(
+    taken['metadata'].managedFields.map((entry: Obj) => entry['manager']),
+    ['two'],
+  );
 });
 
 test('several conflicts are listed by manager and path', () => {
@@ -55,16 +61,24 @@ test('the same value is shared, and stays until the last owner gives it up', () 
 test('list items are merged by key and removed one by one', () => {
   const one = apply({ metadata: {} }, deployment(containers({ name: 'a', image: 'x:1' }, { name: 'b', image: 'y:1' })), 'one');
   const both = apply(one, deployment(containers({ name: 'c', image: 'z:1' })), 'two');
-  assert.deepEqual(both['spec'].template.spec.containers.map((item: Obj) => item['name']), ['a', 'b', 'c']);
+  assert.deepEqual(
+    both['spec'].template.spec.containers.map((item: Obj) => item['name']),
+    ['a', 'b', 'c'],
+  );
   const less = apply(both, deployment(containers({ name: 'b', image: 'y:1' })), 'one');
-  assert.deepEqual(less['spec'].template.spec.containers.map((item: Obj) => item['name']), ['b', 'c']);
+  assert.deepEqual(
+    less['spec'].template.spec.containers.map((item: Obj) => item['name']),
+    ['b', 'c'],
+  );
 });
 
 test('an update takes the fields it changes from the applier, who then meets a conflict', () => {
   const live = apply({ metadata: {} }, deployment({ replicas: 2 }), 'one');
   const next: Obj = { ...live, spec: { ...live['spec'], replicas: 5 } };
   next['metadata'] = { ...live['metadata'], managedFields: trackUpdate(types, shape, live, next, by('kubectl')) };
-  assert.throws(() => apply(next, deployment({ replicas: 2 }), 'one'), { message: 'Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas' });
+  assert.throws(() => apply(next, deployment({ replicas: 2 }), 'one'), {
+    message: 'Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas',
+  });
 });
 
 test('an update that changes nothing owns nothing new', () => {

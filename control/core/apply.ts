@@ -125,7 +125,26 @@ export function trackUpdate(types: Types, shape: Shape | undefined, before: Obj,
 }
 
 /** Structures every object of a kind has, set or not: only their fields are owned. Pointers in Go are owned themselves. */
-const ALWAYS_THERE = new Set(['metadata', 'spec', 'status', 'template', 'strategy', 'updateStrategy', 'jobTemplate', 'resources', 'loadBalancer', 'nodeInfo', 'daemonEndpoints', 'kubeletEndpoint', 'involvedObject', 'source', 'state', 'lastState'].map((name) => `f:${name}`));
+const ALWAYS_THERE = new Set(
+  [
+    'metadata',
+    'spec',
+    'status',
+    'template',
+    'strategy',
+    'updateStrategy',
+    'jobTemplate',
+    'resources',
+    'loadBalancer',
+    'nodeInfo',
+    'daemonEndpoints',
+    'kubeletEndpoint',
+    'involvedObject',
+    'source',
+    'state',
+    'lastState',
+  ].map((name) => `f:${name}`),
+);
 
 function withoutStructures(set: FieldSet): FieldSet {
   const out: FieldSet = { member: set.member, below: new Map() };
@@ -243,6 +262,7 @@ function conflictOf(conflicts: readonly { manager: Manager; set: FieldSet }[]): 
 }
 
 function describe(manager: Manager): string {
-  const name = manager.subresource === '' ? JSON.stringify(manager.name) : `${JSON.stringify(manager.name)} with subresource ${JSON.stringify(manager.subresource)}`;
+  const name =
+    manager.subresource === '' ? JSON.stringify(manager.name) : `${JSON.stringify(manager.name)} with subresource ${JSON.stringify(manager.subresource)}`;
   return manager.operation === 'Apply' ? name : `${name} using ${manager.apiVersion}`;
 }

@@ -35,11 +35,15 @@ const matches = (list: readonly string[] | undefined, value: string): boolean =>
 function ruleAllows(rule: Obj, asked: Attributes): boolean {
   if (!matches(rule['verbs'], asked.verb)) return false;
   if (!asked.isResource) {
-    return (rule['nonResourceURLs'] ?? []).some((url: string) => url === '*' || url === asked.path || (url.endsWith('*') && asked.path.startsWith(url.slice(0, -1))));
+    return (rule['nonResourceURLs'] ?? []).some(
+      (url: string) => url === '*' || url === asked.path || (url.endsWith('*') && asked.path.startsWith(url.slice(0, -1))),
+    );
   }
   if (!matches(rule['apiGroups'], asked.group)) return false;
   const wanted = asked.subresource === '' ? asked.resource : `${asked.resource}/${asked.subresource}`;
-  const hasResource = (rule['resources'] ?? []).some((name: string) => name === '*' || name === wanted || (asked.subresource !== '' && name === `*/${asked.subresource}`));
+  const hasResource = (rule['resources'] ?? []).some(
+    (name: string) => name === '*' || name === wanted || (asked.subresource !== '' && name === `*/${asked.subresource}`),
+  );
   if (!hasResource) return false;
   const names: string[] = rule['resourceNames'] ?? [];
   return names.length === 0 || names.includes(asked.name);
@@ -58,20 +62,26 @@ function isSubject(subject: Obj, user: User, bindingNamespace: string): boolean 
   }
 }
 
-const hasLabels = (object: Obj, wanted: Obj | undefined): boolean => Object.entries(wanted ?? {}).every(([key, value]) => object['metadata'].labels?.[key] === value);
+const hasLabels = (object: Obj, wanted: Obj | undefined): boolean =>
+  Object.entries(wanted ?? {}).every(([key, value]) => object['metadata'].labels?.[key] === value);
 
 /** A role's rules; those of an aggregated one are the rules of the roles it selects. */
 function rulesOf(view: View, role: Obj): Obj[] {
   const selectors: Obj[] | undefined = role['aggregationRule']?.clusterRoleSelectors;
   if (selectors === undefined) return role['rules'] ?? [];
-  const parts = [...view.list('rbac.authorization.k8s.io', 'clusterroles')].filter((other) => other !== role && selectors.some((selector) => hasLabels(other, selector['matchLabels'])));
+  const parts = [...view.list('rbac.authorization.k8s.io', 'clusterroles')].filter(
+    (other) => other !== role && selectors.some((selector) => hasLabels(other, selector['matchLabels'])),
+  );
   return parts.flatMap((other) => rulesOf(view, other));
 }
 
 /** Every RBAC rule that holds for a user in a namespace ('' for the whole cluster only). */
 export function* rulesFor(view: View, user: User, namespace: string): Generator<Obj> {
   const rules = (ref: Obj, from: string): Obj[] => {
-    const role = ref['kind'] === 'Role' ? view.get('rbac.authorization.k8s.io', 'roles', from, ref['name']) : view.get('rbac.authorization.k8s.io', 'clusterroles', '', ref['name']);
+    const role =
+      ref['kind'] === 'Role'
+        ? view.get('rbac.authorization.k8s.io', 'roles', from, ref['name'])
+        : view.get('rbac.authorization.k8s.io', 'clusterroles', '', ref['name']);
     return role === undefined ? [] : rulesOf(view, role);
   };
   for (const binding of view.list('rbac.authorization.k8s.io', 'clusterrolebindings')) {
@@ -143,7 +153,9 @@ function authorizeNode(view: View, node: string, asked: Attributes): Decision {
     case 'resourceclaims':
       return asked.verb === 'get' || asked.subresource === 'status' ? { allowed: true, reason: '' } : refused('can only get individual resources of this type');
     case 'serviceaccounts':
-      return asked.verb === 'get' && podsHere().some((pod) => pod['spec'].serviceAccountName === asked.name) ? { allowed: true, reason: '' } : refused(unrelated);
+      return asked.verb === 'get' && podsHere().some((pod) => pod['spec'].serviceAccountName === asked.name)
+        ? { allowed: true, reason: '' }
+        : refused(unrelated);
     case 'serviceaccounts/token':
       if (asked.verb !== 'create') return refused('can only create tokens for individual service accounts');
       return podsHere().some((pod) => (pod['spec'].serviceAccountName ?? 'default') === asked.name) ? { allowed: true, reason: '' } : refused(unrelated);
@@ -167,7 +179,10 @@ function refersTo(view: View, pod: Obj, resource: string, name: string): boolean
   const containers: Obj[] = [...(spec['initContainers'] ?? []), ...(spec['containers'] ?? []), ...(spec['ephemeralContainers'] ?? [])];
   const sources = volumes.flatMap((volume) => [volume, ...(volume['projected']?.sources ?? [])]) as Obj[];
   if (resource === 'persistentvolumeclaims') {
-    return volumes.some((volume) => volume['persistentVolumeClaim']?.claimName === name || (volume['ephemeral'] !== undefined && `${pod['metadata'].name}-${volume['name']}` === name));
+    return volumes.some(
+      (volume) =>
+        volume['persistentVolumeClaim']?.claimName === name || (volume['ephemeral'] !== undefined && `${pod['metadata'].name}-${volume['name']}` === name),
+    );
   }
   const isSecret = resource === 'secrets';
   const field = isSecret ? 'secret' : 'configMap';
@@ -178,9 +193,18 @@ function refersTo(view: View, pod: Obj, resource: string, name: string): boolean
   }
   if (!isSecret) return false;
   if ((spec['imagePullSecrets'] ?? []).some((ref: Obj) => ref['name'] === name)) return true;
-  if (sources.some((source) => Object.values(source).some((inner) => (inner as Obj | undefined)?.['secretRef']?.name === name || (inner as Obj | undefined)?.['nodePublishSecretRef']?.name === name))) return true;
+  if (
+    sources.some((source) =>
+      Object.values(source).some(
+        (inner) => (inner as Obj | undefined)?.['secretRef']?.name === name || (inner as Obj | undefined)?.['nodePublishSecretRef']?.name === name,
+      ),
+    )
+  )
+    return true;
   const account = view.get('', 'serviceaccounts', pod['metadata'].namespace, spec['serviceAccountName'] ?? 'default');
-  return (account?.['secrets'] ?? []).some((ref: Obj) => ref['name'] === name) || (account?.['imagePullSecrets'] ?? []).some((ref: Obj) => ref['name'] === name);
+  return (
+    (account?.['secrets'] ?? []).some((ref: Obj) => ref['name'] === name) || (account?.['imagePullSecrets'] ?? []).some((ref: Obj) => ref['name'] === name)
+  );
 }
 
 /** The sentence a refused client reads. */

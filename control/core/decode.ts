@@ -19,12 +19,17 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
   const kind = object['kind'] ?? definition.id.split('.').at(-1);
   const wrong = (path: string, value: unknown, want: string): never => {
     const got = Array.isArray(value) ? 'array' : value === null ? 'null' : isObject(value) ? 'object' : typeof value === 'boolean' ? 'bool' : typeof value;
-    throw new Failure(400, 'BadRequest', `${kind} in version ${JSON.stringify(goVersion)} cannot be handled as a ${kind}: json: cannot unmarshal ${got} into Go struct field ${owner}.${path} of type ${want}`);
+    throw new Failure(
+      400,
+      'BadRequest',
+      `${kind} in version ${JSON.stringify(goVersion)} cannot be handled as a ${kind}: json: cannot unmarshal ${got} into Go struct field ${owner}.${path} of type ${want}`,
+    );
   };
   let owner = definition.id.split('.').at(-1);
   const walk = (shape: Shape | undefined, value: unknown, path: string): unknown => {
     if (shape === undefined) return value;
-    if (shape['x-kubernetes-int-or-string'] === true) return typeof value === 'string' || Number.isInteger(value) ? value : wrong(path, value, 'intstr.IntOrString');
+    if (shape['x-kubernetes-int-or-string'] === true)
+      return typeof value === 'string' || Number.isInteger(value) ? value : wrong(path, value, 'intstr.IntOrString');
     const id = (shape as Definition).id;
     if (id === 'io.k8s.apimachinery.pkg.api.resource.Quantity') {
       const text = typeof value === 'number' ? String(value) : value;
@@ -43,7 +48,8 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
     switch (shape.type) {
       case 'string':
         if (typeof value !== 'string') return wrong(path, value, id?.endsWith('Time') === true ? 'v1.Time' : 'string');
-        if (shape.format === 'date-time' && value !== '' && !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(value)) return wrong(path, value, 'v1.Time');
+        if (shape.format === 'date-time' && value !== '' && !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(value))
+          return wrong(path, value, 'v1.Time');
         return shape.format === 'date-time' && value === '' ? undefined : value;
       case 'integer':
         return Number.isInteger(value) ? value : wrong(path, value, shape.format ?? 'int32');

@@ -75,7 +75,8 @@ export function defaultPodSpec(spec: Obj): void {
   for (const container of containersOf(spec)) defaultContainer(container);
   for (const volume of spec['volumes'] ?? []) defaultVolume(volume);
   if (spec['hostNetwork'] === true) {
-    for (const container of [...(spec['initContainers'] ?? []), ...(spec['containers'] ?? [])]) for (const port of container['ports'] ?? []) port['hostPort'] ||= port['containerPort'];
+    for (const container of [...(spec['initContainers'] ?? []), ...(spec['containers'] ?? [])])
+      for (const port of container['ports'] ?? []) port['hostPort'] ||= port['containerPort'];
   }
   for (const constraint of spec['topologySpreadConstraints'] ?? []) {
     constraint['nodeAffinityPolicy'] ??= undefined;
@@ -109,7 +110,8 @@ export function defaultPod(pod: Obj): void {
 export function qosClassOf(pod: Obj): string {
   const containers: Obj[] = [...(pod['spec'].initContainers ?? []), ...(pod['spec'].containers ?? [])];
   const podLevel: Obj | undefined = pod['spec'].resources;
-  const sources: Obj[] = podLevel !== undefined && (podLevel['limits'] !== undefined || podLevel['requests'] !== undefined) ? [{ resources: podLevel }] : containers;
+  const sources: Obj[] =
+    podLevel !== undefined && (podLevel['limits'] !== undefined || podLevel['requests'] !== undefined) ? [{ resources: podLevel }] : containers;
   let hasAny = false;
   let isGuaranteed = sources.length > 0;
   for (const { resources = {} } of sources) {

@@ -33,10 +33,18 @@ export function planDeletion(kind: string, facts: DeletionFacts): Deletion {
   const { uid, resourceVersion } = request.preconditions ?? {};
   const subject = { group: '', resource: kind };
   if (uid !== undefined && uid !== metadata['uid']) {
-    throw conflict(subject, metadata['name'], `the UID in the precondition (${uid}) does not match the UID in record (${metadata['uid']}). The object might have been deleted and then recreated`);
+    throw conflict(
+      subject,
+      metadata['name'],
+      `the UID in the precondition (${uid}) does not match the UID in record (${metadata['uid']}). The object might have been deleted and then recreated`,
+    );
   }
   if (resourceVersion !== undefined && resourceVersion !== metadata['resourceVersion']) {
-    throw conflict(subject, metadata['name'], `the ResourceVersion in the precondition (${resourceVersion}) does not match the ResourceVersion in record (${metadata['resourceVersion']}). The object might have been modified`);
+    throw conflict(
+      subject,
+      metadata['name'],
+      `the ResourceVersion in the precondition (${resourceVersion}) does not match the ResourceVersion in record (${metadata['resourceVersion']}). The object might have been modified`,
+    );
   }
   const grace = graceOf(facts);
   const finalizers = finalizersFor(metadata['finalizers'] ?? [], request);
@@ -90,7 +98,10 @@ function shorten(facts: DeletionFacts): Deletion {
   const at = from + asked * 1000;
   const late = at < facts.nowMs;
   const grace = late && asked !== 0 ? 1 : asked;
-  return { do: 'mark', object: { ...object, metadata: { ...metadata, deletionTimestamp: facts.time(late ? facts.nowMs : at), deletionGracePeriodSeconds: grace } } };
+  return {
+    do: 'mark',
+    object: { ...object, metadata: { ...metadata, deletionTimestamp: facts.time(late ? facts.nowMs : at), deletionGracePeriodSeconds: grace } },
+  };
 }
 
 function finalizersFor(current: readonly string[], request: DeleteRequest): string[] {

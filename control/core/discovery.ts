@@ -41,7 +41,15 @@ export function apiResourceList(resources: readonly ResourceInfo[], group: strin
   const own = resources.filter((info) => info.group === group && info.version === version);
   if (own.length === 0) return undefined;
   const list = own.flatMap((info) => [
-    { name: info.resource, singularName: info.singular, namespaced: info.namespaced, kind: info.kind, verbs: info.verbs, shortNames: info.shortNames, categories: info.categories },
+    {
+      name: info.resource,
+      singularName: info.singular,
+      namespaced: info.namespaced,
+      kind: info.kind,
+      verbs: info.verbs,
+      shortNames: info.shortNames,
+      categories: info.categories,
+    },
     ...(info.subresources ?? []).map((sub) => ({
       name: `${info.resource}/${sub.name}`,
       singularName: '',

@@ -49,7 +49,8 @@ function detailsOf(of: Subject, name: string): Obj {
   return { name: name === '' ? undefined : name, group: of.group === '' ? undefined : of.group, kind: of.resource };
 }
 
-export const notFound = (of: Subject, name: string): Failure => new Failure(404, 'NotFound', `${qualified(of.group, of.resource)} "${name}" not found`, detailsOf(of, name));
+export const notFound = (of: Subject, name: string): Failure =>
+  new Failure(404, 'NotFound', `${qualified(of.group, of.resource)} "${name}" not found`, detailsOf(of, name));
 
 export const alreadyExists = (of: Subject, name: string): Failure =>
   new Failure(409, 'AlreadyExists', `${qualified(of.group, of.resource)} "${name}" already exists`, detailsOf(of, name));
@@ -63,14 +64,19 @@ export const staleWrite = (of: Subject, name: string): Failure =>
 export const badRequest = (message: string): Failure => new Failure(400, 'BadRequest', message);
 
 export const forbidden = (of: Subject, name: string, why: string): Failure => {
-  const what = of.resource === '' ? 'forbidden' : name === '' ? `${qualified(of.group, of.resource)} is forbidden` : `${qualified(of.group, of.resource)} "${name}" is forbidden`;
+  const what =
+    of.resource === ''
+      ? 'forbidden'
+      : name === ''
+        ? `${qualified(of.group, of.resource)} is forbidden`
+        : `${qualified(of.group, of.resource)} "${name}" is forbidden`;
   return new Failure(403, 'Forbidden', `${what}: ${why}`, detailsOf(of, name));
 };
 
-export const methodNotAllowed = (of: Subject): Failure => new Failure(405, 'MethodNotAllowed', 'the server does not allow this method on the requested resource', detailsOf(of, ''));
+export const methodNotAllowed = (of: Subject): Failure =>
+  new Failure(405, 'MethodNotAllowed', 'the server does not allow this method on the requested resource', detailsOf(of, ''));
 
-export const notAcceptable = (types: string): Failure =>
-  new Failure(406, 'NotAcceptable', `only the following media types are accepted: ${types}`);
+export const notAcceptable = (types: string): Failure => new Failure(406, 'NotAcceptable', `only the following media types are accepted: ${types}`);
 
 export const unsupportedMedia = (types: readonly string[]): Failure =>
   new Failure(415, 'UnsupportedMediaType', `the body of the request was in an unknown format - accepted media types include: ${types.join(', ')}`);

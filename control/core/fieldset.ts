@@ -153,7 +153,11 @@ export interface Comparison {
 export function compare(types: Types, shape: Shape | undefined, before: unknown, after: unknown): Comparison {
   const out: Comparison = { added: emptySet(), removed: emptySet(), modified: emptySet() };
   walk(types, shape, before, after, out);
-  return { added: combine(out.added, undefined, (x) => x), removed: combine(out.removed, undefined, (x) => x), modified: combine(out.modified, undefined, (x) => x) };
+  return {
+    added: combine(out.added, undefined, (x) => x),
+    removed: combine(out.removed, undefined, (x) => x),
+    modified: combine(out.modified, undefined, (x) => x),
+  };
 }
 
 function walk(types: Types, shape: Shape | undefined, before: unknown, after: unknown, out: Comparison): void {
@@ -161,7 +165,8 @@ function walk(types: Types, shape: Shape | undefined, before: unknown, after: un
   const lists = Array.isArray(before) || Array.isArray(after);
   const maps = isObject(before) || isObject(after);
   const sizeOf = (value: unknown): number => (Array.isArray(value) ? value.length : isObject(value) ? Object.keys(value).length : 0);
-  const isLeaf = (!lists && !maps) || (lists && listKind(shape).kind === 'atomic') || (maps && isAtomicMap(shape)) || (sizeOf(before) === 0 && sizeOf(after) === 0);
+  const isLeaf =
+    (!lists && !maps) || (lists && listKind(shape).kind === 'atomic') || (maps && isAtomicMap(shape)) || (sizeOf(before) === 0 && sizeOf(after) === 0);
   if (before === undefined || before === null) added.member = after !== undefined;
   else if (after === undefined || after === null) removed.member = true;
   else if (isLeaf && !same(before, after)) modified.member = true;

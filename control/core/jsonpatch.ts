@@ -3,7 +3,9 @@ import { copy, isObject, same } from './json.ts';
 import type { Obj } from './json.ts';
 
 function refuse(message: string): never {
-  throw new Failure(422, 'Invalid', 'the server rejected our request due to an error in our request', { causes: [{ reason: 'UnexpectedServerResponse', message }] });
+  throw new Failure(422, 'Invalid', 'the server rejected our request due to an error in our request', {
+    causes: [{ reason: 'UnexpectedServerResponse', message }],
+  });
 }
 
 function parts(pointer: unknown): string[] {

@@ -4,8 +4,16 @@ import type { Obj } from './json.ts';
 
 /** Field checks with upstream's sentences; each gives a cause or nothing. */
 
-export const required = (field: string, message = ''): Cause => ({ reason: 'FieldValueRequired', field, message: message === '' ? 'Required value' : `Required value: ${message}` });
-export const wrong = (field: string, value: unknown, message: string): Cause => ({ reason: 'FieldValueInvalid', field, message: `Invalid value: ${show(value)}: ${message}` });
+export const required = (field: string, message = ''): Cause => ({
+  reason: 'FieldValueRequired',
+  field,
+  message: message === '' ? 'Required value' : `Required value: ${message}`,
+});
+export const wrong = (field: string, value: unknown, message: string): Cause => ({
+  reason: 'FieldValueInvalid',
+  field,
+  message: `Invalid value: ${show(value)}: ${message}`,
+});
 export const forbiddenField = (field: string, message: string): Cause => ({ reason: 'FieldValueForbidden', field, message: `Forbidden: ${message}` });
 export const duplicate = (field: string, value: unknown): Cause => ({ reason: 'FieldValueDuplicate', field, message: `Duplicate value: ${show(value)}` });
 export const unsupported = (field: string, value: unknown, known: readonly string[]): Cause => ({
@@ -141,7 +149,13 @@ export function checkMetadata(metadata: Obj, rule: NameRule, isNamespaced: boole
   });
   const controllers = (metadata['ownerReferences'] ?? []).filter((owner: Obj) => owner['controller'] === true);
   if (controllers.length > 1) {
-    out.push(wrong('metadata.ownerReferences', controllers, `Only one reference can have Controller set to true. Found "true" in references for ${controllers[0].kind} and ${controllers[1].kind}`));
+    out.push(
+      wrong(
+        'metadata.ownerReferences',
+        controllers,
+        `Only one reference can have Controller set to true. Found "true" in references for ${controllers[0].kind} and ${controllers[1].kind}`,
+      ),
+    );
   }
   return out;
 }
@@ -155,7 +169,12 @@ export function checkMetadataUpdate(next: Obj, old: Obj): Cause[] {
   if (old['deletionTimestamp'] !== undefined) {
     const fresh = (next['finalizers'] ?? []).filter((name: string) => !(old['finalizers'] ?? []).includes(name));
     if (fresh.length > 0) {
-      out.push(forbiddenField('metadata.finalizers', `no new finalizers can be added if the object is being deleted, found new finalizers []string{${fresh.map((name: string) => JSON.stringify(name)).join(', ')}}`));
+      out.push(
+        forbiddenField(
+          'metadata.finalizers',
+          `no new finalizers can be added if the object is being deleted, found new finalizers []string{${fresh.map((name: string) => JSON.stringify(name)).join(', ')}}`,
+        ),
+      );
     }
   }
   immutable('name');

@@ -30,7 +30,8 @@ function definition(schema: Schema, from: Definition, dialect: Dialect, used: Se
   const { id: _, properties, required, ...rest } = from;
   const out = property(schema, rest as Property, dialect, used);
   if (required !== undefined) out['required'] = required;
-  if (properties !== undefined) out['properties'] = Object.fromEntries(Object.entries(properties).map(([name, item]) => [name, property(schema, item, dialect, used)]));
+  if (properties !== undefined)
+    out['properties'] = Object.fromEntries(Object.entries(properties).map(([name, item]) => [name, property(schema, item, dialect, used)]));
   return out;
 }
 
@@ -59,7 +60,10 @@ const VERBS: Record<string, [method: string, action: string, onItem: boolean]> =
 
 const PATCH_BODY: Obj = {
   content: Object.fromEntries(
-    ['application/apply-patch+yaml', 'application/json-patch+json', 'application/merge-patch+json', 'application/strategic-merge-patch+json'].map((type) => [type, { schema: { type: 'object' } }]),
+    ['application/apply-patch+yaml', 'application/json-patch+json', 'application/merge-patch+json', 'application/strategic-merge-patch+json'].map((type) => [
+      type,
+      { schema: { type: 'object' } },
+    ]),
   ),
 };
 
@@ -105,10 +109,20 @@ export function openApiV3(schema: Schema, all: readonly ResourceInfo[], group: s
   for (const [name, item] of Object.entries(schema.definitions)) {
     if (item['x-kubernetes-group-version-kind']?.some((kind) => apiVersionOf(kind) === gv && kind.kind.endsWith('List')) === true) roots.push(name);
   }
-  return { openapi: '3.0.0', info: { title: 'Kubernetes', version: 'unversioned' }, paths: pathsOf(schema, own, V3), components: { schemas: closure(schema, roots, V3) } };
+  return {
+    openapi: '3.0.0',
+    info: { title: 'Kubernetes', version: 'unversioned' },
+    paths: pathsOf(schema, own, V3),
+    components: { schemas: closure(schema, roots, V3) },
+  };
 }
 
 /** GET /openapi/v2: everything in one document. */
 export function openApiV2(schema: Schema, all: readonly ResourceInfo[], version: string): Obj {
-  return { swagger: '2.0', info: { title: 'Kubernetes', version }, paths: {}, definitions: closure(schema, [...new Set(all.map((info) => info.definition)), 'Status', 'DeleteOptions'], V2) };
+  return {
+    swagger: '2.0',
+    info: { title: 'Kubernetes', version },
+    paths: {},
+    definitions: closure(schema, [...new Set(all.map((info) => info.definition)), 'Status', 'DeleteOptions'], V2),
+  };
 }

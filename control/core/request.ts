@@ -20,7 +20,18 @@ const VERBS: Record<string, string> = { GET: 'get', HEAD: 'get', POST: 'create',
 const NAMESPACE_SUBRESOURCES = new Set(['status', 'finalize']);
 
 export function parseRequest(method: string, path: string, query: URLSearchParamsLike): RequestInfo {
-  const info: RequestInfo = { isResource: false, verb: method.toLowerCase(), path, group: '', version: '', namespace: '', resource: '', name: '', subresource: '', rest: '' };
+  const info: RequestInfo = {
+    isResource: false,
+    verb: method.toLowerCase(),
+    path,
+    group: '',
+    version: '',
+    namespace: '',
+    resource: '',
+    name: '',
+    subresource: '',
+    rest: '',
+  };
   const parts = path.split('/').filter((part) => part !== '');
   let at: number;
   if (parts[0] === 'api' && parts.length > 2) {

@@ -20,7 +20,19 @@ import { durationText } from './table-cells.ts';
 const types = createTypes(schema as unknown as Schema);
 
 test('quantities have one spelling', () => {
-  const cases: Record<string, string> = { '1024Mi': '1Gi', '0.5': '500m', '1000m': '1', '100m': '100m', '64Mi': '64Mi', '1.5Gi': '1536Mi', '1e3': '1e3', '12k': '12k', '0': '0', '1000': '1k', '1Gi': '1Gi' };
+  const cases: Record<string, string> = {
+    '1024Mi': '1Gi',
+    '0.5': '500m',
+    '1000m': '1',
+    '100m': '100m',
+    '64Mi': '64Mi',
+    '1.5Gi': '1536Mi',
+    '1e3': '1e3',
+    '12k': '12k',
+    '0': '0',
+    '1000': '1k',
+    '1Gi': '1Gi',
+  };
   for (const [text, want] of Object.entries(cases)) assert.equal(canonicalQuantity(text), want, text);
   for (const text of ['', 'x', '1x', '1.2.3', 'Mi']) assert.equal(canonicalQuantity(text), undefined, text);
 });
@@ -63,7 +75,8 @@ test('unknown and repeated fields are found, wrong types refused', () => {
   assert.equal(object['spec'].replcas, undefined, 'it is not stored');
   assert.deepEqual(repeatedFields('{"a":1,"b":{"c":[{"d":1},{"d":1,"d":2}]},"a":2}'), ['duplicate field "b.c[1].d"', 'duplicate field "a"']);
   assert.throws(() => fit(types, types.definition('Deployment')!, { kind: 'Deployment', spec: { replicas: 'three' } }, 'v1'), {
-    message: 'Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32',
+    message:
+      'Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32',
   });
 });
 
@@ -84,7 +97,8 @@ test('pods with a node get their grace, others go at once', () => {
 });
 
 test('propagation policies become finalizers', () => {
-  const mark = (policy: string): Obj => (deletion({ metadata: { finalizers: ['a/b'] } }, { propagationPolicy: policy }, undefined) as { object: Obj }).object['metadata'];
+  const mark = (policy: string): Obj =>
+    (deletion({ metadata: { finalizers: ['a/b'] } }, { propagationPolicy: policy }, undefined) as { object: Obj }).object['metadata'];
   assert.deepEqual(mark('Foreground')['finalizers'], ['a/b', 'foregroundDeletion']);
   assert.deepEqual(mark('Orphan')['finalizers'], ['a/b', 'orphan']);
   assert.equal(deletion({ metadata: {} }, { propagationPolicy: 'Background' }, undefined).do, 'remove');
@@ -94,12 +108,29 @@ test('propagation policies become finalizers', () => {
 test('who may do what, and the sentence for who may not', () => {
   const objects: Record<string, Obj[]> = {
     clusterroles: [{ metadata: { name: 'reader' }, rules: [{ apiGroups: [''], resources: ['pods', 'pods/log'], verbs: ['get', 'list'] }] }],
-    rolebindings: [{ metadata: { name: 'b', namespace: 'dev' }, roleRef: { kind: 'ClusterRole', name: 'reader' }, subjects: [{ kind: 'ServiceAccount', name: 'ci', namespace: 'dev' }] }],
+    rolebindings: [
+      {
+        metadata: { name: 'b', namespace: 'dev' },
+        roleRef: { kind: 'ClusterRole', name: 'reader' },
+        subjects: [{ kind: 'ServiceAccount', name: 'ci', namespace: 'dev' }],
+      },
+    ],
     pods: [{ metadata: { name: 'p', namespace: 'dev' }, spec: { nodeName: 'n1', volumes: [{ name: 'v', secret: { secretName: 's' } }] } }],
   };
-  const view: View = { get: (_, resource, __, name) => objects[resource]?.find((item) => item['metadata'].name === name), list: (_, resource) => objects[resource] ?? [] };
+  const view: View = {
+    get: (_, resource, __, name) => objects[resource]?.find((item) => item['metadata'].name === name),
+    list: (_, resource) => objects[resource] ?? [],
+  };
   const ask = (name: string, groups: string[], verb: string, resource: string, namespace: string, object = ''): Attributes => ({
-    user: { name, groups }, verb, isResource: true, group: '', resource, subresource: '', namespace, name: object, path: '',
+    user: { name, groups },
+    verb,
+    isResource: true,
+    group: '',
+    resource,
+    subresource: '',
+    namespace,
+    name: object,
+    path: '',
   });
   const ci = 'system:serviceaccount:dev:ci';
   assert.ok(authorize(view, ask(ci, [], 'list', 'pods', 'dev')).allowed);
@@ -112,14 +143,20 @@ test('who may do what, and the sentence for who may not', () => {
 });
 
 test('small tables', () => {
-  assert.deepEqual(['nginx', 'nginx:latest', 'nginx:1', 'host:5000/nginx', 'a@sha256:0'].map((image) => pullPolicyOf(image)), ['Always', 'Always', 'IfNotPresent', 'Always', 'IfNotPresent']);
+  assert.deepEqual(
+    ['nginx', 'nginx:latest', 'nginx:1', 'host:5000/nginx', 'a@sha256:0'].map((image) => pullPolicyOf(image)),
+    ['Always', 'Always', 'IfNotPresent', 'Always', 'IfNotPresent'],
+  );
   const qos = (resources: Obj): string => qosClassOf({ spec: { containers: [{ resources }] } });
   assert.equal(qos({}), 'BestEffort');
   assert.equal(qos({ limits: { memory: '1Gi' } }), 'Burstable');
   assert.equal(qos({ limits: { cpu: '1', memory: '1Gi' }, requests: { cpu: '1', memory: '1Gi' } }), 'Guaranteed');
   assert.equal(toBase64('s3cr3t-example'), 'czNjcjN0LWV4YW1wbGU=');
   assert.equal(toBase64('äö€😀'), Buffer.from('äö€😀').toString('base64'));
-  assert.deepEqual([0, 119_000, 130_000, 3_600_000, 26_000_000, 200_000_000].map((ms) => durationText(ms)), ['0s', '119s', '2m10s', '60m', '7h13m', '2d7h']);
+  assert.deepEqual(
+    [0, 119_000, 130_000, 3_600_000, 26_000_000, 200_000_000].map((ms) => durationText(ms)),
+    ['0s', '119s', '2m10s', '60m', '7h13m', '2d7h'],
+  );
   assert.equal(negotiate('application/vnd.kubernetes.protobuf', false), undefined);
   assert.equal(negotiate('application/vnd.kubernetes.protobuf,application/json', false)?.form.as, 'object');
   assert.equal(negotiate('application/json;as=Table;v=v1;g=meta.k8s.io,application/json', false)?.form.as, 'table');

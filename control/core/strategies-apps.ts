@@ -54,7 +54,14 @@ function fixedSelector(object: Obj, old: Obj | undefined): Cause[] {
 
 const intOrPercent = (field: string, value: unknown): Cause[] => {
   if (typeof value === 'number') return nonNegative(field, value);
-  if (typeof value === 'string' && !/^\d+%$/.test(value)) return [wrong(field, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")];
+  if (typeof value === 'string' && !/^\d+%$/.test(value))
+    return [
+      wrong(
+        field,
+        value,
+        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+      ),
+    ];
   return [];
 };
 
@@ -84,13 +91,23 @@ const DEPLOYMENTS: Strategy = {
     const spec: Obj = object['spec'];
     const out = [...nonNegative('spec.replicas', spec['replicas']), ...checkSelector(object, 'deployment'), ...checkTemplate(object, ['Always'])];
     const { type, rollingUpdate } = spec['strategy'];
-    if (type === 'Recreate' && rollingUpdate !== undefined) out.push(forbiddenField('spec.strategy.rollingUpdate', "may not be specified when strategy `type` is 'Recreate'"));
+    if (type === 'Recreate' && rollingUpdate !== undefined)
+      out.push(forbiddenField('spec.strategy.rollingUpdate', "may not be specified when strategy `type` is 'Recreate'"));
     else if (type === 'RollingUpdate') {
-      out.push(...intOrPercent('spec.strategy.rollingUpdate.maxUnavailable', rollingUpdate.maxUnavailable), ...intOrPercent('spec.strategy.rollingUpdate.maxSurge', rollingUpdate.maxSurge));
-      if (isZero(rollingUpdate.maxUnavailable) && isZero(rollingUpdate.maxSurge)) out.push(wrong('spec.strategy.rollingUpdate.maxUnavailable', rollingUpdate.maxUnavailable, 'may not be 0 when `maxSurge` is 0'));
+      out.push(
+        ...intOrPercent('spec.strategy.rollingUpdate.maxUnavailable', rollingUpdate.maxUnavailable),
+        ...intOrPercent('spec.strategy.rollingUpdate.maxSurge', rollingUpdate.maxSurge),
+      );
+      if (isZero(rollingUpdate.maxUnavailable) && isZero(rollingUpdate.maxSurge))
+        out.push(wrong('spec.strategy.rollingUpdate.maxUnavailable', rollingUpdate.maxUnavailable, 'may not be 0 when `maxSurge` is 0'));
     } else if (type !== 'Recreate') out.push(unsupported('spec.strategy.type', type, ['Recreate', 'RollingUpdate']));
-    out.push(...nonNegative('spec.minReadySeconds', spec['minReadySeconds']), ...nonNegative('spec.revisionHistoryLimit', spec['revisionHistoryLimit']), ...nonNegative('spec.progressDeadlineSeconds', spec['progressDeadlineSeconds']));
-    if (spec['progressDeadlineSeconds'] <= (spec['minReadySeconds'] ?? 0)) out.push(wrong('spec.progressDeadlineSeconds', spec['progressDeadlineSeconds'], 'must be greater than minReadySeconds'));
+    out.push(
+      ...nonNegative('spec.minReadySeconds', spec['minReadySeconds']),
+      ...nonNegative('spec.revisionHistoryLimit', spec['revisionHistoryLimit']),
+      ...nonNegative('spec.progressDeadlineSeconds', spec['progressDeadlineSeconds']),
+    );
+    if (spec['progressDeadlineSeconds'] <= (spec['minReadySeconds'] ?? 0))
+      out.push(wrong('spec.progressDeadlineSeconds', spec['progressDeadlineSeconds'], 'must be greater than minReadySeconds'));
     return [...out, ...fixedSelector(object, old)];
   },
 };
@@ -106,7 +123,13 @@ const REPLICASETS: Strategy = {
   prepareCreate(object) {
     object['status'] = { replicas: 0 };
   },
-  validate: (object, old) => [...nonNegative('spec.replicas', object['spec'].replicas), ...nonNegative('spec.minReadySeconds', object['spec'].minReadySeconds), ...checkSelector(object, 'deployment'), ...checkTemplate(object, ['Always']), ...fixedSelector(object, old)],
+  validate: (object, old) => [
+    ...nonNegative('spec.replicas', object['spec'].replicas),
+    ...nonNegative('spec.minReadySeconds', object['spec'].minReadySeconds),
+    ...checkSelector(object, 'deployment'),
+    ...checkTemplate(object, ['Always']),
+    ...fixedSelector(object, old),
+  ],
   fields: (object) => ({ 'status.replicas': String(object['status']?.replicas ?? 0) }),
 };
 
@@ -145,13 +168,27 @@ const STATEFULSETS: Strategy = {
   validate(object, old) {
     const spec: Obj = object['spec'];
     const out = [...nonNegative('spec.replicas', spec['replicas']), ...checkSelector(object, 'statefulset'), ...checkTemplate(object, ['Always'])];
-    if (!['OrderedReady', 'Parallel'].includes(spec['podManagementPolicy'])) out.push(wrong('spec.podManagementPolicy', spec['podManagementPolicy'], `must be 'OrderedReady' or 'Parallel'`));
+    if (!['OrderedReady', 'Parallel'].includes(spec['podManagementPolicy']))
+      out.push(wrong('spec.podManagementPolicy', spec['podManagementPolicy'], `must be 'OrderedReady' or 'Parallel'`));
     if (old === undefined) return out;
     if (spec['serviceName'] !== old['spec'].serviceName) return [...out, wrong('spec.serviceName', spec['serviceName'], 'field is immutable')];
-    const changeable = ['replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy', 'minReadySeconds'];
+    const changeable = [
+      'replicas',
+      'ordinals',
+      'template',
+      'updateStrategy',
+      'revisionHistoryLimit',
+      'persistentVolumeClaimRetentionPolicy',
+      'minReadySeconds',
+    ];
     const fixed = (of: Obj): Obj => Object.fromEntries(Object.entries(of['spec']).filter(([key]) => !changeable.includes(key)));
     if (!semanticallySame(fixed(object), fixed(old))) {
-      out.push(forbiddenField('spec', "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
+      out.push(
+        forbiddenField(
+          'spec',
+          "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        ),
+      );
     }
     return out;
   },
@@ -214,9 +251,12 @@ const JOBS: Strategy = {
   validate(object, old) {
     const spec: Obj = object['spec'];
     const out = [...checkTemplate(object, ['OnFailure', 'Never'])].map((cause) =>
-      cause.field === 'spec.template.spec.restartPolicy' && cause.reason === 'FieldValueNotSupported' ? { ...cause, reason: 'FieldValueRequired', message: 'Required value: valid values: "OnFailure", "Never"' } : cause,
+      cause.field === 'spec.template.spec.restartPolicy' && cause.reason === 'FieldValueNotSupported'
+        ? { ...cause, reason: 'FieldValueRequired', message: 'Required value: valid values: "OnFailure", "Never"' }
+        : cause,
     );
-    for (const name of ['parallelism', 'completions', 'backoffLimit', 'activeDeadlineSeconds', 'ttlSecondsAfterFinished']) out.push(...nonNegative(`spec.${name}`, spec[name]));
+    for (const name of ['parallelism', 'completions', 'backoffLimit', 'activeDeadlineSeconds', 'ttlSecondsAfterFinished'])
+      out.push(...nonNegative(`spec.${name}`, spec[name]));
     if (old === undefined) return out;
     for (const name of ['completions', 'selector', 'completionMode', 'podFailurePolicy', 'backoffLimitPerIndex', 'managedBy', 'successPolicy']) {
       if (!semanticallySame(spec[name], old['spec'][name])) out.push(wrong(`spec.${name}`, spec[name], 'field is immutable'));
@@ -249,7 +289,8 @@ const CRONJOBS: Strategy = {
     const out: Cause[] = [];
     if ((spec['schedule'] ?? '') === '') out.push(required('spec.schedule'));
     if (String(object['metadata'].name).length > 52) out.push(wrong('metadata.name', object['metadata'].name, 'must be no more than 52 characters'));
-    if (!['Allow', 'Forbid', 'Replace'].includes(spec['concurrencyPolicy'])) out.push(unsupported('spec.concurrencyPolicy', spec['concurrencyPolicy'], ['Allow', 'Forbid', 'Replace']));
+    if (!['Allow', 'Forbid', 'Replace'].includes(spec['concurrencyPolicy']))
+      out.push(unsupported('spec.concurrencyPolicy', spec['concurrencyPolicy'], ['Allow', 'Forbid', 'Replace']));
     return out;
   },
 };
@@ -285,13 +326,17 @@ const AUTOSCALERS: Strategy = {
   hasGeneration: false,
   defaults(object) {
     (object['spec'] ??= {}).minReplicas ??= 1;
-    if (object['apiVersion'] === 'autoscaling/v2') object['spec'].metrics ??= [{ type: 'Resource', resource: { name: 'cpu', target: { type: 'Utilization', averageUtilization: 80 } } }];
+    if (object['apiVersion'] === 'autoscaling/v2')
+      object['spec'].metrics ??= [{ type: 'Resource', resource: { name: 'cpu', target: { type: 'Utilization', averageUtilization: 80 } } }];
   },
   prepareCreate(object) {
     object['status'] = { desiredReplicas: 0, currentMetrics: null };
     delete object['status'].currentMetrics;
   },
-  validate: (object) => nameProblems('subdomain', object['spec'].scaleTargetRef?.name ?? '').map((problem) => wrong('spec.scaleTargetRef.name', object['spec'].scaleTargetRef?.name ?? '', problem)),
+  validate: (object) =>
+    nameProblems('subdomain', object['spec'].scaleTargetRef?.name ?? '').map((problem) =>
+      wrong('spec.scaleTargetRef.name', object['spec'].scaleTargetRef?.name ?? '', problem),
+    ),
 };
 
 export const APPS: Record<string, Strategy> = {

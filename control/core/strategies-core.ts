@@ -23,7 +23,13 @@ function checkKeys(field: string, data: Obj | undefined): Cause[] {
   for (const key of Object.keys(data ?? {})) {
     if (key.length > 253) out.push(wrong(`${field}[${key}]`, key, 'must be no more than 253 characters'));
     if (!/^[-._a-zA-Z0-9]+$/.test(key)) {
-      out.push(wrong(`${field}[${key}]`, key, "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"));
+      out.push(
+        wrong(
+          `${field}[${key}]`,
+          key,
+          "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+        ),
+      );
     } else if (key === '.' || key.startsWith('..')) out.push(wrong(`${field}[${key}]`, key, key === '.' ? `must not be '.'` : `must not start with '..'`));
   }
   return out;
@@ -45,7 +51,8 @@ const CONFIGMAPS: Strategy = {
     let size = 0;
     for (const value of Object.values(object['data'] ?? {})) size += utf8Length(String(value));
     for (const value of Object.values(object['binaryData'] ?? {})) size += base64Length(String(value));
-    for (const key of Object.keys(object['data'] ?? {})) if (key in (object['binaryData'] ?? {})) out.push(wrong(`data[${key}]`, key, 'duplicate of key present in binaryData'));
+    for (const key of Object.keys(object['data'] ?? {}))
+      if (key in (object['binaryData'] ?? {})) out.push(wrong(`data[${key}]`, key, 'duplicate of key present in binaryData'));
     if (size > OBJECT_DATA_MAX_BYTES) out.push(tooLong('[]', OBJECT_DATA_MAX_BYTES));
     return [...out, ...checkImmutable(object, old, ['data', 'binaryData'])];
   },
@@ -97,7 +104,8 @@ const SECRETS: Strategy = {
     }
     if (size > OBJECT_DATA_MAX_BYTES) out.push(tooLong('data', OBJECT_DATA_MAX_BYTES));
     for (const key of REQUIRED_KEYS[object['type']] ?? []) if (!(key in (object['data'] ?? {}))) out.push(required(`data[${key}]`));
-    if (object['type'] === 'kubernetes.io/service-account-token' && (object['metadata'].annotations?.['kubernetes.io/service-account.name'] ?? '') === '') out.push(required('metadata.annotations[kubernetes.io/service-account.name]'));
+    if (object['type'] === 'kubernetes.io/service-account-token' && (object['metadata'].annotations?.['kubernetes.io/service-account.name'] ?? '') === '')
+      out.push(required('metadata.annotations[kubernetes.io/service-account.name]'));
     if (old !== undefined && object['type'] !== old['type']) out.push(wrong('type', object['type'], 'field is immutable'));
     return [...out, ...checkImmutable(object, old, ['data'])];
   },
@@ -133,7 +141,18 @@ const NODES: Strategy = {
   prepareCreate(object) {
     const status: Obj = (object['status'] ??= {});
     status['daemonEndpoints'] ??= { kubeletEndpoint: { Port: 0 } };
-    const fields = ['architecture', 'bootID', 'containerRuntimeVersion', 'kernelVersion', 'kubeProxyVersion', 'kubeletVersion', 'machineID', 'operatingSystem', 'osImage', 'systemUUID'];
+    const fields = [
+      'architecture',
+      'bootID',
+      'containerRuntimeVersion',
+      'kernelVersion',
+      'kubeProxyVersion',
+      'kubeletVersion',
+      'machineID',
+      'operatingSystem',
+      'osImage',
+      'systemUUID',
+    ];
     status['nodeInfo'] = { ...Object.fromEntries(fields.map((field) => [field, ''])), ...status['nodeInfo'] };
   },
   validate(object, old) {
@@ -166,7 +185,8 @@ const EVENTS: Strategy = {
     const { involvedObject = {}, metadata } = object;
     const space: string = involvedObject.namespace ?? '';
     if (space !== '' && space !== metadata.namespace) return [wrong('involvedObject.namespace', space, 'does not match event.namespace')];
-    if (space === '' && metadata.namespace !== 'default' && metadata.namespace !== 'kube-system') return [wrong('involvedObject.namespace', space, 'does not match event.namespace')];
+    if (space === '' && metadata.namespace !== 'default' && metadata.namespace !== 'kube-system')
+      return [wrong('involvedObject.namespace', space, 'does not match event.namespace')];
     return [];
   },
   fields(object) {
@@ -177,7 +197,13 @@ const EVENTS: Strategy = {
       out[`regarding.${key}`] = about[key] ?? '';
     }
     const source = object['source']?.component ?? '';
-    return { ...out, reason: object['reason'] ?? '', source: source === '' ? (object['reportingComponent'] ?? '') : source, reportingComponent: object['reportingComponent'] ?? '', type: object['type'] ?? '' };
+    return {
+      ...out,
+      reason: object['reason'] ?? '',
+      source: source === '' ? (object['reportingComponent'] ?? '') : source,
+      reportingComponent: object['reportingComponent'] ?? '',
+      type: object['type'] ?? '',
+    };
   },
 };
 
@@ -207,10 +233,16 @@ const CLAIMS: Strategy = {
     if ((spec['accessModes'] ?? []).length === 0) out.push(required('spec.accessModes', 'at least 1 access mode is required'));
     if (spec['resources']?.requests?.storage === undefined) out.push(required('spec.resources[storage]'));
     if (old === undefined) return out;
-    const fixed = (of: Obj): Obj => ({ ...of['spec'], resources: undefined, volumeAttributesClassName: undefined, volumeName: (old['spec'].volumeName ?? '') === '' ? undefined : of['spec'].volumeName });
+    const fixed = (of: Obj): Obj => ({
+      ...of['spec'],
+      resources: undefined,
+      volumeAttributesClassName: undefined,
+      volumeName: (old['spec'].volumeName ?? '') === '' ? undefined : of['spec'].volumeName,
+    });
     const hadClass = old['spec'].storageClassName !== undefined;
     const strip = (of: Obj): Obj => (hadClass ? fixed(of) : { ...fixed(of), storageClassName: undefined });
-    if (!semanticallySame(strip(object), strip(old))) out.push(forbiddenField('spec', 'spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims'));
+    if (!semanticallySame(strip(object), strip(old)))
+      out.push(forbiddenField('spec', 'spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims'));
     return out;
   },
 };

@@ -21,7 +21,8 @@ const SLICES: Strategy = {
     const out: Cause[] = [];
     if ((object['addressType'] ?? '') === '') out.push(required('addressType'));
     if (old !== undefined && object['addressType'] !== old['addressType']) out.push(wrong('addressType', object['addressType'], 'field is immutable'));
-    if ((object['endpoints'] ?? []).length > 1000) out.push({ reason: 'FieldValueTooMany', field: 'endpoints', message: `Too many: ${object['endpoints'].length}: must have at most 1000 items` });
+    if ((object['endpoints'] ?? []).length > 1000)
+      out.push({ reason: 'FieldValueTooMany', field: 'endpoints', message: `Too many: ${object['endpoints'].length}: must have at most 1000 items` });
     return out;
   },
 };
@@ -41,7 +42,8 @@ function checkRoleRef(object: Obj, old: Obj | undefined): Cause[] {
   const out: Cause[] = [];
   const ref: Obj = object['roleRef'] ?? {};
   if ((ref['name'] ?? '') === '') out.push(required('roleRef.name'));
-  if (old !== undefined && !semanticallySame(ref, old['roleRef'])) out.push(wrong('roleRef', { APIGroup: ref['apiGroup'], Kind: ref['kind'], Name: ref['name'] }, 'field is immutable'));
+  if (old !== undefined && !semanticallySame(ref, old['roleRef']))
+    out.push(wrong('roleRef', { APIGroup: ref['apiGroup'], Kind: ref['kind'], Name: ref['name'] }, 'field is immutable'));
   return out;
 }
 
@@ -101,7 +103,8 @@ const STORAGE_CLASSES: Strategy = {
     const out: Cause[] = [];
     if ((object['provisioner'] ?? '') === '') out.push(required('provisioner'));
     if (old === undefined) return out;
-    for (const key of ['parameters', 'provisioner', 'reclaimPolicy', 'volumeBindingMode']) if (!semanticallySame(object[key], old[key])) out.push(forbiddenField(key, 'updates to ' + key + ' are forbidden.'));
+    for (const key of ['parameters', 'provisioner', 'reclaimPolicy', 'volumeBindingMode'])
+      if (!semanticallySame(object[key], old[key])) out.push(forbiddenField(key, 'updates to ' + key + ' are forbidden.'));
     return out;
   },
 };
@@ -131,7 +134,13 @@ const PRIORITY_CLASSES: Strategy = {
   validate(object, old) {
     if (old !== undefined && object['value'] !== old['value']) return [forbiddenField('value', 'may not be changed in an update.')];
     const isSystem = String(object['metadata'].name).startsWith('system-');
-    if (isSystem && !['system-cluster-critical', 'system-node-critical'].includes(object['metadata'].name)) return [forbiddenField('metadata.name', "priority class names with 'system-' prefix are reserved for system use only. error: the name is not one of the known system priority classes")];
+    if (isSystem && !['system-cluster-critical', 'system-node-critical'].includes(object['metadata'].name))
+      return [
+        forbiddenField(
+          'metadata.name',
+          "priority class names with 'system-' prefix are reserved for system use only. error: the name is not one of the known system priority classes",
+        ),
+      ];
     if (!isSystem && (object['value'] ?? 0) > 1_000_000_000) return [forbiddenField('value', 'maximum allowed value of a user defined priority is 1000000000')];
     return [];
   },
@@ -145,7 +154,9 @@ const BUDGETS: Strategy = {
   },
   validate(object) {
     const { minAvailable, maxUnavailable } = object['spec'] ?? {};
-    return minAvailable !== undefined && maxUnavailable !== undefined ? [wrong('spec', object['spec'], 'minAvailable and maxUnavailable cannot be both set')] : [];
+    return minAvailable !== undefined && maxUnavailable !== undefined
+      ? [wrong('spec', object['spec'], 'minAvailable and maxUnavailable cannot be both set')]
+      : [];
   },
 };
 

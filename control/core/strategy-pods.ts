@@ -13,7 +13,9 @@ export const PODS: Strategy = {
     pod['status'] = { phase: 'Pending', qosClass: qosClassOf(pod) };
     const gates = pod['spec'].schedulingGates ?? [];
     if (gates.length > 0) {
-      pod['status'].conditions = [{ type: 'PodScheduled', status: 'False', reason: 'SchedulingGated', message: 'Scheduling is blocked due to non-empty scheduling gates' }];
+      pod['status'].conditions = [
+        { type: 'PodScheduled', status: 'False', reason: 'SchedulingGated', message: 'Scheduling is blocked due to non-empty scheduling gates' },
+      ];
     }
   },
   prepareUpdate(pod, old) {
@@ -29,7 +31,8 @@ export const PODS: Strategy = {
     if (status['observedGeneration'] === undefined) delete status['observedGeneration'];
     for (const condition of status['conditions'] ?? []) {
       const before = (old['status']?.conditions ?? []).find((item: Obj) => item['type'] === condition['type']);
-      if (condition['observedGeneration'] === undefined && before?.observedGeneration !== undefined) condition['observedGeneration'] = before.observedGeneration;
+      if (condition['observedGeneration'] === undefined && before?.observedGeneration !== undefined)
+        condition['observedGeneration'] = before.observedGeneration;
     }
     // The single address and the list say the same thing; the single one wins for old writers.
     if (status['podIP'] !== undefined && status['podIPs'] === undefined) status['podIPs'] = [{ ip: status['podIP'] }];

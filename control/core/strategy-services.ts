@@ -28,7 +28,8 @@ export function rangeOf(cidr: string): AddressRange {
 export const addressAt = (cidr: string, at: number): string => toAddress(rangeOf(cidr).base + at);
 
 const usesClusterIp = (service: Obj): boolean => service['spec'].type !== 'ExternalName';
-const wantsNodePorts = (service: Obj): boolean => service['spec'].type === 'NodePort' || (service['spec'].type === 'LoadBalancer' && service['spec'].allocateLoadBalancerNodePorts !== false);
+const wantsNodePorts = (service: Obj): boolean =>
+  service['spec'].type === 'NodePort' || (service['spec'].type === 'LoadBalancer' && service['spec'].allocateLoadBalancerNodePorts !== false);
 const isHeadless = (service: Obj): boolean => service['spec'].clusterIP === 'None';
 
 function defaults(service: Obj): void {
@@ -79,11 +80,17 @@ function allocateAddress(service: Obj, around: Surroundings): void {
 }
 
 function checkAsked(service: Obj, asked: string, taken: ReadonlySet<string>, base: number, size: number): void {
-  const fail = (why: string): Failure => new Failure(422, 'Invalid', `Service "${service['metadata'].name}" is invalid: spec.clusterIPs: Invalid value: ["${asked}"]: failed to allocate IP ${asked}: ${why}`, {
-    name: service['metadata'].name,
-    kind: 'Service',
-    causes: [{ reason: 'FieldValueInvalid', message: `Invalid value: ["${asked}"]: failed to allocate IP ${asked}: ${why}`, field: 'spec.clusterIPs' }],
-  });
+  const fail = (why: string): Failure =>
+    new Failure(
+      422,
+      'Invalid',
+      `Service "${service['metadata'].name}" is invalid: spec.clusterIPs: Invalid value: ["${asked}"]: failed to allocate IP ${asked}: ${why}`,
+      {
+        name: service['metadata'].name,
+        kind: 'Service',
+        causes: [{ reason: 'FieldValueInvalid', message: `Invalid value: ["${asked}"]: failed to allocate IP ${asked}: ${why}`, field: 'spec.clusterIPs' }],
+      },
+    );
   if (!isIpv4(asked)) throw fail('not a valid IP address');
   const at = toNumber(asked) - base;
   if (at < 1 || at >= size - 1) throw fail('the provided network does not match the current range');
@@ -105,7 +112,12 @@ function allocatePorts(service: Obj, around: Surroundings): void {
       if ((port['nodePort'] ?? 0) === 0) throw internal('failed to allocate a nodePort: range is full');
     } else {
       const asked: number = port['nodePort'];
-      const problem = asked < NODE_PORT_FIRST || asked > NODE_PORT_LAST ? `provided port is not in the valid range. The range of valid ports is ${NODE_PORT_FIRST}-${NODE_PORT_LAST}` : used.has(key(asked)) ? 'provided port is already allocated' : '';
+      const problem =
+        asked < NODE_PORT_FIRST || asked > NODE_PORT_LAST
+          ? `provided port is not in the valid range. The range of valid ports is ${NODE_PORT_FIRST}-${NODE_PORT_LAST}`
+          : used.has(key(asked))
+            ? 'provided port is already allocated'
+            : '';
       if (problem !== '') {
         throw new Failure(422, 'Invalid', `Service "${service['metadata'].name}" is invalid: spec.ports[${at}].nodePort: Invalid value: ${asked}: ${problem}`, {
           name: service['metadata'].name,
@@ -130,7 +142,9 @@ function allocate(service: Obj, around: Surroundings): void {
   }
   if (wantsNodePorts(service)) allocatePorts(service, around);
   if (spec['type'] === 'LoadBalancer' && spec['externalTrafficPolicy'] === 'Local' && (spec['healthCheckNodePort'] ?? 0) === 0) {
-    const used = new Set(others(service, around).flatMap((other) => [other['spec']?.healthCheckNodePort, ...(other['spec']?.ports ?? []).map((port: Obj) => port['nodePort'])]));
+    const used = new Set(
+      others(service, around).flatMap((other) => [other['spec']?.healthCheckNodePort, ...(other['spec']?.ports ?? []).map((port: Obj) => port['nodePort'])]),
+    );
     let port = NODE_PORT_FIRST + around.int(NODE_PORT_LAST - NODE_PORT_FIRST);
     while (used.has(port)) port = port === NODE_PORT_LAST ? NODE_PORT_FIRST : port + 1;
     spec['healthCheckNodePort'] = port;
@@ -157,7 +171,8 @@ function prepareUpdate(service: Obj, old: Obj, around: Surroundings): void {
     for (const port of spec['ports'] ?? []) {
       if ((port['nodePort'] ?? 0) !== 0) continue;
       const before = (had['ports'] ?? []).find((other: Obj) => other['port'] === port['port'] && other['protocol'] === port['protocol']);
-      if (before?.nodePort !== undefined && !(spec['ports'] ?? []).some((other: Obj) => other['nodePort'] === before.nodePort)) port['nodePort'] = before.nodePort;
+      if (before?.nodePort !== undefined && !(spec['ports'] ?? []).some((other: Obj) => other['nodePort'] === before.nodePort))
+        port['nodePort'] = before.nodePort;
     }
   } else if (wantsNodePorts(old)) {
     for (const port of spec['ports'] ?? []) {
@@ -173,7 +188,8 @@ function prepareUpdate(service: Obj, old: Obj, around: Surroundings): void {
 function checkFixed(service: Obj, old: Obj): Cause[] {
   const had: string | undefined = old['spec'].clusterIP;
   const has: string | undefined = service['spec'].clusterIP;
-  if (usesClusterIp(service) && usesClusterIp(old) && (had ?? '') !== '' && has !== had) return [wrong('spec.clusterIPs[0]', [has ?? ''], 'may not change once set')];
+  if (usesClusterIp(service) && usesClusterIp(old) && (had ?? '') !== '' && has !== had)
+    return [wrong('spec.clusterIPs[0]', [has ?? ''], 'may not change once set')];
   return [];
 }
 
@@ -184,10 +200,16 @@ function validate(service: Obj, old: Obj | undefined): Cause[] {
   if (ports.length === 0 && !isHeadless(service) && usesClusterIp(service)) out.push(required('spec.ports'));
   if (spec['type'] === 'ExternalName') {
     if ((spec['externalName'] ?? '') === '') out.push(required('spec.externalName'));
-    else out.push(...nameProblems('subdomain', String(spec['externalName']).replace(/\.$/, '')).map((problem) => wrong('spec.externalName', spec['externalName'], problem)));
+    else
+      out.push(
+        ...nameProblems('subdomain', String(spec['externalName']).replace(/\.$/, '')).map((problem) =>
+          wrong('spec.externalName', spec['externalName'], problem),
+        ),
+      );
     if ((spec['clusterIP'] ?? '') !== '') out.push(forbiddenField('spec.clusterIPs', `may not be set for ExternalName services`));
   }
-  if (isHeadless(service) && ['NodePort', 'LoadBalancer'].includes(spec['type'])) out.push(wrong('spec.clusterIPs[0]', 'None', `may not be set to 'None' for ${spec['type']} services`));
+  if (isHeadless(service) && ['NodePort', 'LoadBalancer'].includes(spec['type']))
+    out.push(wrong('spec.clusterIPs[0]', 'None', `may not be set to 'None' for ${spec['type']} services`));
   const names = new Set<string>();
   const pairs = new Set<string>();
   ports.forEach((port, at) => {
@@ -200,14 +222,18 @@ function validate(service: Obj, old: Obj | undefined): Cause[] {
     out.push(...portProblem(`${path}.port`, port['port']));
     if (typeof port['targetPort'] === 'number') out.push(...portProblem(`${path}.targetPort`, port['targetPort']));
     if (!['TCP', 'UDP', 'SCTP'].includes(port['protocol'])) out.push(unsupported(`${path}.protocol`, port['protocol'], ['SCTP', 'TCP', 'UDP']));
-    if (!wantsNodePorts(service) && spec['type'] !== 'LoadBalancer' && (port['nodePort'] ?? 0) !== 0) out.push(forbiddenField(`${path}.nodePort`, "may not be used when `type` is 'ClusterIP'"));
+    if (!wantsNodePorts(service) && spec['type'] !== 'LoadBalancer' && (port['nodePort'] ?? 0) !== 0)
+      out.push(forbiddenField(`${path}.nodePort`, "may not be used when `type` is 'ClusterIP'"));
     const pair = `${port['protocol']}/${port['port']}`;
     if (pairs.has(pair)) out.push(duplicate(path, { port: port['port'], protocol: port['protocol'] }));
     pairs.add(pair);
   });
-  if (!['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'].includes(spec['type'])) out.push(unsupported('spec.type', spec['type'], ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort']));
+  if (!['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName'].includes(spec['type']))
+    out.push(unsupported('spec.type', spec['type'], ['ClusterIP', 'ExternalName', 'LoadBalancer', 'NodePort']));
   if (!['None', 'ClientIP'].includes(spec['sessionAffinity'])) out.push(unsupported('spec.sessionAffinity', spec['sessionAffinity'], ['ClientIP', 'None']));
-  for (const [at, ip] of (spec['externalIPs'] ?? []).entries()) if (!isIpv4(ip) && !String(ip).includes(':')) out.push(wrong(`spec.externalIPs[${at}]`, ip, 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'));
+  for (const [at, ip] of (spec['externalIPs'] ?? []).entries())
+    if (!isIpv4(ip) && !String(ip).includes(':'))
+      out.push(wrong(`spec.externalIPs[${at}]`, ip, 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'));
   return out;
 }
 

@@ -68,6 +68,14 @@ export const labelsText = (labels: Obj | undefined): string =>
 
 const containers = (object: Obj): Obj[] => object['spec'].template?.spec?.containers ?? object['spec'].jobTemplate?.spec?.template?.spec?.containers ?? [];
 
-export const containerNames: Column = wide('Containers', (object) => containers(object).map((item) => item['name']).join(','));
-export const images: Column = wide('Images', (object) => containers(object).map((item) => item['image']).join(','));
+export const containerNames: Column = wide('Containers', (object) =>
+  containers(object)
+    .map((item) => item['name'])
+    .join(','),
+);
+export const images: Column = wide('Images', (object) =>
+  containers(object)
+    .map((item) => item['image'])
+    .join(','),
+);
 export const selector: Column = wide('Selector', (object) => selectorText(object['spec'].selector));

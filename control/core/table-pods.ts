@@ -15,10 +15,16 @@ const later = (a: string | undefined, b: string | undefined): string | undefined
 export function podSummary(pod: Obj): Summary {
   const status: Obj = pod['status'];
   const conditions: Obj[] = status['conditions'] ?? [];
-  const isSidecar = (container: string): boolean => (pod['spec'].initContainers ?? []).some((item: Obj) => item['name'] === container && item['restartPolicy'] === 'Always');
+  const isSidecar = (container: string): boolean =>
+    (pod['spec'].initContainers ?? []).some((item: Obj) => item['name'] === container && item['restartPolicy'] === 'Always');
   const inits: Obj[] = pod['spec'].initContainers ?? [];
   const total = (pod['spec'].containers ?? []).length + inits.filter((item) => item['restartPolicy'] === 'Always').length;
-  const out = { reason: (status['reason'] ?? '') === '' ? (status['phase'] ?? '') : status['reason'], restarts: 0, restartedAt: undefined as string | undefined, ready: 0 };
+  const out = {
+    reason: (status['reason'] ?? '') === '' ? (status['phase'] ?? '') : status['reason'],
+    restarts: 0,
+    restartedAt: undefined as string | undefined,
+    ready: 0,
+  };
   if (conditions.some((item) => item['type'] === 'PodScheduled' && item['reason'] === 'SchedulingGated')) out.reason = 'SchedulingGated';
   const sidecars = { restarts: 0, at: undefined as string | undefined };
   let isInitializing = false;
@@ -57,7 +63,12 @@ function endedText(terminated: Obj): string {
   return (terminated['signal'] ?? 0) === 0 ? `ExitCode:${terminated['exitCode'] ?? 0}` : `Signal:${terminated['signal']}`;
 }
 
-function readMain(status: Obj, conditions: readonly Obj[], out: { reason: string; restarts: number; restartedAt: string | undefined; ready: number }, sidecars: { restarts: number; at: string | undefined }): void {
+function readMain(
+  status: Obj,
+  conditions: readonly Obj[],
+  out: { reason: string; restarts: number; restartedAt: string | undefined; ready: number },
+  sidecars: { restarts: number; at: string | undefined },
+): void {
   out.restarts = sidecars.restarts;
   out.restartedAt = sidecars.at;
   let isRunning = false;
@@ -91,7 +102,9 @@ export function podConditions(pod: Obj): Obj[] | undefined {
 function gates(pod: Obj): string {
   const wanted: Obj[] = pod['spec'].readinessGates ?? [];
   if (wanted.length === 0) return '<none>';
-  const met = wanted.filter((gate) => (pod['status'].conditions ?? []).some((item: Obj) => item['type'] === gate['conditionType'] && item['status'] === 'True'));
+  const met = wanted.filter((gate) =>
+    (pod['status'].conditions ?? []).some((item: Obj) => item['type'] === gate['conditionType'] && item['status'] === 'True'),
+  );
   return `${met.length}/${wanted.length}`;
 }
 

@@ -14,7 +14,11 @@ function externalIp(service: Obj): string {
 }
 
 function ports(service: Obj): string {
-  return orNone((service['spec'].ports ?? []).map((port: Obj) => `${port['port']}${port['nodePort'] === undefined ? '' : `:${port['nodePort']}`}/${port['protocol']}`).join(','));
+  return orNone(
+    (service['spec'].ports ?? [])
+      .map((port: Obj) => `${port['port']}${port['nodePort'] === undefined ? '' : `:${port['nodePort']}`}/${port['protocol']}`)
+      .join(','),
+  );
 }
 
 function endpoints(object: Obj): string {
@@ -28,7 +32,8 @@ function endpoints(object: Obj): string {
   return list.length === 0 ? '<none>' : list.length > 3 ? `${list.slice(0, 3).join(',')} + ${list.length - 3} more...` : list.join(',');
 }
 
-const few = (list: readonly string[], most: number): string => (list.length > most ? `${list.slice(0, most).join(',')} + ${list.length - most} more...` : list.join(','));
+const few = (list: readonly string[], most: number): string =>
+  list.length > most ? `${list.slice(0, most).join(',')} + ${list.length - most} more...` : list.join(',');
 
 function nodeStatus(node: Obj): string {
   const ready = (node['status'].conditions ?? []).find((item: Obj) => item['type'] === 'Ready');
@@ -52,11 +57,13 @@ const orUnknown = (text: string): string => (text === '' ? '<unknown>' : text);
 const MODES: Record<string, string> = { ReadWriteOnce: 'RWO', ReadOnlyMany: 'ROX', ReadWriteMany: 'RWX', ReadWriteOncePod: 'RWOP' };
 const modes = (list: readonly string[] | undefined): string => (list ?? []).map((mode) => MODES[mode] ?? mode).join(',');
 
-const subjects = (kind: string) => (binding: Obj): string =>
-  (binding['subjects'] ?? [])
-    .filter((item: Obj) => item['kind'] === kind)
-    .map((item: Obj) => (kind === 'ServiceAccount' ? `${item['namespace']}/${item['name']}` : item['name']))
-    .join(', ');
+const subjects =
+  (kind: string) =>
+  (binding: Obj): string =>
+    (binding['subjects'] ?? [])
+      .filter((item: Obj) => item['kind'] === kind)
+      .map((item: Obj) => (kind === 'ServiceAccount' ? `${item['namespace']}/${item['name']}` : item['name']))
+      .join(', ');
 
 const bindings: readonly Column[] = [
   name,
@@ -98,7 +105,15 @@ function objectName(event: Obj): string {
 const webhooks: readonly Column[] = [name, col('Webhooks', (object) => (object['webhooks'] ?? []).length, 'integer'), age];
 
 export const OTHER_TABLES: Record<string, readonly Column[]> = {
-  '/services': [name, col('Type', (object) => object['spec'].type ?? ''), col('Cluster-IP', (object) => orNone(object['spec'].clusterIP)), col('External-IP', externalIp), col('Port(s)', ports), age, wide('Selector', (object) => labelsText(object['spec'].selector))],
+  '/services': [
+    name,
+    col('Type', (object) => object['spec'].type ?? ''),
+    col('Cluster-IP', (object) => orNone(object['spec'].clusterIP)),
+    col('External-IP', externalIp),
+    col('Port(s)', ports),
+    age,
+    wide('Selector', (object) => labelsText(object['spec'].selector)),
+  ],
   '/endpoints': [name, col('Endpoints', endpoints), age],
   '/nodes': [
     name,
@@ -109,7 +124,10 @@ export const OTHER_TABLES: Record<string, readonly Column[]> = {
     wide('Internal-IP', (object) => address(object, 'InternalIP')),
     wide('External-IP', (object) => address(object, 'ExternalIP')),
     wide('OS-Image', (object) => orUnknown(info(object, 'osImage'))),
-    wide('Kernel-Version', (object) => `${orUnknown(info(object, 'kernelVersion'))}${info(object, 'architecture') === '' ? '' : ` (${info(object, 'architecture')})`}`),
+    wide(
+      'Kernel-Version',
+      (object) => `${orUnknown(info(object, 'kernelVersion'))}${info(object, 'architecture') === '' ? '' : ` (${info(object, 'architecture')})`}`,
+    ),
     wide('Container-Runtime', (object) => orUnknown(info(object, 'containerRuntimeVersion'))),
   ],
   '/events': [
@@ -168,7 +186,12 @@ export const OTHER_TABLES: Record<string, readonly Column[]> = {
   'discovery.k8s.io/endpointslices': [
     name,
     col('AddressType', (object) => object['addressType'] ?? ''),
-    col('Ports', (object) => few((object['ports'] ?? []).length === 0 ? ['<unset>'] : object['ports'].map((port: Obj) => (port['port'] === undefined ? '*' : String(port['port']))), 3)),
+    col('Ports', (object) =>
+      few(
+        (object['ports'] ?? []).length === 0 ? ['<unset>'] : object['ports'].map((port: Obj) => (port['port'] === undefined ? '*' : String(port['port']))),
+        3,
+      ),
+    ),
     col('Endpoints', (object) => {
       const list: string[] = (object['endpoints'] ?? []).flatMap((item: Obj) => item['addresses'] ?? []);
       return list.length === 0 ? '<unset>' : few(list, 3);
@@ -188,11 +211,17 @@ export const OTHER_TABLES: Record<string, readonly Column[]> = {
     col('Ports', (object) => ((object['spec'].tls ?? []).length > 0 ? '80, 443' : '80')),
     age,
   ],
-  'networking.k8s.io/ingressclasses': [name, col('Controller', (object) => object['spec'].controller ?? ''), col('Parameters', (object) => (object['spec'].parameters === undefined ? '<none>' : `${object['spec'].parameters.kind}/${object['spec'].parameters.name}`)), age],
+  'networking.k8s.io/ingressclasses': [
+    name,
+    col('Controller', (object) => object['spec'].controller ?? ''),
+    col('Parameters', (object) => (object['spec'].parameters === undefined ? '<none>' : `${object['spec'].parameters.kind}/${object['spec'].parameters.name}`)),
+    age,
+  ],
   'storage.k8s.io/storageclasses': [
     {
       ...name,
-      cell: (object) => `${object['metadata'].name}${object['metadata'].annotations?.['storageclass.kubernetes.io/is-default-class'] === 'true' ? ' (default)' : ''}`,
+      cell: (object) =>
+        `${object['metadata'].name}${object['metadata'].annotations?.['storageclass.kubernetes.io/is-default-class'] === 'true' ? ' (default)' : ''}`,
     },
     col('Provisioner', (object) => object['provisioner'] ?? ''),
     col('ReclaimPolicy', (object) => object['reclaimPolicy'] ?? 'Delete'),
@@ -211,9 +240,22 @@ export const OTHER_TABLES: Record<string, readonly Column[]> = {
     col('Modes', (object) => (object['spec'].volumeLifecycleModes ?? []).join(',') || '<none>'),
     age,
   ],
-  'storage.k8s.io/volumeattachments': [name, col('Attacher', (object) => object['spec'].attacher ?? ''), col('PV', (object) => object['spec'].source?.persistentVolumeName ?? ''), col('Node', (object) => object['spec'].nodeName ?? ''), col('Attached', (object) => object['status'].attached === true, 'boolean'), age],
+  'storage.k8s.io/volumeattachments': [
+    name,
+    col('Attacher', (object) => object['spec'].attacher ?? ''),
+    col('PV', (object) => object['spec'].source?.persistentVolumeName ?? ''),
+    col('Node', (object) => object['spec'].nodeName ?? ''),
+    col('Attached', (object) => object['status'].attached === true, 'boolean'),
+    age,
+  ],
   'node.k8s.io/runtimeclasses': [name, col('Handler', (object) => object['handler'] ?? ''), age],
-  'scheduling.k8s.io/priorityclasses': [name, col('Value', (object) => object['value'] ?? 0, 'integer'), col('Global-Default', (object) => object['globalDefault'] === true, 'boolean'), age, col('PreemptionPolicy', (object) => object['preemptionPolicy'] ?? 'PreemptLowerPriority')],
+  'scheduling.k8s.io/priorityclasses': [
+    name,
+    col('Value', (object) => object['value'] ?? 0, 'integer'),
+    col('Global-Default', (object) => object['globalDefault'] === true, 'boolean'),
+    age,
+    col('PreemptionPolicy', (object) => object['preemptionPolicy'] ?? 'PreemptLowerPriority'),
+  ],
   'rbac.authorization.k8s.io/roles': [name, created],
   'rbac.authorization.k8s.io/clusterroles': [name, created],
   'rbac.authorization.k8s.io/rolebindings': bindings,

@@ -120,7 +120,8 @@ function targets(scaler: Obj): string {
       if (metric['type'] !== 'Resource') return `<unknown>/${metric['type']}`;
       const { name: resource, target } = metric['resource'];
       const current = (scaler['status'].currentMetrics ?? []).find((item: Obj) => item['resource']?.name === resource)?.resource?.current;
-      if (target.averageUtilization !== undefined) return `${resource}: ${current?.averageUtilization === undefined ? '<unknown>' : `${current.averageUtilization}%`}/${target.averageUtilization}%`;
+      if (target.averageUtilization !== undefined)
+        return `${resource}: ${current?.averageUtilization === undefined ? '<unknown>' : `${current.averageUtilization}%`}/${target.averageUtilization}%`;
       return `${resource}: ${current?.averageValue ?? '<unknown>'}/${target.averageValue}`;
     })
     .join(', ');

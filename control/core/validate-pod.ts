@@ -5,7 +5,9 @@ import { checkLabels, duplicate, forbiddenField, missingField, nameProblems, req
 import { compareQuantities, parseQuantity } from './quantity.ts';
 
 const atLeast = (field: string, value: unknown, least: number): Cause[] =>
-  typeof value === 'number' && value < least ? [wrong(field, value, least === 0 ? 'must be greater than or equal to 0' : `must be greater than or equal to ${least}`)] : [];
+  typeof value === 'number' && value < least
+    ? [wrong(field, value, least === 0 ? 'must be greater than or equal to 0' : `must be greater than or equal to ${least}`)]
+    : [];
 
 export const nonNegative = (field: string, value: unknown): Cause[] => atLeast(field, value, 0);
 
@@ -21,7 +23,8 @@ function checkResources(resources: Obj | undefined, field: string): Cause[] {
   for (const [name, value] of Object.entries((resources?.['requests'] ?? {}) as Record<string, string>)) {
     if ((parseQuantity(value)?.nano ?? 0n) < 0n) out.push(wrong(`${field}.requests[${name}]`, value, 'must be greater than or equal to 0'));
     const limit = resources?.['limits']?.[name];
-    if (limit !== undefined && compareQuantities(value, limit) > 0) out.push(wrong(`${field}.requests`, value, `must be less than or equal to ${name} limit of ${limit}`));
+    if (limit !== undefined && compareQuantities(value, limit) > 0)
+      out.push(wrong(`${field}.requests`, value, `must be less than or equal to ${name} limit of ${limit}`));
   }
   return out;
 }
@@ -32,8 +35,10 @@ function checkProbe(probe: Obj | undefined, field: string): Cause[] {
   const handlers = ['exec', 'httpGet', 'tcpSocket', 'grpc'].filter((name) => probe[name] !== undefined);
   if (handlers.length === 0) out.push(required(field, 'must specify a handler type'));
   if (handlers.length > 1) for (const name of handlers.slice(1)) out.push(forbiddenField(`${field}.${name}`, 'may not specify more than 1 handler type'));
-  for (const name of ['initialDelaySeconds', 'timeoutSeconds', 'periodSeconds', 'successThreshold', 'failureThreshold']) out.push(...nonNegative(`${field}.${name}`, probe[name]));
-  if (!field.includes('readiness') && probe['successThreshold'] !== undefined && probe['successThreshold'] !== 1) out.push(wrong(`${field}.successThreshold`, probe['successThreshold'], 'must be 1'));
+  for (const name of ['initialDelaySeconds', 'timeoutSeconds', 'periodSeconds', 'successThreshold', 'failureThreshold'])
+    out.push(...nonNegative(`${field}.${name}`, probe[name]));
+  if (!field.includes('readiness') && probe['successThreshold'] !== undefined && probe['successThreshold'] !== 1)
+    out.push(wrong(`${field}.successThreshold`, probe['successThreshold'], 'must be 1'));
   return out;
 }
 
@@ -42,8 +47,10 @@ function checkEnv(container: Obj, field: string): Cause[] {
   (container['env'] ?? []).forEach((env: Obj, at: number) => {
     const path = `${field}.env[${at}]`;
     if ((env['name'] ?? '') === '') out.push(required(`${path}.name`));
-    else if (!/^[\x20-\x3c\x3e-\x7e]+$/.test(env['name'])) out.push(wrong(`${path}.name`, env['name'], "a valid environment variable name must consist only of printable ASCII characters other than '='"));
-    if (env['valueFrom'] !== undefined && (env['value'] ?? '') !== '') out.push(wrong(`${path}.valueFrom`, '', 'may not be specified when `value` is not empty'));
+    else if (!/^[\x20-\x3c\x3e-\x7e]+$/.test(env['name']))
+      out.push(wrong(`${path}.name`, env['name'], "a valid environment variable name must consist only of printable ASCII characters other than '='"));
+    if (env['valueFrom'] !== undefined && (env['value'] ?? '') !== '')
+      out.push(wrong(`${path}.valueFrom`, '', 'may not be specified when `value` is not empty'));
   });
   return out;
 }
@@ -75,9 +82,15 @@ function checkContainer(container: Obj, field: string, volumes: ReadonlySet<stri
     if ((mount['mountPath'] ?? '') === '') out.push(required(`${path}.mountPath`));
     if (paths.has(mount['mountPath'])) out.push(wrong(`${path}.mountPath`, mount['mountPath'], 'must be unique'));
     paths.add(mount['mountPath']);
-    if (String(mount['subPath'] ?? '').split('/').includes('..')) out.push(wrong(`${path}.subPath`, mount['subPath'], "must not contain '..'"));
+    if (
+      String(mount['subPath'] ?? '')
+        .split('/')
+        .includes('..')
+    )
+      out.push(wrong(`${path}.subPath`, mount['subPath'], "must not contain '..'"));
   });
-  if (!['Always', 'Never', 'IfNotPresent'].includes(container['imagePullPolicy'])) out.push(unsupported(`${field}.imagePullPolicy`, container['imagePullPolicy'], ['Always', 'IfNotPresent', 'Never']));
+  if (!['Always', 'Never', 'IfNotPresent'].includes(container['imagePullPolicy']))
+    out.push(unsupported(`${field}.imagePullPolicy`, container['imagePullPolicy'], ['Always', 'IfNotPresent', 'Never']));
   for (const probe of ['livenessProbe', 'readinessProbe', 'startupProbe']) out.push(...checkProbe(container[probe], `${field}.${probe}`));
   out.push(...checkResources(container['resources'], `${field}.resources`));
   return out;
@@ -108,16 +121,22 @@ export function checkPodSpec(spec: Obj, field: string): Cause[] {
       names.add(container['name']);
     });
   }
-  if (!['Always', 'OnFailure', 'Never'].includes(spec['restartPolicy'])) out.push(unsupported(`${field}.restartPolicy`, spec['restartPolicy'], ['Always', 'OnFailure', 'Never']));
-  if (!['ClusterFirst', 'ClusterFirstWithHostNet', 'Default', 'None'].includes(spec['dnsPolicy'])) out.push(unsupported(`${field}.dnsPolicy`, spec['dnsPolicy'], ['ClusterFirstWithHostNet', 'ClusterFirst', 'Default', 'None']));
+  if (!['Always', 'OnFailure', 'Never'].includes(spec['restartPolicy']))
+    out.push(unsupported(`${field}.restartPolicy`, spec['restartPolicy'], ['Always', 'OnFailure', 'Never']));
+  if (!['ClusterFirst', 'ClusterFirstWithHostNet', 'Default', 'None'].includes(spec['dnsPolicy']))
+    out.push(unsupported(`${field}.dnsPolicy`, spec['dnsPolicy'], ['ClusterFirstWithHostNet', 'ClusterFirst', 'Default', 'None']));
   out.push(...checkLabels(`${field}.nodeSelector`, spec['nodeSelector']));
   out.push(...nonNegative(`${field}.terminationGracePeriodSeconds`, spec['terminationGracePeriodSeconds']));
-  if (spec['activeDeadlineSeconds'] !== undefined && (spec['activeDeadlineSeconds'] < 1 || spec['activeDeadlineSeconds'] > 2 ** 31 - 1)) out.push(wrong(`${field}.activeDeadlineSeconds`, spec['activeDeadlineSeconds'], 'must be between 1 and 2147483647, inclusive'));
-  if (spec['hostname'] !== undefined && spec['hostname'] !== '') out.push(...nameProblems('label', spec['hostname']).map((problem) => wrong(`${field}.hostname`, spec['hostname'], problem)));
+  if (spec['activeDeadlineSeconds'] !== undefined && (spec['activeDeadlineSeconds'] < 1 || spec['activeDeadlineSeconds'] > 2 ** 31 - 1))
+    out.push(wrong(`${field}.activeDeadlineSeconds`, spec['activeDeadlineSeconds'], 'must be between 1 and 2147483647, inclusive'));
+  if (spec['hostname'] !== undefined && spec['hostname'] !== '')
+    out.push(...nameProblems('label', spec['hostname']).map((problem) => wrong(`${field}.hostname`, spec['hostname'], problem)));
   (spec['tolerations'] ?? []).forEach((item: Obj, at: number) => {
     const path = `${field}.tolerations[${at}]`;
-    if ((item['key'] ?? '') === '' && item['operator'] !== 'Exists') out.push(wrong(`${path}.operator`, item['operator'] ?? '', "operator must be Exists when `key` is empty, which means \"match all values and all keys\""));
-    if (item['tolerationSeconds'] !== undefined && item['effect'] !== 'NoExecute') out.push(wrong(`${path}.effect`, item['effect'] ?? '', "effect must be 'NoExecute' when `tolerationSeconds` is set"));
+    if ((item['key'] ?? '') === '' && item['operator'] !== 'Exists')
+      out.push(wrong(`${path}.operator`, item['operator'] ?? '', 'operator must be Exists when `key` is empty, which means "match all values and all keys"'));
+    if (item['tolerationSeconds'] !== undefined && item['effect'] !== 'NoExecute')
+      out.push(wrong(`${path}.effect`, item['effect'] ?? '', "effect must be 'NoExecute' when `tolerationSeconds` is set"));
   });
   return out;
 }
@@ -138,14 +157,18 @@ export function checkPodUpdate(pod: Obj, old: Obj): Cause[] {
   images('containers');
   images('initContainers');
   fixed['activeDeadlineSeconds'] = had['activeDeadlineSeconds'];
-  const kept = (had['tolerations'] ?? []).every((item: Obj) => (next['tolerations'] ?? []).some((other: Obj) => same({ ...item, tolerationSeconds: 0 }, { ...other, tolerationSeconds: 0 })));
+  const kept = (had['tolerations'] ?? []).every((item: Obj) =>
+    (next['tolerations'] ?? []).some((other: Obj) => same({ ...item, tolerationSeconds: 0 }, { ...other, tolerationSeconds: 0 })),
+  );
   if (kept) fixed['tolerations'] = had['tolerations'];
-  if ((next['schedulingGates'] ?? []).every((gate: Obj) => (had['schedulingGates'] ?? []).some((other: Obj) => other['name'] === gate['name']))) fixed['schedulingGates'] = had['schedulingGates'];
+  if ((next['schedulingGates'] ?? []).every((gate: Obj) => (had['schedulingGates'] ?? []).some((other: Obj) => other['name'] === gate['name'])))
+    fixed['schedulingGates'] = had['schedulingGates'];
   if ((had['schedulingGates'] ?? []).length > 0) {
     fixed['nodeSelector'] = had['nodeSelector'];
     fixed['affinity'] = had['affinity'];
   }
-  if (had['terminationGracePeriodSeconds'] < 0 && next['terminationGracePeriodSeconds'] === 1) fixed['terminationGracePeriodSeconds'] = had['terminationGracePeriodSeconds'];
+  if (had['terminationGracePeriodSeconds'] < 0 && next['terminationGracePeriodSeconds'] === 1)
+    fixed['terminationGracePeriodSeconds'] = had['terminationGracePeriodSeconds'];
   if (!same(fixed, had)) out.push(forbiddenField('spec', FIXED_MESSAGE));
   for (const [at, container] of (next['containers'] ?? []).entries()) if ((container.image ?? '') === '') out.push(required(`spec.containers[${at}].image`));
   return out;

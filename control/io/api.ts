@@ -22,7 +22,17 @@ export interface Api {
 export function createApi(kernel: Kernel, tokens: Tokens, plain: PlainPaths): Api {
   const check = (call: Call, verb = call.info.verb): void => {
     const { info, user } = call;
-    const asked: Attributes = { user, verb, isResource: info.isResource, group: info.group, resource: info.resource, subresource: info.subresource, namespace: info.namespace, name: info.name, path: info.path };
+    const asked: Attributes = {
+      user,
+      verb,
+      isResource: info.isResource,
+      group: info.group,
+      resource: info.resource,
+      subresource: info.subresource,
+      namespace: info.namespace,
+      name: info.name,
+      path: info.path,
+    };
     const { allowed, reason } = authorize(kernel.view, asked);
     if (allowed) return;
     const of = info.isResource ? { group: info.group, resource: info.resource } : { group: '', resource: '' };

@@ -38,7 +38,9 @@ function definitionOf(kernel: Kernel, apiVersion: string, kind: string): string 
   const known = kernel.registry.kind(group, version, kind);
   if (known !== undefined) return known.definition;
   // Kinds that are no resources of their own: options, scales, evictions, bindings.
-  return Object.entries(kernel.schema.definitions).find(([, item]) => item['x-kubernetes-group-version-kind']?.some((own) => own.group === group && own.version === version && own.kind === kind) === true)?.[0];
+  return Object.entries(kernel.schema.definitions).find(
+    ([, item]) => item['x-kubernetes-group-version-kind']?.some((own) => own.group === group && own.version === version && own.kind === kind) === true,
+  )?.[0];
 }
 
 export interface ValidationMode {
@@ -53,15 +55,24 @@ export function validationMode(query: URLSearchParams): ValidationMode['mode'] {
 }
 
 /** Fits an object into the schema of its kind; strict clients get an error for what others get a warning. */
-export function fitObject(kernel: Kernel, info: { group: string; version: string; definition: string; kind: string }, object: Obj, call: Call, warnings: string[]): void {
+export function fitObject(
+  kernel: Kernel,
+  info: { group: string; version: string; definition: string; kind: string },
+  object: Obj,
+  call: Call,
+  warnings: string[],
+): void {
   const definition = kernel.types.definition(info.definition);
   if (definition === undefined) return;
   const mode = validationMode(call.query);
   const { complaints } = fit(kernel.types, definition, object, info.version);
-  if (mode !== 'Ignore' && call.body.kind === 'text' && call.contentType.includes('json') && call.body.text.length < 512 * 1024) complaints.push(...repeatedFields(call.body.text));
+  if (mode !== 'Ignore' && call.body.kind === 'text' && call.contentType.includes('json') && call.body.text.length < 512 * 1024)
+    complaints.push(...repeatedFields(call.body.text));
   if (complaints.length === 0 || mode === 'Ignore') return;
   if (mode === 'Strict') {
-    throw badRequest(`${info.kind} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: strict decoding error: ${complaints.join(', ')}`);
+    throw badRequest(
+      `${info.kind} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: strict decoding error: ${complaints.join(', ')}`,
+    );
   }
   warnings.push(...complaints);
 }
@@ -73,9 +84,14 @@ export async function decodeObject(kernel: Kernel, info: ResourceInfo, call: Cal
   const object = parsed;
   object['apiVersion'] ??= apiVersionOf(info);
   object['kind'] ??= info.kind;
-  if (object['kind'] !== info.kind) throw badRequest(`${String(object['kind'])} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: converting (${info.version}.${String(object['kind'])}) to (${info.group === '' ? 'core' : info.group.split('.')[0]}.${info.kind}): unknown conversion`);
+  if (object['kind'] !== info.kind)
+    throw badRequest(
+      `${String(object['kind'])} in version ${JSON.stringify(info.version)} cannot be handled as a ${info.kind}: converting (${info.version}.${String(object['kind'])}) to (${info.group === '' ? 'core' : info.group.split('.')[0]}.${info.kind}): unknown conversion`,
+    );
   if (object['apiVersion'] !== apiVersionOf(info)) {
-    throw badRequest(`${info.kind} in version ${JSON.stringify(object['apiVersion'])} cannot be handled as a ${info.kind}: no kind ${JSON.stringify(info.kind)} is registered for version ${JSON.stringify(object['apiVersion'])} in scheme "pkg/runtime/scheme.go:111"`);
+    throw badRequest(
+      `${info.kind} in version ${JSON.stringify(object['apiVersion'])} cannot be handled as a ${info.kind}: no kind ${JSON.stringify(info.kind)} is registered for version ${JSON.stringify(object['apiVersion'])} in scheme "pkg/runtime/scheme.go:111"`,
+    );
   }
   if (!isObject(object['metadata'])) object['metadata'] = {};
   fitObject(kernel, info, object, call, warnings);

@@ -15,12 +15,22 @@ export async function bootstrap(kernel: Kernel): Promise<void> {
     ensure(kernel, `${RBAC}/${PLURAL[kind]}`, space, name, {
       apiVersion: `${RBAC}/v1`,
       kind,
-      metadata: { name, ...(space === '' ? {} : { namespace: space }), labels: { 'kubernetes.io/bootstrapping': 'rbac-defaults', ...labels }, annotations: { 'rbac.authorization.kubernetes.io/autoupdate': 'true' } },
+      metadata: {
+        name,
+        ...(space === '' ? {} : { namespace: space }),
+        labels: { 'kubernetes.io/bootstrapping': 'rbac-defaults', ...labels },
+        annotations: { 'rbac.authorization.kubernetes.io/autoupdate': 'true' },
+      },
       ...rest,
     });
   }
   priorityClass(kernel, 'system-node-critical', 2_000_001_000, 'Used for system critical pods that must not be moved from their current node.');
-  priorityClass(kernel, 'system-cluster-critical', 2_000_000_000, 'Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.');
+  priorityClass(
+    kernel,
+    'system-cluster-critical',
+    2_000_000_000,
+    'Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.',
+  );
   ownService(kernel);
   await kernel.store.committed();
 }
@@ -32,7 +42,13 @@ function ensure(kernel: Kernel, collection: string, namespace_: string, name: st
 }
 
 function namespace(name: string): Obj {
-  return { apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels: { 'kubernetes.io/metadata.name': name } }, spec: { finalizers: ['kubernetes'] }, status: { phase: 'Active' } };
+  return {
+    apiVersion: 'v1',
+    kind: 'Namespace',
+    metadata: { name, labels: { 'kubernetes.io/metadata.name': name } },
+    spec: { finalizers: ['kubernetes'] },
+    status: { phase: 'Active' },
+  };
 }
 
 function priorityClass(kernel: Kernel, name: string, value: number, description: string): void {
@@ -68,8 +84,17 @@ function ownService(kernel: Kernel): void {
     status: { loadBalancer: {} },
   });
   const endpoints = { subsets: [{ addresses: [{ ip: config.advertiseAddress }], ports: [{ name: 'https', port: config.securePort, protocol: 'TCP' }] }] };
-  const slice = { addressType: 'IPv4', endpoints: [{ addresses: [config.advertiseAddress], conditions: { ready: true } }], ports: [{ name: 'https', port: config.securePort, protocol: 'TCP' }] };
-  follow(kernel, '/endpoints', { apiVersion: 'v1', kind: 'Endpoints', metadata: { name: 'kubernetes', namespace: 'default', labels: { 'endpointslice.kubernetes.io/skip-mirror': 'true' } }, ...endpoints });
+  const slice = {
+    addressType: 'IPv4',
+    endpoints: [{ addresses: [config.advertiseAddress], conditions: { ready: true } }],
+    ports: [{ name: 'https', port: config.securePort, protocol: 'TCP' }],
+  };
+  follow(kernel, '/endpoints', {
+    apiVersion: 'v1',
+    kind: 'Endpoints',
+    metadata: { name: 'kubernetes', namespace: 'default', labels: { 'endpointslice.kubernetes.io/skip-mirror': 'true' } },
+    ...endpoints,
+  });
   follow(kernel, 'discovery.k8s.io/endpointslices', {
     apiVersion: 'discovery.k8s.io/v1',
     kind: 'EndpointSlice',
@@ -78,7 +103,11 @@ function ownService(kernel: Kernel): void {
   });
   const service = store.get('/services', 'default', 'kubernetes')!;
   const port = service.object['spec'].ports[0];
-  if (port.targetPort !== config.securePort) store.put('/services', 'default', 'kubernetes', { ...service.object, spec: { ...service.object['spec'], ports: [{ ...port, targetPort: config.securePort }] } });
+  if (port.targetPort !== config.securePort)
+    store.put('/services', 'default', 'kubernetes', {
+      ...service.object,
+      spec: { ...service.object['spec'], ports: [{ ...port, targetPort: config.securePort }] },
+    });
 }
 
 function follow(kernel: Kernel, collection: string, object: Obj): void {
@@ -88,5 +117,6 @@ function follow(kernel: Kernel, collection: string, object: Obj): void {
     return;
   }
   const { metadata: _, ...rest } = object;
-  if (JSON.stringify(Object.values(rest)) !== JSON.stringify(Object.keys(rest).map((key) => current.object[key]))) kernel.store.put(collection, 'default', 'kubernetes', { ...current.object, ...rest });
+  if (JSON.stringify(Object.values(rest)) !== JSON.stringify(Object.keys(rest).map((key) => current.object[key])))
+    kernel.store.put(collection, 'default', 'kubernetes', { ...current.object, ...rest });
 }

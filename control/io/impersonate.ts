@@ -7,7 +7,8 @@ import type { Call } from './kernel.ts';
 
 const EXTRA = 'impersonate-extra-';
 
-const list = (value: string | string[] | undefined): string[] => (value === undefined ? [] : Array.isArray(value) ? value : value.split(',').map((item) => item.trim()));
+const list = (value: string | string[] | undefined): string[] =>
+  value === undefined ? [] : Array.isArray(value) ? value : value.split(',').map((item) => item.trim());
 
 /** `kubectl --as`: the user a call speaks for, after checking that the caller may do so. */
 export function impersonate(api: Api, call: Call, headers: IncomingHttpHeaders): User {
@@ -15,11 +16,22 @@ export function impersonate(api: Api, call: Call, headers: IncomingHttpHeaders):
   const groups = list(headers['impersonate-group']);
   const extras = Object.keys(headers).filter((key) => key.startsWith(EXTRA));
   if (name === undefined || Array.isArray(name)) {
-    if (groups.length > 0 || extras.length > 0 || headers['impersonate-uid'] !== undefined) throw badRequest('requested impersonation without impersonating a user');
+    if (groups.length > 0 || extras.length > 0 || headers['impersonate-uid'] !== undefined)
+      throw badRequest('requested impersonation without impersonating a user');
     return call.user;
   }
   const may = (group: string, resource: string, namespace: string, subject: string, subresource = ''): void => {
-    const info = { ...parseRequest('POST', '/api/v1/x', new URLSearchParams()), isResource: true, group, version: 'v1', resource, subresource, namespace, name: subject, verb: 'impersonate' };
+    const info = {
+      ...parseRequest('POST', '/api/v1/x', new URLSearchParams()),
+      isResource: true,
+      group,
+      version: 'v1',
+      resource,
+      subresource,
+      namespace,
+      name: subject,
+      verb: 'impersonate',
+    };
     api.check({ ...call, info });
   };
   const account = /^system:serviceaccount:([^:]+):([^:]+)$/.exec(name);

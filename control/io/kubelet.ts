@@ -23,7 +23,8 @@ export interface Target {
 const STREAMS = new Set(['exec', 'attach', 'portforward', 'log', 'proxy']);
 
 /** Is this a subresource whose answer comes from somewhere else? */
-export const isForwarded = (call: Call): boolean => call.info.isResource && STREAMS.has(call.info.subresource) && ['pods', 'nodes', 'services'].includes(call.info.resource) && call.info.group === '';
+export const isForwarded = (call: Call): boolean =>
+  call.info.isResource && STREAMS.has(call.info.subresource) && ['pods', 'nodes', 'services'].includes(call.info.resource) && call.info.group === '';
 
 /** Finds the kubelet, pod or endpoint behind a subresource. */
 export function targetOf(kernel: Kernel, call: Call): Target {
@@ -76,7 +77,9 @@ function containerOf(pod: Obj, asked: string): string {
   if (main.length === 1) return main[0]!['name'];
   const names = (list: Obj[]): string => list.map((container) => container['name']).join(' ');
   const inits: Obj[] = pod['spec'].initContainers ?? [];
-  throw badRequest(`a container name must be specified for pod ${name}, choose one of: [${names(main)}]${inits.length === 0 ? '' : ` or one of the init containers: [${names(inits)}]`}`);
+  throw badRequest(
+    `a container name must be specified for pod ${name}, choose one of: [${names(main)}]${inits.length === 0 ? '' : ` or one of the init containers: [${names(inits)}]`}`,
+  );
 }
 
 const LOG_FIELDS = ['follow', 'previous', 'sinceSeconds', 'sinceTime', 'timestamps', 'tailLines', 'limitBytes', 'stream'];
@@ -102,13 +105,21 @@ function containerTarget(kernel: Kernel, call: Call): Target {
   }
   for (const [field, name] of Object.entries(STREAM_FIELDS)) if (['true', '1'].includes(query.get(field) ?? '')) out.append(name, '1');
   for (const word of query.getAll('command')) out.append('command', word);
-  if (!Object.values(STREAM_FIELDS).slice(0, 3).some((name) => out.has(name))) throw badRequest(`Pod${info.subresource === 'exec' ? 'Exec' : 'Attach'}Options: must specify at least one of stdin, stdout, stderr`);
+  if (
+    !Object.values(STREAM_FIELDS)
+      .slice(0, 3)
+      .some((name) => out.has(name))
+  )
+    throw badRequest(`Pod${info.subresource === 'exec' ? 'Exec' : 'Attach'}Options: must specify at least one of stdin, stdout, stderr`);
   return { ...kubelet, path: `/${info.subresource}/${info.namespace}/${info.name}/${container}${queryText(out)}` };
 }
 
 function checkLogOptions(query: URLSearchParams): void {
   const refuse = (field: string, value: string, why: string): never => {
-    throw new Failure(422, 'Invalid', `PodLogOptions "" is invalid: ${field}: Invalid value: ${value}: ${why}`, { kind: 'PodLogOptions', causes: [{ reason: 'FieldValueInvalid', field, message: why }] });
+    throw new Failure(422, 'Invalid', `PodLogOptions "" is invalid: ${field}: Invalid value: ${value}: ${why}`, {
+      kind: 'PodLogOptions',
+      causes: [{ reason: 'FieldValueInvalid', field, message: why }],
+    });
   };
   const tail = query.get('tailLines');
   if (tail !== null && Number(tail) < 0) refuse('tailLines', tail, 'must be greater than or equal to 0');
@@ -122,7 +133,13 @@ function podTarget(kernel: Kernel, call: Call): Target {
   const address = pod['status']?.podIP;
   if (address === undefined) throw badRequest(`address not allowed`);
   const firstPort = (pod['spec'].containers as Obj[]).flatMap((container) => container['ports'] ?? [])[0]?.containerPort;
-  return { isTls: scheme === 'https', host: address, port: Number(port === '' ? (firstPort ?? 80) : port), path: (call.info.rest === '' ? '/' : call.info.rest) + queryText(call.query), takesWebSockets: true };
+  return {
+    isTls: scheme === 'https',
+    host: address,
+    port: Number(port === '' ? (firstPort ?? 80) : port),
+    path: (call.info.rest === '' ? '/' : call.info.rest) + queryText(call.query),
+    takesWebSockets: true,
+  };
 }
 
 function serviceTarget(kernel: Kernel, call: Call): Target {
@@ -130,13 +147,21 @@ function serviceTarget(kernel: Kernel, call: Call): Target {
   const service = kernel.view.get('', 'services', call.info.namespace, name);
   if (service === undefined) throw notFound({ group: '', resource: 'services' }, name);
   const wanted = (service['spec'].ports ?? []).find((item: Obj) => port === '' || item['name'] === port || String(item['port']) === port);
-  const slices = [...kernel.view.list('discovery.k8s.io', 'endpointslices', call.info.namespace)].filter((slice) => slice['metadata'].labels?.['kubernetes.io/service-name'] === name);
+  const slices = [...kernel.view.list('discovery.k8s.io', 'endpointslices', call.info.namespace)].filter(
+    (slice) => slice['metadata'].labels?.['kubernetes.io/service-name'] === name,
+  );
   for (const slice of slices) {
     const target = (slice['ports'] ?? []).find((item: Obj) => (item['name'] ?? '') === (wanted?.name ?? ''));
     const ready = (slice['endpoints'] ?? []).filter((item: Obj) => item['conditions']?.ready !== false);
     if (target === undefined || ready.length === 0) continue;
     const address = ready[kernel.rng.int(ready.length)].addresses[0];
-    return { isTls: scheme === 'https', host: address, port: target.port, path: (call.info.rest === '' ? '/' : call.info.rest) + queryText(call.query), takesWebSockets: true };
+    return {
+      isTls: scheme === 'https',
+      host: address,
+      port: target.port,
+      path: (call.info.rest === '' ? '/' : call.info.rest) + queryText(call.query),
+      takesWebSockets: true,
+    };
   }
   throw new Failure(503, 'ServiceUnavailable', `no endpoints available for service ${JSON.stringify(call.info.name)}`);
 }
@@ -158,7 +183,9 @@ export function forward(pki: Pki, target: Target, call: Call, headers: Record<st
     },
     resolve,
   );
-  outgoing.on('error', (error: Error) => reject(new Failure(500, 'InternalError', `Get "${target.isTls ? 'https' : 'http'}://${target.host}:${target.port}${target.path}": ${error.message}`)));
+  outgoing.on('error', (error: Error) =>
+    reject(new Failure(500, 'InternalError', `Get "${target.isTls ? 'https' : 'http'}://${target.host}:${target.port}${target.path}": ${error.message}`)),
+  );
   if (call.body.kind === 'text') outgoing.end(call.body.text);
   else outgoing.end();
   return promise;
@@ -166,7 +193,14 @@ export function forward(pki: Pki, target: Target, call: Call, headers: Record<st
 
 /** Hands an upgraded connection to the kubelet, byte for byte in both directions. */
 export function splice(pki: Pki, target: Target, client: Duplex, head: Buffer, method: string, headers: readonly string[], fail: (error: Error) => void): void {
-  const upstream = connect({ host: target.host, port: target.port, cert: pki.kubeletClient.certificatePem, key: pki.kubeletClient.privateKeyPem, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] });
+  const upstream = connect({
+    host: target.host,
+    port: target.port,
+    cert: pki.kubeletClient.certificatePem,
+    key: pki.kubeletClient.privateKeyPem,
+    rejectUnauthorized: false,
+    ALPNProtocols: ['http/1.1'],
+  });
   let isOpen = false;
   upstream.once('secureConnect', () => {
     isOpen = true;

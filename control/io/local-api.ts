@@ -1,6 +1,16 @@
 import { ApiError } from '../../base/kubeapi/errors.ts';
 import { OpError } from '../../base/errors.ts';
-import type { CallOptions, DeleteOptions, KubeApi, KubeList, KubeObject, ListOptions, PatchType, ReflectHandler, ResourceRef } from '../../base/kubeapi/types.ts';
+import type {
+  CallOptions,
+  DeleteOptions,
+  KubeApi,
+  KubeList,
+  KubeObject,
+  ListOptions,
+  PatchType,
+  ReflectHandler,
+  ResourceRef,
+} from '../../base/kubeapi/types.ts';
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import type { User } from '../core/authorize.ts';
 import { Failure, noSuchPath } from '../core/failure.ts';
@@ -44,14 +54,22 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
     userAgent,
     signal,
   });
-  const run = async (method: string, ref: ResourceRef, query: Record<string, string>, body: unknown, contentType = 'application/json', signal?: AbortSignal): Promise<Answer> => {
+  const run = async (
+    method: string,
+    ref: ResourceRef,
+    query: Record<string, string>,
+    body: unknown,
+    contentType = 'application/json',
+    signal?: AbortSignal,
+  ): Promise<Answer> => {
     if (signal?.aborted === true) throw new OpError('aborted', `${method} ${ref.resource}`, 'stopped by the caller');
     await turn();
     const content: Body = body === undefined ? { kind: 'none' } : { kind: 'object', value: body };
     try {
       return await api.handle(call(method, pathOf(ref), new URLSearchParams(query), content, contentType, signal ?? new AbortController().signal));
     } catch (error) {
-      if (error instanceof Failure) throw new ApiError(error.code, error.reason, error.message, error.details ?? {}, (error.details?.['retryAfterSeconds'] ?? 0) * 1000);
+      if (error instanceof Failure)
+        throw new ApiError(error.code, error.reason, error.message, error.details ?? {}, (error.details?.['retryAfterSeconds'] ?? 0) * 1000);
       throw error;
     }
   };
@@ -91,7 +109,14 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
       return objectOf<T>(await run('PATCH', ref, query, body, PATCH_TYPES[type], signal));
     },
     async delete(ref: ResourceRef, body?: DeleteOptions, options?: CallOptions, signal?: AbortSignal) {
-      const answer = await run('DELETE', ref, { ...options?.query }, body === undefined ? undefined : { kind: 'DeleteOptions', apiVersion: 'v1', ...body }, undefined, signal);
+      const answer = await run(
+        'DELETE',
+        ref,
+        { ...options?.query },
+        body === undefined ? undefined : { kind: 'DeleteOptions', apiVersion: 'v1', ...body },
+        undefined,
+        signal,
+      );
       return objectOf<KubeObject>(answer);
     },
     async raw(method, path, options, signal) {
@@ -99,12 +124,20 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
       for (const [key, value] of Object.entries(options?.query ?? {})) url.searchParams.set(key, value);
       const given = options?.body;
       const body: Body = given === undefined ? { kind: 'none' } : typeof given === 'string' ? { kind: 'text', text: given } : { kind: 'object', value: given };
-      const asked = call(method, url.pathname, url.searchParams, body, options?.headers?.['content-type'] ?? 'application/json', signal ?? new AbortController().signal);
+      const asked = call(
+        method,
+        url.pathname,
+        url.searchParams,
+        body,
+        options?.headers?.['content-type'] ?? 'application/json',
+        signal ?? new AbortController().signal,
+      );
       const headers = { 'content-type': 'application/json' };
       try {
         const answer = await api.handle(asked);
         const info = kernel.registry.find(asked.info.group, asked.info.version, asked.info.resource);
-        const text = answer.kind === 'text' ? String(answer.text) : await render(kernel, info, answer, acceptedBy('application/json', false), asked.query, false);
+        const text =
+          answer.kind === 'text' ? String(answer.text) : await render(kernel, info, answer, acceptedBy('application/json', false), asked.query, false);
         return { status: answer.status, headers, body: Buffer.from(text) };
       } catch (error) {
         if (error instanceof Failure) return { status: error.code, headers, body: Buffer.from(JSON.stringify(error.toStatus())) };
@@ -131,7 +164,13 @@ function shared(info: ResourceInfo, object: Record<string, unknown>): KubeObject
 }
 
 /** The whole collection once, then each change as it reaches the disk. Nothing can be cut here, so nothing is listed twice. */
-async function reflect<T extends KubeObject>(kernel: Kernel, ref: ResourceRef, selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>, handler: ReflectHandler<T>, signal: AbortSignal): Promise<void> {
+async function reflect<T extends KubeObject>(
+  kernel: Kernel,
+  ref: ResourceRef,
+  selector: Pick<ListOptions, 'labelSelector' | 'fieldSelector'>,
+  handler: ReflectHandler<T>,
+  signal: AbortSignal,
+): Promise<void> {
   const info = kernel.registry.find(ref.group, ref.version, ref.resource);
   if (info === undefined) throw noSuchPath();
   const query = new URLSearchParams();
@@ -143,7 +182,8 @@ async function reflect<T extends KubeObject>(kernel: Kernel, ref: ResourceRef, s
   const namespace = ref.namespace ?? '';
   await kernel.store.committed();
   if (signal.aborted) return;
-  const give = (object: Record<string, unknown>): T => (handler.trim === undefined ? shared(info, object) as T : handler.trim(copy(toServed(info.group, info.version, object)) as unknown as T));
+  const give = (object: Record<string, unknown>): T =>
+    handler.trim === undefined ? (shared(info, object) as T) : handler.trim(copy(toServed(info.group, info.version, object)) as unknown as T);
   const entries = kernel.store.list(collection, namespace).filter((entry) => filter === undefined || filter(entry.object));
   const from = kernel.store.revision;
   handler.replaced(entries.map((entry) => give(entry.object)));

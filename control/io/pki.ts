@@ -59,7 +59,12 @@ async function pair(directory: string, name: string, make: () => SignedPair, isG
 async function loadCa(directory: string, nowMs: number): Promise<Issuer> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const content = { subject: { commonName: 'kubernetes-ca' }, notBeforeMs: nowMs - 3_600_000, notAfterMs: nowMs + CA_DAYS * DAY_MS, isCA: true };
-  return pair(directory, 'ca', () => selfSigned(content), (certificate) => Date.parse(certificate.validTo) > nowMs + DAY_MS);
+  return pair(
+    directory,
+    'ca',
+    () => selfSigned(content),
+    (certificate) => Date.parse(certificate.validTo) > nowMs + DAY_MS,
+  );
 }
 
 const leafTimes = (nowMs: number): { notBeforeMs: number; notAfterMs: number } => ({ notBeforeMs: nowMs - 3_600_000, notAfterMs: nowMs + LEAF_DAYS * DAY_MS });
@@ -69,8 +74,10 @@ export async function openPki(options: PkiOptions): Promise<Pki> {
   const { directory, nowMs, dnsNames, ipAddresses } = options;
   const ca = await loadCa(directory, nowMs);
   const issuer = new X509Certificate(ca.certificatePem);
-  const isFresh = (certificate: X509Certificate): boolean => certificate.checkIssued(issuer) && Date.parse(certificate.validTo) > nowMs + RENEW_BEFORE_DAYS * DAY_MS;
-  const hasNames = (certificate: X509Certificate): boolean => ipAddresses.every((ip) => certificate.checkIP(ip) !== undefined) && dnsNames.every((name) => certificate.checkHost(name) !== undefined);
+  const isFresh = (certificate: X509Certificate): boolean =>
+    certificate.checkIssued(issuer) && Date.parse(certificate.validTo) > nowMs + RENEW_BEFORE_DAYS * DAY_MS;
+  const hasNames = (certificate: X509Certificate): boolean =>
+    ipAddresses.every((ip) => certificate.checkIP(ip) !== undefined) && dnsNames.every((name) => certificate.checkHost(name) !== undefined);
   const serving = await pair(
     directory,
     'apiserver',
@@ -80,7 +87,11 @@ export async function openPki(options: PkiOptions): Promise<Pki> {
   const kubeletClient = await pair(
     directory,
     'apiserver-kubelet-client',
-    () => issueCertificate({ subject: { commonName: 'kube-apiserver-kubelet-client', organizations: ['system:masters'] }, usages: ['clientAuth'], ...leafTimes(nowMs) }, ca),
+    () =>
+      issueCertificate(
+        { subject: { commonName: 'kube-apiserver-kubelet-client', organizations: ['system:masters'] }, usages: ['clientAuth'], ...leafTimes(nowMs) },
+        ca,
+      ),
     isFresh,
   );
   let accountKeyPem = await readIfThere(join(directory, 'sa.key'));
@@ -88,7 +99,13 @@ export async function openPki(options: PkiOptions): Promise<Pki> {
     accountKeyPem = newPrivateKeyPem();
     await writeSecret(join(directory, 'sa.key'), accountKeyPem);
   }
-  await issueKubeconfig(directory, { user: 'kubernetes-admin', groups: ['system:masters'], server: options.server, out: join(directory, 'admin.kubeconfig'), nowMs });
+  await issueKubeconfig(directory, {
+    user: 'kubernetes-admin',
+    groups: ['system:masters'],
+    server: options.server,
+    out: join(directory, 'admin.kubeconfig'),
+    nowMs,
+  });
   return { caPem: ca.certificatePem, serving, kubeletClient, accountKeyPem };
 }
 
@@ -148,7 +165,13 @@ export async function issueServingCert(directory: string, request: ServingReques
   const nowMs = request.nowMs ?? realClock.nowMs();
   const ca = await loadCa(directory, nowMs);
   const made = issueCertificate(
-    { subject: { commonName: request.cn, organizations: request.groups ?? [] }, ipAddresses: request.ips, dnsNames: request.dns ?? [], usages: ['serverAuth'], ...leafTimes(nowMs) },
+    {
+      subject: { commonName: request.cn, organizations: request.groups ?? [] },
+      ipAddresses: request.ips,
+      dnsNames: request.dns ?? [],
+      usages: ['serverAuth'],
+      ...leafTimes(nowMs),
+    },
     ca,
   );
   return { ...made, caPem: ca.certificatePem };

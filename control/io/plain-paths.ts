@@ -50,7 +50,8 @@ export function createPlainPaths(kernel: Kernel, metrics: () => string, tokens: 
       headers: { etag: `"${etag}"`, vary: 'Accept' },
     };
   };
-  const v3 = (group: string, groupVersion: string): Document => document(`v3 ${group}/${groupVersion}`, () => openApiV3(kernel.schema, resources, group, groupVersion));
+  const v3 = (group: string, groupVersion: string): Document =>
+    document(`v3 ${group}/${groupVersion}`, () => openApiV3(kernel.schema, resources, group, groupVersion));
   const openApi = (path: string, call: Call): Answer => {
     if (path === '/openapi/v3') {
       const paths: Record<string, unknown> = {};
@@ -72,7 +73,10 @@ export function createPlainPaths(kernel: Kernel, metrics: () => string, tokens: 
     const { text, etag } = v3(group, item);
     const hash = call.query.get('hash');
     if (hash !== null && hash !== etag) return { status: 301, kind: 'text', text: '', type: JSON_TYPE, headers: { location: `${path}?hash=${etag}` } };
-    const caching: Record<string, string> = hash === null ? { 'cache-control': 'no-cache, private' } : { 'cache-control': 'public, immutable', expires: new Date(kernel.clock.nowMs() + 365 * 86_400_000).toUTCString() };
+    const caching: Record<string, string> =
+      hash === null
+        ? { 'cache-control': 'no-cache, private' }
+        : { 'cache-control': 'public, immutable', expires: new Date(kernel.clock.nowMs() + 365 * 86_400_000).toUTCString() };
     return { status: 200, kind: 'text', text, type: JSON_TYPE, headers: { etag: `"${etag}"`, ...caching } };
   };
   const health = (call: Call): Answer => ({
@@ -122,7 +126,13 @@ export function createPlainPaths(kernel: Kernel, metrics: () => string, tokens: 
         case 'metrics':
           return { status: 200, kind: 'text', text: metrics(), type: 'text/plain; version=0.0.4; charset=utf-8' };
         case '.well-known':
-          return json({ issuer: tokens.issuer, jwks_uri: `https://${kernel.config.advertiseAddress}:${kernel.config.securePort}/openid/v1/jwks`, response_types_supported: ['id_token'], subject_types_supported: ['public'], id_token_signing_alg_values_supported: ['ES256'] });
+          return json({
+            issuer: tokens.issuer,
+            jwks_uri: `https://${kernel.config.advertiseAddress}:${kernel.config.securePort}/openid/v1/jwks`,
+            response_types_supported: ['id_token'],
+            subject_types_supported: ['public'],
+            id_token_signing_alg_values_supported: ['ES256'],
+          });
         case 'openid':
           return json(tokens.keySet());
         case '':

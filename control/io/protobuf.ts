@@ -166,7 +166,11 @@ function readMessage(types: Types, name: string, shape: Shape | undefined, bytes
     if (below.type === 'array') (out[field.name] ??= []).push(read(types, types.item(below), value));
     else if (below.additionalProperties !== undefined) {
       const entry = fieldsOf(asBytes(value));
-      (out[field.name] ??= {})[asText(entry.get(1) ?? Buffer.alloc(0))] = read(types, types.resolve(below.additionalProperties), entry.get(2) ?? Buffer.alloc(0));
+      (out[field.name] ??= {})[asText(entry.get(1) ?? Buffer.alloc(0))] = read(
+        types,
+        types.resolve(below.additionalProperties),
+        entry.get(2) ?? Buffer.alloc(0),
+      );
     } else {
       const item = read(types, below, value);
       if (item !== undefined && (field.keepsZero || !isZero(item))) out[field.name] = item;
@@ -177,12 +181,14 @@ function readMessage(types: Types, name: string, shape: Shape | undefined, bytes
 
 /** An object from `k8s\0` and a runtime.Unknown (apiVersion and kind, then the object's own bytes). */
 export function readProtobuf(types: Types, definitionOf: (apiVersion: string, kind: string) => string | undefined, body: Buffer): Obj {
-  if (body.length < 4 || body.toString('latin1', 0, 4) !== 'k8s\0') throw badRequest('provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]');
+  if (body.length < 4 || body.toString('latin1', 0, 4) !== 'k8s\0')
+    throw badRequest('provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]');
   const unknown = fieldsOf(body.subarray(4));
   const meta = fieldsOf(asBytes(unknown.get(1) ?? Buffer.alloc(0)));
   const apiVersion = asText(meta.get(1) ?? Buffer.alloc(0));
   const kind = asText(meta.get(2) ?? Buffer.alloc(0));
   const name = definitionOf(apiVersion, kind);
-  if (name === undefined || tableOf(name) === undefined) throw badRequest(`no kind ${JSON.stringify(kind)} is registered for version ${JSON.stringify(apiVersion)}`);
+  if (name === undefined || tableOf(name) === undefined)
+    throw badRequest(`no kind ${JSON.stringify(kind)} is registered for version ${JSON.stringify(apiVersion)}`);
   return { apiVersion, kind, ...readMessage(types, name, types.definition(name), asBytes(unknown.get(2) ?? Buffer.alloc(0))) };
 }

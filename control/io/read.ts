@@ -16,7 +16,10 @@ export function filterOf(kernel: Kernel, info: ResourceInfo, query: URLSearchPar
   if (labels.length === 0 && fields.length === 0) return undefined;
   const strategy = kernel.strategy(info);
   for (const { path } of fields) {
-    const known = path === 'metadata.name' || (path === 'metadata.namespace' && info.namespaced) || path in (strategy.fields?.({ metadata: {}, spec: {}, status: {} }) ?? {});
+    const known =
+      path === 'metadata.name' ||
+      (path === 'metadata.namespace' && info.namespaced) ||
+      path in (strategy.fields?.({ metadata: {}, spec: {}, status: {} }) ?? {});
     if (!known) {
       throw badRequest(`field label not supported: ${path}`);
     }
@@ -49,7 +52,10 @@ export interface ListResult {
 /** A version from a query: a whole number, or nothing. */
 export function versionOf(text: string | null): number | undefined {
   if (text === null || text === '') return undefined;
-  if (!/^\d+$/.test(text)) throw badRequest(`invalid resource version: resourceVersion: Invalid value: ${JSON.stringify(text)}: strconv.ParseUint: parsing ${JSON.stringify(text)}: invalid syntax`);
+  if (!/^\d+$/.test(text))
+    throw badRequest(
+      `invalid resource version: resourceVersion: Invalid value: ${JSON.stringify(text)}: strconv.ParseUint: parsing ${JSON.stringify(text)}: invalid syntax`,
+    );
   return Number(text);
 }
 
@@ -69,7 +75,14 @@ export async function list(kernel: Kernel, info: ResourceInfo, namespace: string
   const asked = versionOf(query.get('resourceVersion'));
   const match = query.get('resourceVersionMatch') ?? '';
   if (match !== '' && match !== 'Exact' && match !== 'NotOlderThan') throw badRequest(`resourceVersionMatch: Unsupported value: ${JSON.stringify(match)}`);
-  if (match !== '' && asked === undefined) throw invalid('meta.k8s.io', 'ListOptions', '', [{ reason: 'FieldValueForbidden', field: 'resourceVersionMatch', message: 'Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided' }]);
+  if (match !== '' && asked === undefined)
+    throw invalid('meta.k8s.io', 'ListOptions', '', [
+      {
+        reason: 'FieldValueForbidden',
+        field: 'resourceVersionMatch',
+        message: 'Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided',
+      },
+    ]);
   const collection = collectionOf(info);
   let revision = store.revision;
   let after = '';

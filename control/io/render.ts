@@ -49,12 +49,24 @@ export function tableOf(info: ResourceInfo, objects: readonly Obj[], metadata: O
 }
 
 /** An answer as text, in the form the client accepts. */
-export async function render(kernel: Kernel, info: ResourceInfo | undefined, answer: Answer, accepted: Accepted, query: URLSearchParams, isPretty: boolean): Promise<string> {
+export async function render(
+  kernel: Kernel,
+  info: ResourceInfo | undefined,
+  answer: Answer,
+  accepted: Accepted,
+  query: URLSearchParams,
+  isPretty: boolean,
+): Promise<string> {
   if (answer.kind === 'object') {
     let object = answer.object as Obj;
     const isResource = info !== undefined && object['metadata'] !== undefined && object['kind'] === info.kind;
     if (isResource && accepted.form.as === 'table') {
-      object = tableOf(info, [object], { resourceVersion: object['metadata'].resourceVersion }, { includeObject: query.get('includeObject') ?? '', nowMs: kernel.clock.nowMs() });
+      object = tableOf(
+        info,
+        [object],
+        { resourceVersion: object['metadata'].resourceVersion },
+        { includeObject: query.get('includeObject') ?? '', nowMs: kernel.clock.nowMs() },
+      );
     } else if (isResource && accepted.form.as === 'metadata') object = metadataOnly(object);
     return encode(object, accepted, isPretty);
   }
@@ -66,7 +78,11 @@ export async function render(kernel: Kernel, info: ResourceInfo | undefined, ans
     return encode(tableOf(resource, served(), metadata, { includeObject: query.get('includeObject') ?? '', nowMs: kernel.clock.nowMs() }), accepted, isPretty);
   }
   if (accepted.form.as === 'metadata') {
-    return encode({ kind: 'PartialObjectMetadataList', apiVersion: 'meta.k8s.io/v1', metadata, items: served().map((object) => ({ ...metadataOnly(object) })) }, accepted, isPretty);
+    return encode(
+      { kind: 'PartialObjectMetadataList', apiVersion: 'meta.k8s.io/v1', metadata, items: served().map((object) => ({ ...metadataOnly(object) })) },
+      accepted,
+      isPretty,
+    );
   }
   const head = { kind: `${resource.kind}List`, apiVersion: apiVersionOf(resource), metadata };
   if (isPretty || accepted.syntax === 'yaml' || !isStored) return encode({ ...head, items: served() }, accepted, isPretty);
@@ -90,7 +106,13 @@ export function watchForm(kernel: Kernel, info: ResourceInfo, accepted: Accepted
     render(object) {
       const withColumns = isFirst;
       isFirst = false;
-      return tableOf(info, [object], { resourceVersion: object['metadata'].resourceVersion }, { includeObject: query.get('includeObject') ?? '', nowMs: kernel.clock.nowMs() }, withColumns);
+      return tableOf(
+        info,
+        [object],
+        { resourceVersion: object['metadata'].resourceVersion },
+        { includeObject: query.get('includeObject') ?? '', nowMs: kernel.clock.nowMs() },
+        withColumns,
+      );
     },
   };
 }

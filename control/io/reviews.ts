@@ -7,16 +7,29 @@ import { decodeObject } from './body.ts';
 import type { Answer, Call, Kernel } from './kernel.ts';
 import type { Tokens } from './tokens.ts';
 
-const KINDS = new Set(['tokenreviews', 'selfsubjectreviews', 'subjectaccessreviews', 'localsubjectaccessreviews', 'selfsubjectaccessreviews', 'selfsubjectrulesreviews']);
+const KINDS = new Set([
+  'tokenreviews',
+  'selfsubjectreviews',
+  'subjectaccessreviews',
+  'localsubjectaccessreviews',
+  'selfsubjectaccessreviews',
+  'selfsubjectrulesreviews',
+]);
 
 /** Kinds that are questions: they are answered and never stored. */
-export const isReview = (info: ResourceInfo): boolean => KINDS.has(info.resource) && (info.group === 'authentication.k8s.io' || info.group === 'authorization.k8s.io');
+export const isReview = (info: ResourceInfo): boolean =>
+  KINDS.has(info.resource) && (info.group === 'authentication.k8s.io' || info.group === 'authorization.k8s.io');
 
 export async function review(kernel: Kernel, tokens: Tokens, info: ResourceInfo, call: Call): Promise<Answer> {
   const warnings: string[] = [];
   const object = await decodeObject(kernel, info, call, warnings);
   const spec: Obj = object['spec'] ?? {};
-  const answer = (status: Obj): Answer => ({ status: 201, kind: 'object', object: { ...object, metadata: { ...object['metadata'], creationTimestamp: null }, status }, warnings });
+  const answer = (status: Obj): Answer => ({
+    status: 201,
+    kind: 'object',
+    object: { ...object, metadata: { ...object['metadata'], creationTimestamp: null }, status },
+    warnings,
+  });
   switch (info.resource) {
     case 'tokenreviews':
       return answer(reviewToken(tokens, spec));
@@ -64,10 +77,17 @@ function reviewAccess(kernel: Kernel, user: User, spec: Obj): Obj {
 }
 
 function reviewRules(kernel: Kernel, user: User, namespace: string): Obj {
-  const everything = user.groups.includes('system:masters') ? [{ verbs: ['*'], apiGroups: ['*'], resources: ['*'] }, { verbs: ['*'], nonResourceURLs: ['*'] }] : [];
+  const everything = user.groups.includes('system:masters')
+    ? [
+        { verbs: ['*'], apiGroups: ['*'], resources: ['*'] },
+        { verbs: ['*'], nonResourceURLs: ['*'] },
+      ]
+    : [];
   const rules: Obj[] = [...everything, ...rulesFor(kernel.view, user, namespace)];
   return {
-    resourceRules: rules.filter((rule) => rule['nonResourceURLs'] === undefined).map(({ verbs, apiGroups, resources, resourceNames }) => ({ verbs, apiGroups, resources, resourceNames })),
+    resourceRules: rules
+      .filter((rule) => rule['nonResourceURLs'] === undefined)
+      .map(({ verbs, apiGroups, resources, resourceNames }) => ({ verbs, apiGroups, resources, resourceNames })),
     nonResourceRules: rules.filter((rule) => rule['nonResourceURLs'] !== undefined).map(({ verbs, nonResourceURLs }) => ({ verbs, nonResourceURLs })),
     incomplete: false,
   };

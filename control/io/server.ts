@@ -260,7 +260,9 @@ function upgrade(options: ServerOptions, request: IncomingMessage, socket: Duple
   const refuse = (error: unknown): void => {
     const failure = error instanceof Failure ? error : internal(messageOf(error));
     const text = JSON.stringify(failure.toStatus());
-    socket.end(`HTTP/1.1 ${failure.code} ${failure.reason}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\nConnection: close\r\n\r\n${text}`);
+    socket.end(
+      `HTTP/1.1 ${failure.code} ${failure.reason}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\nConnection: close\r\n\r\n${text}`,
+    );
   };
   socket.on('error', () => socket.destroy());
   try {

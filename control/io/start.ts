@@ -46,7 +46,14 @@ const isAddress = (text: string): boolean => /^[\d.]+$/.test(text) || text.inclu
 export async function startControl(options: ControlOptions): Promise<Control> {
   const { config, clock, rng, log } = options;
   await mkdir(options.dataDir, { recursive: true, mode: 0o700 });
-  const names = ['localhost', 'kubernetes', 'kubernetes.default', 'kubernetes.default.svc', `kubernetes.default.svc.${config.clusterDomain}`, ...options.extraSans.filter((san) => !isAddress(san))];
+  const names = [
+    'localhost',
+    'kubernetes',
+    'kubernetes.default',
+    'kubernetes.default.svc',
+    `kubernetes.default.svc.${config.clusterDomain}`,
+    ...options.extraSans.filter((san) => !isAddress(san)),
+  ];
   const ips = new Set(['127.0.0.1', config.advertiseAddress, addressAt(config.serviceCidr, 1), ...options.extraSans.filter((san) => isAddress(san))]);
   if (options.bindAddress !== '0.0.0.0' && isAddress(options.bindAddress)) ips.add(options.bindAddress);
   const pki = await openPki({
@@ -71,7 +78,11 @@ export async function startControl(options: ControlOptions): Promise<Control> {
   const expiry = expireEvents(kernel.clock, log, () => {
     const oldest = clock.nowMs() - EVENT_LIFE_MS;
     for (const entry of store.list('/events', '')) {
-      const { metadata, lastTimestamp, series } = entry.object as { metadata: { creationTimestamp: string }; lastTimestamp?: string; series?: { lastObservedTime?: string } };
+      const { metadata, lastTimestamp, series } = entry.object as {
+        metadata: { creationTimestamp: string };
+        lastTimestamp?: string;
+        series?: { lastObservedTime?: string };
+      };
       const last = Date.parse(series?.lastObservedTime ?? lastTimestamp ?? metadata.creationTimestamp);
       if (last < oldest) store.remove('/events', entry.namespace, entry.name, entry.object);
     }

@@ -31,9 +31,21 @@ test('each write gets the next version and carries it', async () => {
 
 test('lists are sorted, and a namespace is only its own', async () => {
   using store = open();
-  for (const [space, name] of [['b', 'x'], ['a', 'z'], ['a', 'y'], ['ab', 'w']] as const) store.put('/x', space, name, object(name));
-  assert.deepEqual(store.list('/x', '').map((entry) => `${entry.namespace}/${entry.name}`), ['a/y', 'a/z', 'ab/w', 'b/x']);
-  assert.deepEqual(store.list('/x', 'a').map((entry) => entry.name), ['y', 'z']);
+  for (const [space, name] of [
+    ['b', 'x'],
+    ['a', 'z'],
+    ['a', 'y'],
+    ['ab', 'w'],
+  ] as const)
+    store.put('/x', space, name, object(name));
+  assert.deepEqual(
+    store.list('/x', '').map((entry) => `${entry.namespace}/${entry.name}`),
+    ['a/y', 'a/z', 'ab/w', 'b/x'],
+  );
+  assert.deepEqual(
+    store.list('/x', 'a').map((entry) => entry.name),
+    ['y', 'z'],
+  );
 });
 
 test('an older version of a collection can be read until it is compacted', async () => {
@@ -44,8 +56,17 @@ test('an older version of a collection can be read until it is compacted', async
   store.remove('/x', '', 'two', object('two'));
   await store.committed();
   const then = store.listAt('/x', '', one.revision + 1);
-  assert.deepEqual(then?.map((entry) => [entry.name, entry.object['value']]), [['one', 0], ['two', 0]]);
-  assert.deepEqual(store.listAt('/x', '', store.revision)?.map((entry) => entry.object['value']), [1]);
+  assert.deepEqual(
+    then?.map((entry) => [entry.name, entry.object['value']]),
+    [
+      ['one', 0],
+      ['two', 0],
+    ],
+  );
+  assert.deepEqual(
+    store.listAt('/x', '', store.revision)?.map((entry) => entry.object['value']),
+    [1],
+  );
   store.compact();
   assert.equal(store.listAt('/x', '', one.revision), undefined);
 });
@@ -61,8 +82,14 @@ test('a watch gives each later change once and in order, from the window and the
   store.put('/x', '', 'two', object('two'));
   store.remove('/x', '', 'one', object('one', 1));
   await store.committed();
-  assert.deepEqual(seen.map(({ type, entry }) => `${type} ${entry.name}`), ['MODIFIED one', 'ADDED two', 'DELETED one']);
-  assert.deepEqual(seen.map(({ revision }) => revision), seen.map(({ revision }) => revision).toSorted((a, b) => a - b));
+  assert.deepEqual(
+    seen.map(({ type, entry }) => `${type} ${entry.name}`),
+    ['MODIFIED one', 'ADDED two', 'DELETED one'],
+  );
+  assert.deepEqual(
+    seen.map(({ revision }) => revision),
+    seen.map(({ revision }) => revision).toSorted((a, b) => a - b),
+  );
 });
 
 test('what was committed is there again after opening, at the same version', async () => {

@@ -80,7 +80,9 @@ const keyOf = (namespace: string, name: string): string => (namespace === '' ? n
 export function openStore(options: StoreOptions): Store {
   const database = new DatabaseSync(options.path);
   database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${options.durability === 'power' ? 'FULL' : 'NORMAL'}; PRAGMA wal_autocheckpoint = 500;`);
-  database.exec('CREATE TABLE IF NOT EXISTS objects (collection TEXT, namespace TEXT, name TEXT, revision INTEGER, value TEXT, PRIMARY KEY (collection, namespace, name)) WITHOUT ROWID');
+  database.exec(
+    'CREATE TABLE IF NOT EXISTS objects (collection TEXT, namespace TEXT, name TEXT, revision INTEGER, value TEXT, PRIMARY KEY (collection, namespace, name)) WITHOUT ROWID',
+  );
   database.exec('CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID');
   const save = database.prepare(
     'INSERT INTO objects (collection, namespace, name, revision, value) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET revision = excluded.revision, value = excluded.value',
@@ -150,7 +152,8 @@ export function openStore(options: StoreOptions): Store {
     const most = options.windowChanges ?? 20_000;
     let gone = 0;
     let bytes = windowBytes;
-    while (gone < window.length && (window[gone]!.atMs < oldest || window.length - gone > most || bytes > WINDOW_MAX_BYTES)) bytes -= window[gone++]!.entry.json.length;
+    while (gone < window.length && (window[gone]!.atMs < oldest || window.length - gone > most || bytes > WINDOW_MAX_BYTES))
+      bytes -= window[gone++]!.entry.json.length;
     // Cutting the front of a long array costs its length, so it is done in larger steps.
     if (gone < Math.min(500, most)) return;
     compacted = window[gone - 1]!.revision;

@@ -22,7 +22,11 @@ function required(kernel: Kernel, info: ResourceInfo, call: Call): Entry {
   return entry;
 }
 
-const success = (status = 201): Answer => ({ status, kind: 'object', object: { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', code: status } });
+const success = (status = 201): Answer => ({
+  status,
+  kind: 'object',
+  object: { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', code: status },
+});
 
 /** Subresources that read and write stored objects. Streams and proxies are the server's. */
 export async function subresource(kernel: Kernel, tokens: Tokens, info: ResourceInfo, call: Call): Promise<Answer> {
@@ -87,7 +91,13 @@ function withEphemeral(next: Obj, old: Obj): Obj {
   for (const before of had) {
     const now = (list ?? []).find((item) => item['name'] === before['name']);
     if (now !== undefined && same(now, before)) continue;
-    throw invalid('', 'Pod', old['metadata'].name, [{ reason: 'FieldValueForbidden', field: 'spec.ephemeralContainers', message: `Forbidden: existing ephemeral containers "${before['name']}" may not be ${now === undefined ? 'removed' : 'changed'}` }]);
+    throw invalid('', 'Pod', old['metadata'].name, [
+      {
+        reason: 'FieldValueForbidden',
+        field: 'spec.ephemeralContainers',
+        message: `Forbidden: existing ephemeral containers "${before['name']}" may not be ${now === undefined ? 'removed' : 'changed'}`,
+      },
+    ]);
   }
   const out = withSpec(next, old, { ephemeralContainers: list });
   defaultPodSpec(out['spec']);
@@ -97,7 +107,9 @@ function withEphemeral(next: Obj, old: Obj): Obj {
 function resized(next: Obj, old: Obj): Obj {
   const containers = old['spec'].containers.map((container: Obj) => {
     const asked = (next['spec']?.containers ?? []).find((other: Obj) => other['name'] === container['name']);
-    return asked === undefined ? container : { ...container, resources: asked.resources ?? container['resources'], resizePolicy: asked.resizePolicy ?? container['resizePolicy'] };
+    return asked === undefined
+      ? container
+      : { ...container, resources: asked.resources ?? container['resources'], resizePolicy: asked.resizePolicy ?? container['resizePolicy'] };
   });
   return withSpec(next, old, { containers: containers.map((container: Obj) => dropUndefined(container)) });
 }
@@ -108,11 +120,20 @@ function dropUndefined(object: Obj): Obj {
 
 function scaleOf(entry: Entry): Obj {
   const { metadata, spec, status = {} } = entry.object as { metadata: Obj; spec: Obj; status?: Obj };
-  const selector = spec['selector']?.matchLabels !== undefined || spec['selector']?.matchExpressions !== undefined ? selectorText(spec['selector']) : selectorText({ matchLabels: spec['selector'] });
+  const selector =
+    spec['selector']?.matchLabels !== undefined || spec['selector']?.matchExpressions !== undefined
+      ? selectorText(spec['selector'])
+      : selectorText({ matchLabels: spec['selector'] });
   return {
     kind: 'Scale',
     apiVersion: 'autoscaling/v1',
-    metadata: { name: metadata['name'], namespace: metadata['namespace'], uid: metadata['uid'], resourceVersion: metadata['resourceVersion'], creationTimestamp: metadata['creationTimestamp'] },
+    metadata: {
+      name: metadata['name'],
+      namespace: metadata['namespace'],
+      uid: metadata['uid'],
+      resourceVersion: metadata['resourceVersion'],
+      creationTimestamp: metadata['creationTimestamp'],
+    },
     spec: { replicas: spec['replicas'] ?? 0 },
     status: { replicas: status['replicas'] ?? 0, selector },
   };
@@ -127,12 +148,15 @@ async function scale(kernel: Kernel, info: ResourceInfo, call: Call): Promise<An
   const body = await parseBody(kernel, call);
   let asked: Obj;
   if (call.method === 'PUT') asked = body as Obj;
-  else if (call.method === 'PATCH') asked = call.contentType.startsWith('application/json-patch') ? applyJsonPatch(scaleOf(entry), body) : (applyMergePatch(scaleOf(entry), body) as Obj);
+  else if (call.method === 'PATCH')
+    asked = call.contentType.startsWith('application/json-patch') ? applyJsonPatch(scaleOf(entry), body) : (applyMergePatch(scaleOf(entry), body) as Obj);
   else throw methodNotAllowed(info);
   if (!isObject(asked) || !isObject(asked['spec'])) throw badRequest('a Scale with a spec is expected');
   const replicas = asked['spec'].replicas ?? 0;
   if (typeof replicas !== 'number' || replicas < 0) {
-    throw invalid('autoscaling', 'Scale', call.info.name, [{ reason: 'FieldValueInvalid', field: 'spec.replicas', message: `Invalid value: ${JSON.stringify(replicas)}: must be greater than or equal to 0` }]);
+    throw invalid('autoscaling', 'Scale', call.info.name, [
+      { reason: 'FieldValueInvalid', field: 'spec.replicas', message: `Invalid value: ${JSON.stringify(replicas)}: must be greater than or equal to 0` },
+    ]);
   }
   const current = required(kernel, info, call);
   const next = copy(current.object);
@@ -148,9 +172,15 @@ async function scale(kernel: Kernel, info: ResourceInfo, call: Call): Promise<An
 /** Takes finalizers of a namespace's spec away; the last one that goes lets it end. */
 async function finalize(kernel: Kernel, info: ResourceInfo, call: Call): Promise<Answer> {
   if (call.method !== 'PUT') throw methodNotAllowed(info);
-  const answer = await update(kernel, info, call, { merge: (next, old) => ({ ...old, spec: { ...old['spec'], finalizers: next['spec']?.finalizers ?? [] } }), skipValidation: true });
+  const answer = await update(kernel, info, call, {
+    merge: (next, old) => ({ ...old, spec: { ...old['spec'], finalizers: next['spec']?.finalizers ?? [] } }),
+    skipValidation: true,
+  });
   const entry = kernel.store.get('/namespaces', '', call.info.name);
-  const isDone = entry?.object['metadata'].deletionTimestamp !== undefined && (entry.object['spec']?.finalizers ?? []).length === 0 && (entry.object['metadata'].finalizers ?? []).length === 0;
+  const isDone =
+    entry?.object['metadata'].deletionTimestamp !== undefined &&
+    (entry.object['spec']?.finalizers ?? []).length === 0 &&
+    (entry.object['metadata'].finalizers ?? []).length === 0;
   if (isDone) {
     kernel.store.remove('/namespaces', '', entry.name, entry.object);
     await kernel.store.committed();
@@ -172,7 +202,8 @@ export async function bind(kernel: Kernel, pods: ResourceInfo, call: Call): Prom
   const pod = entry.object;
   const { metadata } = pod as { metadata: Obj };
   const wanted = body?.['metadata'] ?? {};
-  if ((wanted.uid ?? '') !== '' && wanted.uid !== metadata['uid']) throw conflict(pods, name, `Precondition failed: UID in precondition: ${wanted.uid}, UID in object meta: ${metadata['uid']}`);
+  if ((wanted.uid ?? '') !== '' && wanted.uid !== metadata['uid'])
+    throw conflict(pods, name, `Precondition failed: UID in precondition: ${wanted.uid}, UID in object meta: ${metadata['uid']}`);
   if (metadata['deletionTimestamp'] !== undefined) throw conflict(pods, name, `pod ${name} is being deleted, cannot be assigned to a host`);
   if ((pod['spec'].nodeName ?? '') !== '') throw conflict(pods, name, `pod ${name} is already assigned to node ${JSON.stringify(pod['spec'].nodeName)}`);
   if ((pod['spec'].schedulingGates ?? []).length > 0) throw conflict(pods, name, `pod ${name} has non-empty .spec.schedulingGates`);
@@ -200,27 +231,41 @@ async function evict(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<An
   const isDryRun = (call.query.get('dryRun') ?? '') !== '' || (body['deleteOptions']?.dryRun ?? []).length > 0;
   const isBusy = !['Succeeded', 'Failed', 'Pending'].includes(pod['status']?.phase) && pod['metadata'].deletionTimestamp === undefined;
   const budgets = isBusy
-    ? [...kernel.view.list('policy', 'poddisruptionbudgets', call.info.namespace)].filter((budget) => budget['spec']?.selector !== undefined && selectorMatches(budget['spec'].selector, pod['metadata'].labels))
+    ? [...kernel.view.list('policy', 'poddisruptionbudgets', call.info.namespace)].filter(
+        (budget) => budget['spec']?.selector !== undefined && selectorMatches(budget['spec'].selector, pod['metadata'].labels),
+      )
     : [];
-  if (budgets.length > 1) throw new Failure(500, 'InternalError', `This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.`);
+  if (budgets.length > 1)
+    throw new Failure(500, 'InternalError', `This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.`);
   const budget = budgets[0];
   if (budget !== undefined) {
     const left = budget['status']?.disruptionsAllowed ?? 0;
     const isStale = (budget['status']?.observedGeneration ?? 0) < (budget['metadata'].generation ?? 0);
     if (left <= 0 || isStale) {
-      const refused = tooManyRequests('Cannot evict pod as it would violate the pod\'s disruption budget.', isStale ? 10 : 0);
+      const refused = tooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", isStale ? 10 : 0);
       const { name } = budget['metadata'];
       const message = `The disruption budget ${name} needs ${budget['status']?.desiredHealthy ?? 0} healthy pods and has ${budget['status']?.currentHealthy ?? 0} currently`;
       throw new Failure(429, refused.reason, refused.message, { causes: [{ reason: 'DisruptionBudget', message }] });
     }
     if (!isDryRun) {
-      const status = { ...budget['status'], disruptionsAllowed: left - 1, disruptedPods: { ...budget['status'].disruptedPods, [entry.name]: rfc3339(kernel.clock.nowMs()) } };
+      const status = {
+        ...budget['status'],
+        disruptionsAllowed: left - 1,
+        disruptedPods: { ...budget['status'].disruptedPods, [entry.name]: rfc3339(kernel.clock.nowMs()) },
+      };
       kernel.store.put('policy/poddisruptionbudgets', call.info.namespace, budget['metadata'].name, { ...budget, status });
     }
   }
   if (!isDryRun) {
     const others = (pod['status']?.conditions ?? []).filter((item: Obj) => item['type'] !== 'DisruptionTarget');
-    const condition = { type: 'DisruptionTarget', status: 'True', reason: 'EvictionByEvictionAPI', message: 'Eviction API: evicting', lastProbeTime: null, lastTransitionTime: rfc3339(kernel.clock.nowMs()) };
+    const condition = {
+      type: 'DisruptionTarget',
+      status: 'True',
+      reason: 'EvictionByEvictionAPI',
+      message: 'Eviction API: evicting',
+      lastProbeTime: null,
+      lastTransitionTime: rfc3339(kernel.clock.nowMs()),
+    };
     const marked = kernel.store.put('/pods', entry.namespace, entry.name, { ...pod, status: { ...pod['status'], conditions: [...others, condition] } });
     deleteObject(kernel, pods, call, marked, body['deleteOptions'] ?? {});
   }

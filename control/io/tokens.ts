@@ -27,21 +27,33 @@ const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).to
 export function createTokens(kernel: Kernel, privateKeyPem: string): Tokens {
   const key = createPrivateKey(privateKeyPem);
   const publicKey = createPublicKey(key);
-  const keyId = createHash('sha256').update(publicKey.export({ type: 'spki', format: 'der' })).digest('base64url');
+  const keyId = createHash('sha256')
+    .update(publicKey.export({ type: 'spki', format: 'der' }))
+    .digest('base64url');
   const issuer = `https://kubernetes.default.svc.${kernel.config.clusterDomain}`;
   const { view, clock } = kernel;
 
   const boundTo = (namespace: string, reference: Obj | undefined): { claims: Obj; node: string | undefined } => {
     if (reference === undefined) return { claims: {}, node: undefined };
     const resource = { Pod: 'pods', Secret: 'secrets', Node: 'nodes' }[reference['kind'] as string];
-    if (resource === undefined) throw invalid('authentication.k8s.io', 'TokenRequest', '', [{ reason: 'FieldValueInvalid', field: 'spec.boundObjectRef', message: `Invalid value: ${JSON.stringify(reference)}: cannot bind to this kind` }]);
+    if (resource === undefined)
+      throw invalid('authentication.k8s.io', 'TokenRequest', '', [
+        { reason: 'FieldValueInvalid', field: 'spec.boundObjectRef', message: `Invalid value: ${JSON.stringify(reference)}: cannot bind to this kind` },
+      ]);
     const object = view.get('', resource, resource === 'nodes' ? '' : namespace, reference['name']);
     if (object === undefined) throw notFound({ group: '', resource }, reference['name']);
     const uid = object['metadata'].uid;
     if ((reference['uid'] ?? '') !== '' && reference['uid'] !== uid) {
-      throw forbidden({ group: '', resource: 'serviceaccounts' }, '', `the UID in the bound object reference (${reference['uid']}) does not match the UID in record. The object might have been deleted and then recreated`);
+      throw forbidden(
+        { group: '', resource: 'serviceaccounts' },
+        '',
+        `the UID in the bound object reference (${reference['uid']}) does not match the UID in record. The object might have been deleted and then recreated`,
+      );
     }
-    return { claims: { [String(reference['kind']).toLowerCase()]: { name: reference['name'], uid } }, node: resource === 'pods' ? object['spec'].nodeName : undefined };
+    return {
+      claims: { [String(reference['kind']).toLowerCase()]: { name: reference['name'], uid } },
+      node: resource === 'pods' ? object['spec'].nodeName : undefined,
+    };
   };
 
   const issue = (namespace: string, name: string, request: Obj): Obj => {
@@ -51,7 +63,9 @@ export function createTokens(kernel: Kernel, privateKeyPem: string): Tokens {
     const seconds: number = spec['expirationSeconds'] ?? 3600;
     if (seconds < SHORTEST_SECONDS || seconds > LONGEST_SECONDS) {
       const why = seconds < SHORTEST_SECONDS ? 'may not specify a duration less than 10 minutes' : 'may not specify a duration larger than 2^32 seconds';
-      throw invalid('authentication.k8s.io', 'TokenRequest', '', [{ reason: 'FieldValueInvalid', field: 'spec.expirationSeconds', message: `Invalid value: ${seconds}: ${why}` }]);
+      throw invalid('authentication.k8s.io', 'TokenRequest', '', [
+        { reason: 'FieldValueInvalid', field: 'spec.expirationSeconds', message: `Invalid value: ${seconds}: ${why}` },
+      ]);
     }
     const audiences: string[] = (spec['audiences'] ?? []).length > 0 ? spec['audiences'] : [issuer];
     const { claims, node } = boundTo(namespace, spec['boundObjectRef']);
@@ -62,7 +76,16 @@ export function createTokens(kernel: Kernel, privateKeyPem: string): Tokens {
     const own: Obj = { namespace, ...claims, serviceaccount: { name, uid: account['metadata'].uid } };
     if (node !== undefined) own['node'] = { name: node, uid: nodeObject?.['metadata'].uid };
     if (isRenewed) own['warnafter'] = now + seconds;
-    const payload = { aud: audiences, exp: now + (isRenewed ? EXTENDED_SECONDS : seconds), iat: now, iss: issuer, jti: id, 'kubernetes.io': own, nbf: now, sub: `system:serviceaccount:${namespace}:${name}` };
+    const payload = {
+      aud: audiences,
+      exp: now + (isRenewed ? EXTENDED_SECONDS : seconds),
+      iat: now,
+      iss: issuer,
+      jti: id,
+      'kubernetes.io': own,
+      nbf: now,
+      sub: `system:serviceaccount:${namespace}:${name}`,
+    };
     const text = `${encode({ alg: 'ES256', kid: keyId })}.${encode(payload)}`;
     const signature = sign('sha256', Buffer.from(text), { key, dsaEncoding: 'ieee-p1363' }).toString('base64url');
     return {
@@ -80,7 +103,12 @@ export function createTokens(kernel: Kernel, privateKeyPem: string): Tokens {
     try {
       const head = JSON.parse(Buffer.from(parts[0]!, 'base64url').toString()) as Obj;
       if (head['alg'] !== 'ES256') return undefined;
-      const isSigned = verify('sha256', Buffer.from(`${parts[0]}.${parts[1]}`), { key: publicKey, dsaEncoding: 'ieee-p1363' }, Buffer.from(parts[2]!, 'base64url'));
+      const isSigned = verify(
+        'sha256',
+        Buffer.from(`${parts[0]}.${parts[1]}`),
+        { key: publicKey, dsaEncoding: 'ieee-p1363' },
+        Buffer.from(parts[2]!, 'base64url'),
+      );
       return isSigned ? (JSON.parse(Buffer.from(parts[1]!, 'base64url').toString()) as Obj) : undefined;
     } catch {
       // Anything may stand in a header of a stranger: what cannot be read is no token.
@@ -106,7 +134,10 @@ export function createTokens(kernel: Kernel, privateKeyPem: string): Tokens {
       if (pod !== undefined && view.get('', 'pods', namespace, pod.name)?.['metadata'].uid !== pod.uid) return undefined;
       if (secret !== undefined && view.get('', 'secrets', namespace, secret.name)?.['metadata'].uid !== secret.uid) return undefined;
       const extra: Record<string, string[]> = { 'authentication.kubernetes.io/credential-id': [`JTI=${payload['jti']}`] };
-      for (const [kind, value] of [['pod', pod], ['node', node]] as const) {
+      for (const [kind, value] of [
+        ['pod', pod],
+        ['node', node],
+      ] as const) {
         if (value === undefined) continue;
         extra[`authentication.kubernetes.io/${kind}-name`] = [value.name];
         if (value.uid !== undefined) extra[`authentication.kubernetes.io/${kind}-uid`] = [value.uid];

@@ -50,11 +50,13 @@ export async function watch(kernel: Kernel, info: ResourceInfo, namespace: strin
   if (initial !== '' && match !== 'NotOlderThan') {
     throw badRequest('resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan');
   }
-  if (initial === '' && match !== '') throw badRequest('resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided');
+  if (initial === '' && match !== '')
+    throw badRequest('resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided');
   await settle(kernel);
   const { store } = kernel;
   const startsWithState = initial === 'true' || (initial === '' && (asked === undefined || asked === 0));
-  const isServedAsStored = form.render === undefined && collectionOf(info) === `${info.group}/${info.resource}` && !(info.group === 'autoscaling' && info.version === 'v1');
+  const isServedAsStored =
+    form.render === undefined && collectionOf(info) === `${info.group}/${info.resource}` && !(info.group === 'autoscaling' && info.version === 'v1');
   const encode = (object: Obj): string => {
     const served = toServed(info.group, info.version, object);
     return JSON.stringify(form.render === undefined ? served : form.render(served));
@@ -94,7 +96,8 @@ export async function watch(kernel: Kernel, info: ResourceInfo, namespace: strin
     };
     if (startsWithState || initial === 'false') {
       from = store.revision;
-      if (startsWithState) for (const entry of store.list(collectionOf(info), namespace)) if (filter === undefined || filter(entry.object)) sink.write(entryLine('ADDED', entry));
+      if (startsWithState)
+        for (const entry of store.list(collectionOf(info), namespace)) if (filter === undefined || filter(entry.object)) sink.write(entryLine('ADDED', entry));
       if (initial === 'true' && wantsBookmarks) sink.write(bookmark(from, true));
     }
     const feed = store.watch(collectionOf(info), from, (change) => {

@@ -60,8 +60,10 @@ export function createObject(kernel: Kernel, info: ResourceInfo, call: Call, giv
   if ((metadata['namespace'] ?? '') !== '' && info.namespaced && metadata['namespace'] !== namespace) {
     throw badRequest(`the namespace of the provided object does not match the namespace sent on the request`);
   }
-  if ((metadata['resourceVersion'] ?? '') !== '' && metadata['resourceVersion'] !== '0') throw badRequest('resourceVersion should not be set on objects to be created');
-  for (const key of ['uid', 'resourceVersion', 'selfLink', 'deletionTimestamp', 'deletionGracePeriodSeconds', 'generation', 'creationTimestamp']) delete metadata[key];
+  if ((metadata['resourceVersion'] ?? '') !== '' && metadata['resourceVersion'] !== '0')
+    throw badRequest('resourceVersion should not be set on objects to be created');
+  for (const key of ['uid', 'resourceVersion', 'selfLink', 'deletionTimestamp', 'deletionGracePeriodSeconds', 'generation', 'creationTimestamp'])
+    delete metadata[key];
   if (info.namespaced) metadata['namespace'] = namespace;
   else delete metadata['namespace'];
   const isGenerated = (metadata['name'] ?? '') === '' && (metadata['generateName'] ?? '') !== '';
@@ -72,7 +74,9 @@ export function createObject(kernel: Kernel, info: ResourceInfo, call: Call, giv
   }
   strategy.defaults?.(object);
   admitCreate(info, object, call.user, around, warnings);
-  const managedFields = applied?.managedFields ?? trackUpdate(kernel.types, kernel.types.definition(info.definition), {}, withoutStatus(info, object), writerOf(kernel, info, call));
+  const managedFields =
+    applied?.managedFields ??
+    trackUpdate(kernel.types, kernel.types.definition(info.definition), {}, withoutStatus(info, object), writerOf(kernel, info, call));
   if (strategy.hasGeneration) metadata['generation'] = 1;
   metadata['uid'] = kernel.rng.uuid();
   metadata['creationTimestamp'] = around.now;
@@ -124,7 +128,9 @@ export function updateObject(kernel: Kernel, info: ResourceInfo, call: Call, old
   metadata['name'] = name;
   const version = metadata['resourceVersion'] ?? '';
   if (version === '' && strategy.needsVersion === true && call.method === 'PUT') {
-    throw invalid(info.group, info.kind, name, [{ reason: 'FieldValueInvalid', field: 'metadata.resourceVersion', message: 'Invalid value: 0: must be specified for an update' }]);
+    throw invalid(info.group, info.kind, name, [
+      { reason: 'FieldValueInvalid', field: 'metadata.resourceVersion', message: 'Invalid value: 0: must be specified for an update' },
+    ]);
   }
   if (version !== '' && version !== '0' && version !== String(old.revision)) throw staleWrite(info, name);
   const before = old.object;
@@ -158,7 +164,8 @@ export function updateObject(kernel: Kernel, info: ResourceInfo, call: Call, old
   if (causes.length > 0) throw invalid(info.group, info.kind, name, causes);
   if (sameButTimes(object, before)) return before;
   if (isDryRun(call.query)) return object;
-  const endsNow = kept['deletionTimestamp'] !== undefined && (object['metadata'].finalizers ?? []).length === 0 && (object['metadata'].deletionGracePeriodSeconds ?? 0) === 0;
+  const endsNow =
+    kept['deletionTimestamp'] !== undefined && (object['metadata'].finalizers ?? []).length === 0 && (object['metadata'].deletionGracePeriodSeconds ?? 0) === 0;
   const isHeldBySpec = info.group === '' && info.resource === 'namespaces' && (object['spec']?.finalizers ?? []).length > 0;
   if (endsNow && !isHeldBySpec) return kernel.store.remove(collectionOf(info), old.namespace, name, orderFields(object)).object;
   return kernel.store.put(collectionOf(info), old.namespace, name, orderFields(object)).object;
@@ -235,7 +242,9 @@ function patched(kernel: Kernel, info: ResourceInfo, kind: 'json' | 'merge' | 's
 async function applyPatch(kernel: Kernel, info: ResourceInfo, call: Call, old: Entry | undefined, body: unknown, options: UpdateOptions): Promise<Answer> {
   if (!isObject(body)) throw badRequest('error decoding YAML: an applied configuration is an object');
   if ((call.query.get('fieldManager') ?? '') === '') {
-    throw invalid('meta.k8s.io', 'PatchOptions', '', [{ reason: 'FieldValueRequired', field: 'fieldManager', message: 'Required value: is required for apply patch' }]);
+    throw invalid('meta.k8s.io', 'PatchOptions', '', [
+      { reason: 'FieldValueRequired', field: 'fieldManager', message: 'Required value: is required for apply patch' },
+    ]);
   }
   const warnings: string[] = [];
   const config = body;
@@ -246,13 +255,15 @@ async function applyPatch(kernel: Kernel, info: ResourceInfo, call: Call, old: E
   if (config['metadata'].managedFields !== undefined) throw badRequest('metadata.managedFields must be nil');
   fitObject(kernel, info, config, call, warnings);
   config['metadata'].name ??= call.info.name;
-  if (config['metadata'].name !== call.info.name) throw badRequest(`the name of the object (${config['metadata'].name}) does not match the name on the URL (${call.info.name})`);
+  if (config['metadata'].name !== call.info.name)
+    throw badRequest(`the name of the object (${config['metadata'].name}) does not match the name on the URL (${call.info.name})`);
   const force = ['true', '1'].includes(call.query.get('force') ?? '');
   const shape = kernel.types.definition(info.definition);
   const writer = writerOf(kernel, info, call);
   if (old === undefined) {
     if (options.merge !== undefined) throw notFound(info, call.info.name);
-    if ((config['metadata'].uid ?? '') !== '') throw conflict(info, call.info.name, `uid mismatch: the provided object specified uid ${config['metadata'].uid}, and no existing object was found`);
+    if ((config['metadata'].uid ?? '') !== '')
+      throw conflict(info, call.info.name, `uid mismatch: the provided object specified uid ${config['metadata'].uid}, and no existing object was found`);
     if (info.namespaced) config['metadata'].namespace ??= call.info.namespace;
     const made = serverSideApply(kernel.types, shape, { metadata: {} }, config, writer, force);
     const { managedFields, ...metadata } = made['metadata'];
@@ -263,7 +274,8 @@ async function applyPatch(kernel: Kernel, info: ResourceInfo, call: Call, old: E
   if (version !== undefined && version !== String(old.revision)) throw staleWrite(info, call.info.name);
   const merged = copy(serverSideApply(kernel.types, shape, served, config, writer, force));
   // Who moved from client-side to server-side apply can go back: the annotation follows what kubectl applies.
-  if (writer.name === 'kubectl' && merged['metadata'].annotations?.[LAST_APPLIED] !== undefined) merged['metadata'].annotations[LAST_APPLIED] = `${canonical(config)}\n`;
+  if (writer.name === 'kubectl' && merged['metadata'].annotations?.[LAST_APPLIED] !== undefined)
+    merged['metadata'].annotations[LAST_APPLIED] = `${canonical(config)}\n`;
   return answerWith(kernel, info, 200, updateObject(kernel, info, call, old, merged, { ...options, isApply: true }), warnings);
 }
 
@@ -284,7 +296,13 @@ export function deleteObject(kernel: Kernel, info: ResourceInfo, call: Call, ent
   const strategy = kernel.strategy(info);
   const collection = collectionOf(info);
   const isNamespace = collection === '/namespaces';
-  const plan = planDeletion(info.kind, { object: entry.object, request, nowMs: kernel.clock.nowMs(), defaultGraceSeconds: strategy.graceSeconds, time: rfc3339 });
+  const plan = planDeletion(info.kind, {
+    object: entry.object,
+    request,
+    nowMs: kernel.clock.nowMs(),
+    defaultGraceSeconds: strategy.graceSeconds,
+    time: rfc3339,
+  });
   if (isNamespace) return deleteNamespace(kernel, info, call, entry, plan.do);
   if (plan.do === 'nothing') return { object: entry.object, isGone: false };
   if (isDryRun(call.query)) return { object: plan.do === 'mark' ? plan.object : entry.object, isGone: plan.do === 'remove' };
@@ -294,7 +312,8 @@ export function deleteObject(kernel: Kernel, info: ResourceInfo, call: Call, ent
 
 /** A namespace is only marked; what empties it takes its own finalizer away afterwards. */
 function deleteNamespace(kernel: Kernel, info: ResourceInfo, call: Call, entry: Entry, plan: 'remove' | 'mark' | 'nothing'): { object: Obj; isGone: boolean } {
-  if (['default', 'kube-system', 'kube-public'].includes(entry.name)) throw new Failure(403, 'Forbidden', `namespaces "${entry.name}" is forbidden: this namespace may not be deleted`, { name: entry.name, kind: 'namespaces' });
+  if (['default', 'kube-system', 'kube-public'].includes(entry.name))
+    throw new Failure(403, 'Forbidden', `namespaces "${entry.name}" is forbidden: this namespace may not be deleted`, { name: entry.name, kind: 'namespaces' });
   const { object } = entry;
   if (object['metadata'].deletionTimestamp === undefined) {
     const metadata = { ...object['metadata'], deletionTimestamp: rfc3339(kernel.clock.nowMs()) };
@@ -303,7 +322,11 @@ function deleteNamespace(kernel: Kernel, info: ResourceInfo, call: Call, entry: 
     return { object: kernel.store.put(collectionOf(info), '', entry.name, marked).object, isGone: false };
   }
   if ((object['spec']?.finalizers ?? []).length > 0) {
-    throw conflict(info, entry.name, 'The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.');
+    throw conflict(
+      info,
+      entry.name,
+      'The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.',
+    );
   }
   if (plan === 'remove' && !isDryRun(call.query)) return { object: kernel.store.remove(collectionOf(info), '', entry.name, object).object, isGone: true };
   return { object, isGone: false };

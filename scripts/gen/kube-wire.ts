@@ -51,7 +51,11 @@ export function buildWire(modules: string, schema: Schema, version: string): Rec
     const path = join(root, ...id.slice(prefix.length).split('.').slice(0, -1));
     let own = packages.get(path);
     if (own === undefined && existsSync(path)) {
-      own = new Map(readdirSync(path).filter((name) => name.endsWith('.go') && !name.endsWith('_test.go') && !name.includes('generated')).flatMap((name) => [...structuresOf(join(path, name))]));
+      own = new Map(
+        readdirSync(path)
+          .filter((name) => name.endsWith('.go') && !name.endsWith('_test.go') && !name.includes('generated'))
+          .flatMap((name) => [...structuresOf(join(path, name))]),
+      );
       packages.set(path, own);
     }
     return own;

@@ -31,7 +31,19 @@ export async function startForTest(flags: readonly string[] = []): Promise<Runni
   const stop = new AbortController();
   const up = Promise.withResolvers<void>();
   let log = '';
-  const args = ['--data-dir', join(directory, 'data'), '--pki-dir', join(directory, 'pki'), '--bind-address', '127.0.0.1', '--advertise-address', '127.0.0.1', '--secure-port', String(port), ...flags];
+  const args = [
+    '--data-dir',
+    join(directory, 'data'),
+    '--pki-dir',
+    join(directory, 'pki'),
+    '--bind-address',
+    '127.0.0.1',
+    '--advertise-address',
+    '127.0.0.1',
+    '--secure-port',
+    String(port),
+    ...flags,
+  ];
   const stderr = (text: string): void => {
     log += text;
     if (text.includes('"serving"')) up.resolve();
@@ -45,7 +57,11 @@ export async function startForTest(flags: readonly string[] = []): Promise<Runni
     server: `https://127.0.0.1:${port}`,
     directory,
     async kubectl(words, input) {
-      const result = await execa('kubectl', ['--kubeconfig', kubeconfig, '--cache-dir', join(directory, 'cache'), ...words], { reject: false, timeout: 30_000, ...(input === undefined ? { stdin: 'ignore' as const } : { input }) });
+      const result = await execa('kubectl', ['--kubeconfig', kubeconfig, '--cache-dir', join(directory, 'cache'), ...words], {
+        reject: false,
+        timeout: 30_000,
+        ...(input === undefined ? { stdin: 'ignore' as const } : { input }),
+      });
       return { code: result.exitCode ?? -1, out: String(result.stdout), err: String(result.stderr) };
     },
     async [Symbol.asyncDispose]() {

@@ -17,7 +17,9 @@ test(`nothing acknowledged is lost in ${ROUNDS} kills`, async () => {
     let acknowledged = 0;
     let revision = 0;
     for (let round = 0; round < ROUNDS; round++) {
-      const child = spawn(process.execPath, [join(import.meta.dirname, 'store-writer.ts'), path, String(acknowledged)], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const child = spawn(process.execPath, [join(import.meta.dirname, 'store-writer.ts'), path, String(acknowledged)], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
       let text = '';
       const first = Promise.withResolvers<void>();
       child.stdout.on('data', (chunk: Buffer) => {

@@ -66,7 +66,12 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
   };
 
   test('a fresh cluster has four namespaces, and a default account in them', async () => {
-    assert.deepEqual((await k('get', 'ns', '-o', 'name')).split('\n'), ['namespace/default', 'namespace/kube-node-lease', 'namespace/kube-public', 'namespace/kube-system']);
+    assert.deepEqual((await k('get', 'ns', '-o', 'name')).split('\n'), [
+      'namespace/default',
+      'namespace/kube-node-lease',
+      'namespace/kube-public',
+      'namespace/kube-system',
+    ]);
     await until('default account', async () => (await control.kubectl(['get', 'sa', 'default'])).code === 0);
     await until('root CA', async () => (await control.kubectl(['get', 'cm', 'kube-root-ca.crt'])).code === 0);
     assert.match(await k('api-resources'), /^deployments +deploy +apps\/v1 +true +Deployment$/m);
@@ -104,16 +109,28 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
     const read = async (path: string): Promise<string> => k('get', 'deploy', 'web', '-o', `jsonpath={${path}}`);
     assert.equal(await read('.spec.strategy.rollingUpdate'), '{"maxSurge":"25%","maxUnavailable":"25%"}');
     assert.equal(await read('.spec.revisionHistoryLimit} {.spec.progressDeadlineSeconds'), '10 600');
-    assert.equal(await read('.spec.template.spec.containers[0].imagePullPolicy} {.spec.template.spec.dnsPolicy} {.spec.template.spec.terminationGracePeriodSeconds'), 'IfNotPresent ClusterFirst 30');
+    assert.equal(
+      await read('.spec.template.spec.containers[0].imagePullPolicy} {.spec.template.spec.dnsPolicy} {.spec.template.spec.terminationGracePeriodSeconds'),
+      'IfNotPresent ClusterFirst 30',
+    );
     assert.equal(await read('.spec.template.spec.containers[0].readinessProbe.failureThreshold'), '3');
     const tolerations = JSON.parse(await k('get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[0].spec.tolerations}')) as object[];
-    assert.deepEqual(tolerations, ['not-ready', 'unreachable'].map((name) => ({ effect: 'NoExecute', key: `node.kubernetes.io/${name}`, operator: 'Exists', tolerationSeconds: 300 })));
+    assert.deepEqual(
+      tolerations,
+      ['not-ready', 'unreachable'].map((name) => ({ effect: 'NoExecute', key: `node.kubernetes.io/${name}`, operator: 'Exists', tolerationSeconds: 300 })),
+    );
     assert.equal(await k('get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[0].status.qosClass}'), 'Burstable');
   });
 
   test('what is turned away, in upstream’s words', async () => {
-    assert.equal(await refused('patch', 'deploy', 'web', '-p', '{"spec":{"replicas":-1}}'), 'The Deployment "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0');
-    assert.match(await refused('get', 'pods', '--as=system:serviceaccount:default:default'), /^Error from server \(Forbidden\): pods is forbidden: User "system:serviceaccount:default:default" cannot list resource "pods" in API group "" in the namespace "default"/);
+    assert.equal(
+      await refused('patch', 'deploy', 'web', '-p', '{"spec":{"replicas":-1}}'),
+      'The Deployment "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0',
+    );
+    assert.match(
+      await refused('get', 'pods', '--as=system:serviceaccount:default:default'),
+      /^Error from server \(Forbidden\): pods is forbidden: User "system:serviceaccount:default:default" cannot list resource "pods" in API group "" in the namespace "default"/,
+    );
     assert.match(await refused('-n', 'nope', 'create', 'configmap', 'a'), /namespaces "nope" not found/);
     const { err } = await control.kubectl(['create', '-f', '-'], '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"},"dta":{}}');
     assert.match(err, /strict decoding error: unknown field "dta"/);
@@ -130,7 +147,10 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
     const old = await k('get', 'deploy', 'web', '-o', 'yaml');
     await k('scale', 'deploy', 'web', '--replicas=4');
     const { err } = await control.kubectl(['replace', '-f', '-'], old);
-    assert.match(err, /Operation cannot be fulfilled on deployments.apps "web": the object has been modified; please apply your changes to the latest version and try again/);
+    assert.match(
+      err,
+      /Operation cannot be fulfilled on deployments.apps "web": the object has been modified; please apply your changes to the latest version and try again/,
+    );
     await k('patch', 'deploy', 'web', '-p', '{"spec":{"replicas":3}}');
   });
 
@@ -148,8 +168,14 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
     await k('create', 'configmap', 'note');
     await k('patch', 'cm', 'note', '-p', '{"metadata":{"finalizers":["example.com/archive-first"]}}');
     assert.match(await k('delete', 'configmap', 'note', '--wait=false'), /configmap "note" deleted/);
-    assert.match(await k('get', 'cm', 'note', '-o', 'jsonpath={.metadata.deletionTimestamp} {.metadata.finalizers}'), /^\d{4}.*Z \["example.com\/archive-first"\]$/);
-    assert.match(await refused('patch', 'cm', 'note', '-p', '{"metadata":{"finalizers":["example.com/b"]}}'), /no new finalizers can be added if the object is being deleted/);
+    assert.match(
+      await k('get', 'cm', 'note', '-o', 'jsonpath={.metadata.deletionTimestamp} {.metadata.finalizers}'),
+      /^\d{4}.*Z \["example.com\/archive-first"\]$/,
+    );
+    assert.match(
+      await refused('patch', 'cm', 'note', '-p', '{"metadata":{"finalizers":["example.com/b"]}}'),
+      /no new finalizers can be added if the object is being deleted/,
+    );
     await k('patch', 'cm', 'note', '--type=json', '-p', '[{"op":"remove","path":"/metadata/finalizers"}]');
     assert.equal(await refused('get', 'cm', 'note'), 'Error from server (NotFound): configmaps "note" not found');
   });
@@ -157,7 +183,10 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
   test('secrets, sizes and immutability', async () => {
     await apply('{"apiVersion":"v1","kind":"Secret","metadata":{"name":"redis-auth"},"stringData":{"password":"s3cr3t-example"}}');
     assert.equal(await k('get', 'secret', 'redis-auth', '-o', 'jsonpath={.data.password}'), 'czNjcjN0LWV4YW1wbGU=');
-    const big = await control.kubectl(['create', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'big' }, data: { a: 'a'.repeat(1_100_000) } }));
+    const big = await control.kubectl(
+      ['create', '-f', '-'],
+      JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'big' }, data: { a: 'a'.repeat(1_100_000) } }),
+    );
     assert.match(big.err, /may not be more than 1048576 bytes/);
     await apply('{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"fixed"},"immutable":true,"data":{"a":"1"}}');
     assert.match(await refused('patch', 'cm', 'fixed', '-p', '{"data":{"a":"2"}}'), /field is immutable when `immutable` is set/);
@@ -172,7 +201,19 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
     const no = await control.kubectl(['auth', 'can-i', 'delete', 'secrets', '-n', 'dev', '--as=system:serviceaccount:dev:ci-bot']);
     assert.deepEqual([no.out, no.code], ['no', 1]);
     const token = await k('create', 'token', 'ci-bot', '-n', 'dev');
-    const who = await control.kubectl(['--token', token, '--kubeconfig', '/dev/null', '--server', control.server, '--insecure-skip-tls-verify', 'auth', 'whoami', '-o', 'jsonpath={.status.userInfo.username}']);
+    const who = await control.kubectl([
+      '--token',
+      token,
+      '--kubeconfig',
+      '/dev/null',
+      '--server',
+      control.server,
+      '--insecure-skip-tls-verify',
+      'auth',
+      'whoami',
+      '-o',
+      'jsonpath={.status.userInfo.username}',
+    ]);
     assert.equal(who.out, 'system:serviceaccount:dev:ci-bot', who.err);
   });
 
@@ -192,7 +233,12 @@ describe('kubectl against the embedded API server', { skip: problem ?? false }, 
   test('deleting takes the children along, or leaves them', async () => {
     const before = await k('get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[*].metadata.uid}');
     await k('delete', 'rs', '-l', 'app=web', '--cascade=orphan');
-    await until('the set is made anew and adopts', async () => (await k('get', 'rs', '-l', 'app=web', '-o', 'jsonpath={.items[*].metadata.uid}')) !== '' && (await k('get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[*].metadata.ownerReferences[0].uid}')).split(' ').length === 3);
+    await until(
+      'the set is made anew and adopts',
+      async () =>
+        (await k('get', 'rs', '-l', 'app=web', '-o', 'jsonpath={.items[*].metadata.uid}')) !== '' &&
+        (await k('get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[*].metadata.ownerReferences[0].uid}')).split(' ').length === 3,
+    );
     assert.equal(await k('get', 'pods', '-l', 'app=web', '-o', 'jsonpath={.items[*].metadata.uid}'), before);
     await k('delete', 'deploy', 'web');
     await until('pods are gone', async () => (await k('get', 'pods,rs', '-l', 'app=web', '-o', 'name')) === '');
