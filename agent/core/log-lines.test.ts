@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fixedTime, LogFormatter, microsOf, parseLogLine, type LogFilter } from './log-lines.ts';
+import { ByteSink, LogFormatter, microsOf, parseLogLine, type LogFilter } from './log-lines.ts';
 
 function format(lines: string[], filter: Partial<LogFilter> = {}): string {
   const formatter = new LogFormatter({ sinceMicros: null, timestamps: false, stream: 'All', ...filter });
-  const out: Uint8Array[] = [];
-  for (const line of lines) formatter.format(Buffer.from(line), out);
-  return Buffer.concat(out).toString();
+  const out = new ByteSink(4);
+  for (const line of lines) {
+    const data = Buffer.from(`before${line}after`);
+    formatter.format(data, 6, data.length - 5, out);
+  }
+  return Buffer.from(out.take()).toString();
 }
 
 test('whole lines get their newline, parts are joined', () => {
@@ -22,7 +25,6 @@ test('extra tags, empty texts and texts with blanks', () => {
 
 test('what is not of the format is left out', () => {
   assert.equal(format(['nonsense', '', 'x stdout F a', '2016-10-06T00:17:09Z stdin F a', '2016-10-06T00:17:09Z stdout X a']), '');
-  assert.equal(parseLogLine(Buffer.from('{"log":"x"}')), null);
 });
 
 test('timestamps stand before a line, not before each of its parts', () => {
@@ -30,7 +32,10 @@ test('timestamps stand before a line, not before each of its parts', () => {
     format(['2016-10-06T00:17:09.5Z stdout P a', '2016-10-06T00:17:09.6Z stdout F b', '2016-10-06T02:17:10+02:00 stdout F c'], { timestamps: true }),
     '2016-10-06T00:17:09.500000000Z ab\n2016-10-06T02:17:10.000000000+02:00 c\n',
   );
-  assert.equal(fixedTime('2016-10-06T00:17:09.669794202Z'), '2016-10-06T00:17:09.669794202Z');
+  assert.equal(
+    format(['2016-10-06T00:17:09.669794202Z stdout F x', '2016-10-06T00:17:09Z stdout F y'], { timestamps: true }),
+    '2016-10-06T00:17:09.669794202Z x\n2016-10-06T00:17:09.000000000Z y\n',
+  );
 });
 
 test('since and stream choose entries', () => {
@@ -45,4 +50,15 @@ test('times agree with Date', () => {
     assert.equal(Math.floor(microsOf(time) / 1000), Date.parse(time), time);
   }
   assert.ok(Number.isNaN(microsOf('yesterday')));
+});
+
+test('single lines', () => {
+  const read = (line: string): unknown => {
+    const entry = parseLogLine(Buffer.from(line));
+    return entry === null ? null : [entry.partial, Buffer.from(entry.text).toString()];
+  };
+  assert.deepEqual(read('2016-10-06T00:17:09Z stdout F some text'), [false, 'some text']);
+  assert.deepEqual(read('2016-10-06T00:17:09Z stderr P some'), [true, 'some']);
+  assert.deepEqual(read('2016-10-06T00:17:09Z stderr F '), [false, '']);
+  assert.equal(read('nonsense'), null);
 });

@@ -3,7 +3,7 @@ import { open, readdir, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, relative } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
-import { LogFormatter, type LogFilter } from '../core/log-lines.ts';
+import { ByteSink, LogFormatter, type LogFilter } from '../core/log-lines.ts';
 
 export interface ReadLogOptions extends LogFilter {
   clock: Clock;
@@ -22,7 +22,7 @@ export interface ReadLogOptions extends LogFilter {
 /** Takes one piece; resolves when the reader can take another. */
 export type LogSink = (piece: Uint8Array) => Promise<void>;
 
-const chunkBytes = 64 * 1024;
+const chunkBytes = 128 * 1024;
 /** A line longer than this is no line of the CRI format (runtimes cut at 16 KiB). */
 const lineBytesMax = 1024 * 1024;
 const pollMs = 500;
@@ -66,6 +66,7 @@ class LineReader {
   readonly #sink: LogSink;
   readonly #formatter: LogFormatter;
   #left: number;
+  readonly #out = new ByteSink(chunkBytes);
   #rest: Buffer = Buffer.alloc(0);
 
   constructor(options: ReadLogOptions, sink: LogSink) {
@@ -96,29 +97,26 @@ class LineReader {
 
   /** A last line without its newline counts as a line. */
   async finish(): Promise<void> {
-    if (this.#rest.length === 0) return;
-    const pieces: Uint8Array[] = [];
-    this.#formatter.format(this.#rest, pieces);
+    this.#formatter.format(this.#rest, 0, this.#rest.length, this.#out);
     this.#rest = Buffer.alloc(0);
-    await this.#pass(pieces);
+    await this.#pass();
   }
 
   async #take(chunk: Buffer): Promise<void> {
     const data = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
-    const pieces: Uint8Array[] = [];
     let start = 0;
     for (let end = data.indexOf(10); end >= 0; end = data.indexOf(10, start)) {
-      this.#formatter.format(data.subarray(start, end), pieces);
+      this.#formatter.format(data, start, end, this.#out);
       start = end + 1;
     }
     const rest = data.subarray(start);
     this.#rest = rest.length > lineBytesMax ? Buffer.alloc(0) : Buffer.from(rest);
-    await this.#pass(pieces);
+    await this.#pass();
   }
 
-  async #pass(pieces: Uint8Array[]): Promise<void> {
-    if (pieces.length === 0 || this.full) return;
-    const all = Buffer.concat(pieces);
+  async #pass(): Promise<void> {
+    if (this.#out.length === 0 || this.full) return;
+    const all = this.#out.take();
     const cut = all.length > this.#left ? all.subarray(0, this.#left) : all;
     this.#left -= cut.length;
     await this.#sink(cut);
