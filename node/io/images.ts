@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import { OpError } from '../../base/errors.ts';
 import { imageConfig, imageManifest, imageNameText, type Blob, type ImageName, type ImageRecipe } from '../core/oci.ts';
+import { lockFile } from './lock.ts';
 
 /** Where images that were made on this machine lie: an OCI image layout (image-spec v1.1). */
 export interface ImageStore {
@@ -21,6 +22,7 @@ interface Index {
   manifests: { mediaType: string; digest: string; size: number; annotations: Record<string, string> }[];
 }
 
+const LOCK_WAIT_MS = 10_000;
 const REF = 'org.opencontainers.image.ref.name';
 export const MANIFEST_TYPE = 'application/vnd.oci.image.manifest.v1+json';
 
@@ -96,6 +98,7 @@ export async function makeImage(store: ImageStore, name: ImageName, recipe: Imag
   const config = await putBlob(store, imageConfig(recipe.settings, process.arch === 'arm64' ? 'arm64' : 'amd64', diffId));
   const manifest = await putBlob(store, imageManifest(config, layer));
   const text = imageNameText(name);
+  await using _lock = await lockFile(`${store.dir}/lock`, 'changing the images made here', LOCK_WAIT_MS);
   const index = await readIndex(store);
   index.manifests = index.manifests.filter((entry) => entry.annotations[REF] !== text);
   index.manifests.push({ mediaType: MANIFEST_TYPE, ...manifest, annotations: { [REF]: text } });
@@ -113,6 +116,7 @@ export async function listImages(store: ImageStore): Promise<StoredImage[]> {
 /** Forgets a name. The blobs stay: other names may use them. */
 export async function removeImage(store: ImageStore, name: ImageName): Promise<'removed' | 'absent'> {
   const text = imageNameText(name);
+  await using _lock = await lockFile(`${store.dir}/lock`, 'changing the images made here', LOCK_WAIT_MS);
   const index = await readIndex(store);
   const kept = index.manifests.filter((entry) => entry.annotations[REF] !== text);
   if (kept.length === index.manifests.length) return 'absent';

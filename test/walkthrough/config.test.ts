@@ -41,7 +41,7 @@ volumes:
   const created = await ready(set, 'shop', 'redis');
   const run = async (...command: string[]): Promise<string> => set.k(['-n', 'shop', 'exec', 'redis', '--', ...command]);
   assert.equal(await run('cat', '/etc/redis/redis.conf'), 'maxmemory 64mb\nmaxmemory-policy allkeys-lru');
-  assert.equal(await run('printenv', 'REDIS_PASSWORD'), 's3cr3t-example');
+  assert.equal(await run('sh', '-c', 'echo $REDIS_PASSWORD'), 's3cr3t-example');
   assert.equal(await run('cat', '/auth/password'), 's3cr3t-example');
   assert.equal(await set.k(['-n', 'shop', 'get', 'secret', 'redis-auth', '-o', 'jsonpath={.data.password}']), 'czNjcjN0LWV4YW1wbGU=');
   const volumes = `/var/lib/kubelet/pods/${created.metadata.uid}/volumes`;
@@ -50,7 +50,7 @@ volumes:
 
   await set.k(['-n', 'shop', 'patch', 'configmap', 'redis-config', '-p', '{"data":{"redis.conf":"maxmemory 128mb\\n"}}']);
   await eventually('the file changes in place', 150_000, async () => ((await run('cat', '/etc/redis/redis.conf')) === 'maxmemory 128mb' ? true : null));
-  assert.match(await run('printenv', 'CONF'), /64mb/);
+  assert.match(await run('sh', '-c', 'echo "$CONF"'), /64mb/);
   assert.match(await run('cat', '/one/redis.conf'), /64mb/);
   await set.k(['-n', 'shop', 'delete', 'pod', 'redis', '--grace-period=1']);
   await eventually('the files go with the pod', 10_000, async () => ((await set.nodelet(['exec', '--', 'ls', volumes])).code === 0 ? null : true));
