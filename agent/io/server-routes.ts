@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { once } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
-import { OpError } from '../../base/errors.ts';
+import { hasCode } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { logContainerId } from '../core/log-container.ts';
@@ -70,8 +70,11 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     const sinceMicros =
       query.sinceAgoMs !== null ? (options.clock.nowMs() - query.sinceAgoMs) * 1000 : query.sinceTime === null ? null : microsOf(query.sinceTime);
     if (Number.isNaN(sinceMicros)) throw new HttpFailure(400, `sinceTime ${JSON.stringify(query.sinceTime)} is not an RFC 3339 time`);
-    const { status } = await runtime.containerStatus({ containerId: chosen.id, verbose: false }, call(signal));
-    if (status === null || status.logPath === '') throw new HttpFailure(400, `unable to retrieve container logs for ${chosen.id}`);
+    const { status } = await runtime.containerStatus({ containerId: chosen.id, verbose: false }, call(signal)).catch((error: unknown) => {
+      if (hasCode(error, 'not-found')) return { status: null };
+      throw error;
+    });
+    if (status === null || status.logPath === '') throw new HttpFailure(400, `unable to retrieve container logs for ${chosen.fullId}`);
     const uid = pod.metadata.uid ?? '';
     const isRunning = (): boolean =>
       pods.facts(uid)?.containers.some((each) => each.id === chosen.id && (each.state === 'running' || each.state === 'created')) ?? false;
@@ -104,7 +107,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       );
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof OpError && error.code === 'not-found')
+      if (hasCode(error, 'not-found'))
         throw new HttpFailure(400, `failed to try resolving symlinks in path "${status.logPath}": lstat ${status.logPath}: no such file or directory`);
       throw error;
     } finally {
