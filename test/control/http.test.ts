@@ -15,7 +15,12 @@ before(async () => {
   control = await startForTest(['--without', 'controllers,scheduler']);
   const text = readFileSync(control.kubeconfig, 'utf8');
   const pem = (field: string): string => Buffer.from(new RegExp(`${field}-data: (\\S+)`).exec(text)![1]!, 'base64').toString();
-  session = connect(control.server, { ca: pem('certificate-authority'), cert: pem('client-certificate'), key: pem('client-key'), settings: { enablePush: false } });
+  session = connect(control.server, {
+    ca: pem('certificate-authority'),
+    cert: pem('client-certificate'),
+    key: pem('client-key'),
+    settings: { enablePush: false },
+  });
   session.on('error', () => {});
 });
 after(async () => {
@@ -75,7 +80,11 @@ test('three hundred watches on one connection all hear of one change', async () 
 });
 
 test('a body over 3 MiB is refused and the connection lives on', async () => {
-  const { status } = await send('POST', '/api/v1/namespaces/default/configmaps', JSON.stringify({ metadata: { name: 'big' }, data: { a: 'a'.repeat(3 * 1024 * 1024) } }));
+  const { status } = await send(
+    'POST',
+    '/api/v1/namespaces/default/configmaps',
+    JSON.stringify({ metadata: { name: 'big' }, data: { a: 'a'.repeat(3 * 1024 * 1024) } }),
+  );
   assert.equal(status, 413);
   assert.equal((await send('GET', '/healthz')).text, 'ok');
 });
@@ -87,7 +96,8 @@ test('a watcher that does not read is cut off, and memory stays bounded', async 
   slow.on('close', () => closed.resolve());
   const data = { a: 'a'.repeat(900_000) };
   await send('POST', '/api/v1/namespaces/default/configmaps', JSON.stringify({ metadata: { name: 'wide' }, data }));
-  for (let at = 0; at < 20; at++) await send('PUT', '/api/v1/namespaces/default/configmaps/wide', JSON.stringify({ metadata: { name: 'wide' }, data: { ...data, at: String(at) } }));
+  for (let at = 0; at < 20; at++)
+    await send('PUT', '/api/v1/namespaces/default/configmaps/wide', JSON.stringify({ metadata: { name: 'wide' }, data: { ...data, at: String(at) } }));
   slow.resume();
   await closed.promise;
 });
