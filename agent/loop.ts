@@ -42,6 +42,7 @@ export interface Loop extends Pods {
 
 /** A change seen in the runtime while a pod is being worked on for so long is told without waiting for the end of the work. */
 const impatienceMs = 1500;
+const partingMs = 5000;
 
 export function createLoop(options: LoopOptions): Loop {
   const { clock, log, sources } = options;
@@ -168,7 +169,8 @@ export function createLoop(options: LoopOptions): Loop {
       try {
         await pleg.run(signal);
       } finally {
-        await queue[Symbol.asyncDispose]();
+        // What cannot be cut off (a sandbox half made) gets a moment; the next process finds what came of it.
+        await Promise.race([queue[Symbol.asyncDispose](), clock.sleep(partingMs)]);
       }
     },
     idle: () => queue.idle(),

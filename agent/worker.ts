@@ -199,7 +199,7 @@ export class PodWorker {
     const { clock, probes, sources } = this.#deps;
     sources.hold(pod);
     this.#teller.probe(pod, facts, false);
-    const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules });
+    const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules, old: this.#deps.statuses.current(this.key.uid) ?? pod.status ?? {} });
     this.#teller.hold(plan);
     const told = this.#tell(pod, facts, false);
     if (this.#life.phase === 'starting' && told.phase === 'Running') this.#move({ phase: 'running' });

@@ -1,4 +1,4 @@
-import type { Container, Pod } from '../../proto/kube/types.ts';
+import type { Container, Pod, PodStatus } from '../../proto/kube/types.ts';
 import { assert } from '../../base/assert.ts';
 import { heldUntilMs } from './backoff.ts';
 import type { Backoff, BackoffRules } from './backoff.ts';
@@ -6,6 +6,7 @@ import { anyAppCreated, initFailed, isSidecar, keyOf, latestOf, podText, sandbox
 import { containerHash } from './hash.ts';
 import { finishedOnce, planInit } from './plan-init.ts';
 import { killAll, killOne } from './plan-kill.ts';
+import { allRemoved, planReset, restartsAll } from './restart-all.ts';
 import type { Held, Plan, Step } from './step.ts';
 import { durationText } from './time.ts';
 import type { ContainerFacts, ContainerKind, PodFacts, ProbeResults } from './types.ts';
@@ -19,6 +20,8 @@ export interface PlanInput {
   /** By container name. */
   readonly backoffs: Readonly<Record<string, Backoff | undefined>>;
   readonly rules: BackoffRules;
+  /** What was told last. */
+  readonly old: PodStatus;
 }
 
 /** What is to happen to containers, before back-off and sandbox have their say. */
@@ -37,6 +40,7 @@ export interface Intent {
  */
 export function planRun(input: PlanInput): Plan {
   const { pod, facts } = input;
+  if (restartsAll(pod, facts, input.old) && !allRemoved(pod, facts)) return { steps: planReset(pod, facts), held: [], grows: [], wakeAtMs: null };
   const need = sandboxNeed(pod, facts);
   if (need !== undefined) return planNewSandbox(input, need);
   const sandbox = facts.sandboxes[0];

@@ -1,5 +1,6 @@
 import type { ContainerStatus, Pod, PodCondition, PodStatus } from '../../proto/kube/types.ts';
 import { isSidecar, sandboxNeed } from './containers.ts';
+import { allRemoved, canRestartAll, restartsAll } from './restart-all.ts';
 import { timeText } from './time.ts';
 import type { PodFacts } from './types.ts';
 
@@ -28,6 +29,7 @@ export function conditionsOf(input: ConditionInput): PodCondition[] {
     stamp(input, 'Ready', containersReady.status === 'True' ? gatesVerdict(input.pod) : containersReady),
     stamp(input, 'ContainersReady', containersReady),
     stamp(input, 'PodScheduled', yes),
+    ...(canRestartAll(input.pod) ? [stamp(input, 'AllContainersRestarting', restartingVerdict(input))] : []),
   ];
 }
 
@@ -63,7 +65,17 @@ function initializedVerdict(input: ConditionInput): Verdict {
   if (apps.some((status) => status.state?.running !== undefined || status.state?.terminated !== undefined)) return yes;
   const message = listed(unknown, incomplete, 'incomplete');
   if (message === '') return yes;
+  // Once initialized a pod stays so: its init containers may be at work again after it was started over.
+  if (input.old.conditions?.some((condition) => condition.type === 'Initialized' && condition.status === 'True') === true) return yes;
   return { status: 'False', reason: 'ContainersNotInitialized', message };
+}
+
+function restartingVerdict(input: ConditionInput): Verdict {
+  const { pod, facts, old, phase } = input;
+  if (phase === 'Succeeded') return { status: 'False', reason: 'PodCompleted' };
+  if (phase === 'Failed') return { status: 'False', reason: 'PodFailed' };
+  if (!restartsAll(pod, facts, old) || allRemoved(pod, facts)) return { status: 'False' };
+  return { status: 'True', reason: 'RestartAllContainersStarted', message: 'container exited with restart policy rule' };
 }
 
 function containersReadyVerdict(input: ConditionInput): Verdict {

@@ -2,6 +2,7 @@ import type { Container, ContainerState, ContainerStateTerminated, ContainerStat
 import { anyAppCreated, isSidecar, latestOf, shouldStart } from './containers.ts';
 import { compareQuantities, formatQuantity, milliQuantityOf, milliValueOf, parseQuantity, quantityOf } from './quantity.ts';
 import type { Quantity } from './quantity.ts';
+import { restartingAll, restartsAll } from './restart-all.ts';
 import { timeText } from './time.ts';
 import type { ContainerFacts, ContainerResourceFacts, PodFacts, ProbeResults } from './types.ts';
 
@@ -22,6 +23,7 @@ export interface ContainerStatusInput {
 
 const lostMessage = 'The container could not be located when the pod was deleted.  The container used to be Running';
 const unlocatedMessage = 'The container could not be located when the pod was terminated';
+const removedMessage = 'The container is removed because RestartAllContainers in place';
 const initLostMessage = 'Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally';
 
 export type StatusList = 'app' | 'init' | 'ephemeral';
@@ -61,6 +63,10 @@ function lostOrWaiting(input: ContainerStatusInput, container: Container, old: C
     lastState: old?.lastState ?? {},
     ...mounts(input, container),
   };
+  if (old?.state !== undefined && old.state.waiting === undefined && restartsAll(input.pod, input.facts, input.old)) {
+    const words = { reason: restartingAll, message: removedMessage };
+    return { ...base, state: { waiting: words }, lastState: { terminated: { ...words, exitCode: 137 } }, restartCount: base.restartCount + 1 };
+  }
   if (old?.state?.terminated !== undefined) return { ...old };
   if (old?.state?.running === undefined || old.lastState?.terminated !== undefined) return base;
   // It ran and vanished: a lost run counts as a failed one, or a run-once pod could run twice.

@@ -1,5 +1,6 @@
-import type { Container, ContainerStatus, Pod } from '../../proto/kube/types.ts';
+import type { Container, ContainerStateTerminated, ContainerStatus, Pod } from '../../proto/kube/types.ts';
 import { isSidecar, restartsAfter } from './containers.ts';
+import { restartingAll } from './restart-all.ts';
 
 export type PodPhase = 'Pending' | 'Running' | 'Succeeded' | 'Failed';
 
@@ -43,8 +44,11 @@ export function phaseOf(pod: Pod, statuses: readonly ContainerStatus[], stopped:
 function countInit(counts: Counts, pod: Pod, container: Container, status: ContainerStatus | undefined): void {
   const ended = status?.state?.terminated ?? (status?.state?.waiting === undefined ? undefined : status.lastState?.terminated);
   if (ended === undefined) counts.initPending += 1;
-  else if (ended.exitCode !== 0 && !restartsAfter(container, pod.spec, ended.exitCode)) counts.initFailedForGood += 1;
-  else if (ended.exitCode !== 0 || status?.state?.terminated === undefined) return;
+  else if (ended.exitCode !== 0 && !runsAgain(pod, container, ended)) counts.initFailedForGood += 1;
+}
+
+function runsAgain(pod: Pod, container: Container, ended: ContainerStateTerminated): boolean {
+  return ended.reason === restartingAll || restartsAfter(container, pod.spec, ended.exitCode);
 }
 
 /** Sidecars that ended or restart do not count: only their first start holds the pod back. */
@@ -74,7 +78,7 @@ function countApp(counts: Counts, pod: Pod, container: Container, status: Contai
   const ended = state?.terminated ?? (state?.waiting === undefined ? undefined : status?.lastState?.terminated);
   if (ended !== undefined) {
     counts.stopped += 1;
-    if (!restartsAfter(container, pod.spec, ended.exitCode)) counts.stoppedForGood += 1;
+    if (!runsAgain(pod, container, ended)) counts.stoppedForGood += 1;
     // A clean end that already waits for its next run is no success of the pod.
     if (ended.exitCode === 0 && state?.terminated !== undefined) counts.succeeded += 1;
   } else if (state?.waiting !== undefined) counts.waiting += 1;

@@ -101,9 +101,11 @@ export function listingOf(sandboxes: readonly PodSandbox[], containers: readonly
     if (container.labels[uidLabel] !== undefined) entry(container.labels).set(container.id, container.state);
   }
   listing.delete('');
+  const sandboxesOf = Map.groupBy(sandboxes, (each) => each.labels[uidLabel] ?? each.metadata?.uid ?? '');
+  const containersOf = Map.groupBy(containers, (each) => each.labels[uidLabel] ?? '');
   const facts = new Map<string, PodFacts>();
   for (const uid of listing.keys()) {
-    facts.set(uid, podFacts(uid, sandboxes.filter((each) => (each.labels[uidLabel] ?? each.metadata?.uid) === uid).map(listedSandbox), containers.filter((each) => each.labels[uidLabel] === uid).map(listedContainer)));
+    facts.set(uid, podFacts(uid, (sandboxesOf.get(uid) ?? []).map(listedSandbox), (containersOf.get(uid) ?? []).map(listedContainer)));
   }
   return { listing, facts };
 }
