@@ -1,4 +1,5 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
+import { checkEscalation } from './escalate.ts';
 import { nodeOf } from './authorize.ts';
 import type { User } from './authorize.ts';
 import { Failure, forbidden, notFound } from './failure.ts';
@@ -10,6 +11,7 @@ import { limitPod, checkQuota } from './admission-limits.ts';
 /** The built-in admission that every create passes, between defaults and validation. Changes the object in place. */
 export function admitCreate(info: ResourceInfo, object: Obj, user: User, around: Surroundings, warnings: string[]): void {
   if (info.namespaced) requireNamespace(info, object, around);
+  checkEscalation(info, object, undefined, user, around.view);
   const isCore = info.group === '';
   const node = nodeOf(user);
   if (node !== undefined) restrictNodeCreate(info, object, node);
@@ -24,7 +26,8 @@ export function admitCreate(info: ResourceInfo, object: Obj, user: User, around:
   if (info.namespaced) checkQuota(info, object, around);
 }
 
-export function admitUpdate(info: ResourceInfo, object: Obj, old: Obj, user: User, _around: Surroundings): void {
+export function admitUpdate(info: ResourceInfo, object: Obj, old: Obj, user: User, around: Surroundings): void {
+  checkEscalation(info, object, old, user, around.view);
   const node = nodeOf(user);
   if (node !== undefined) restrictNodeUpdate(info, object, old, node);
 }

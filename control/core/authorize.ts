@@ -32,7 +32,8 @@ export interface View {
 
 const matches = (list: readonly string[] | undefined, value: string): boolean => list !== undefined && (list.includes('*') || list.includes(value));
 
-function ruleAllows(rule: Obj, asked: Attributes): boolean {
+/** Does one rule allow this? */
+export function ruleAllows(rule: Obj, asked: Attributes): boolean {
   if (!matches(rule['verbs'], asked.verb)) return false;
   if (!asked.isResource) {
     return (rule['nonResourceURLs'] ?? []).some(
@@ -66,7 +67,7 @@ const hasLabels = (object: Obj, wanted: Obj | undefined): boolean =>
   Object.entries(wanted ?? {}).every(([key, value]) => object['metadata'].labels?.[key] === value);
 
 /** A role's rules; those of an aggregated one are the rules of the roles it selects. */
-function rulesOf(view: View, role: Obj): Obj[] {
+export function rulesOf(view: View, role: Obj): Obj[] {
   const selectors: Obj[] | undefined = role['aggregationRule']?.clusterRoleSelectors;
   if (selectors === undefined) return role['rules'] ?? [];
   const parts = [...view.list('rbac.authorization.k8s.io', 'clusterroles')].filter(

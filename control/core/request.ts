@@ -1,3 +1,5 @@
+import { badRequest } from './failure.ts';
+
 /** What a request asks for, read from its method and path alone: authorization and dispatch use the same answer. */
 export interface RequestInfo {
   isResource: boolean;
@@ -50,11 +52,11 @@ export function parseRequest(method: string, path: string, query: URLSearchParam
     at++;
   }
   if (parts[at] === 'namespaces' && parts.length > at + 2 && !NAMESPACE_SUBRESOURCES.has(parts[at + 2]!)) {
-    info.namespace = decodeURIComponent(parts[at + 1]!);
+    info.namespace = decoded(parts[at + 1]!);
     at += 2;
   }
   info.resource = parts[at] ?? '';
-  info.name = decodeURIComponent(parts[at + 1] ?? '');
+  info.name = decoded(parts[at + 1] ?? '');
   info.subresource = parts[at + 2] ?? '';
   if (info.subresource === 'proxy') {
     const marker = `/${parts[at]}/${parts[at + 1]}/proxy`;
@@ -72,6 +74,14 @@ export function parseRequest(method: string, path: string, query: URLSearchParam
     if (named !== null) info.name = named[1]!;
   }
   return info;
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    throw badRequest(`invalid URL escape in ${JSON.stringify(part)}`);
+  }
 }
 
 export interface URLSearchParamsLike {

@@ -5,6 +5,7 @@ import schema from '../../proto/kube/schema.json' with { type: 'json' };
 import { authorize, denial } from './authorize.ts';
 import type { Attributes, View } from './authorize.ts';
 import { fit, repeatedFields } from './decode.ts';
+import { checkEscalation } from './escalate.ts';
 import { planDeletion } from './deletion.ts';
 import type { DeletionFacts } from './deletion.ts';
 import { pullPolicyOf, qosClassOf } from './defaults-pod.ts';
@@ -160,4 +161,32 @@ test('small tables', () => {
   assert.equal(negotiate('application/vnd.kubernetes.protobuf', false), undefined);
   assert.equal(negotiate('application/vnd.kubernetes.protobuf,application/json', false)?.form.as, 'object');
   assert.equal(negotiate('application/json;as=Table;v=v1;g=meta.k8s.io,application/json', false)?.form.as, 'table');
+});
+
+test('nobody grants what he does not have', () => {
+  const rbac = 'rbac.authorization.k8s.io';
+  const admin: Obj = {
+    metadata: { name: 'some' },
+    rules: [
+      { apiGroups: [''], resources: ['pods'], verbs: ['get', 'list'] },
+      { apiGroups: [rbac], resources: ['*'], verbs: ['create', 'update'] },
+    ],
+  };
+  const objects: Record<string, Obj[]> = {
+    clusterroles: [admin],
+    clusterrolebindings: [{ metadata: { name: 'b' }, roleRef: { kind: 'ClusterRole', name: 'some' }, subjects: [{ kind: 'User', name: 'bob' }] }],
+  };
+  const view: View = {
+    get: (_, resource, __, name) => objects[resource]?.find((item) => item['metadata'].name === name),
+    list: (_, resource) => objects[resource] ?? [],
+  };
+  const info = { group: rbac, version: 'v1', resource: 'roles', singular: 'role', kind: 'Role', namespaced: true, verbs: [], definition: 'Role' };
+  const bob = { name: 'bob', groups: ['system:authenticated'] };
+  const role = (verbs: string[]): Obj => ({ metadata: { name: 'r', namespace: 'dev' }, rules: [{ apiGroups: [''], resources: ['pods'], verbs }] });
+  checkEscalation(info, role(['get']), undefined, bob, view);
+  assert.throws(() => checkEscalation(info, role(['get', 'delete']), undefined, bob, view), {
+    message:
+      'roles.rbac.authorization.k8s.io "r" is forbidden: user "bob" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[""], Resources:["pods"], Verbs:["get" "delete"]}',
+  });
+  checkEscalation(info, role(['delete']), undefined, { ...bob, groups: ['system:masters'] }, view);
 });

@@ -1,6 +1,6 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import type { Obj } from './json.ts';
-import type { Column } from './table-cells.ts';
+import type { Cell, Column } from './table-cells.ts';
 import { ageOf, col, name, wide } from './table-cells.ts';
 import { WORKLOAD_TABLES } from './tables-workloads.ts';
 import { OTHER_TABLES } from './tables-others.ts';
@@ -17,10 +17,19 @@ export function columnsOf(info: ResourceInfo): Obj[] {
   return tableFor(info).map(({ title, type, format, priority }) => ({ name: title, type, format, description: '', priority }));
 }
 
+/** An object may lack what its kind should have, since not every kind is checked in full; a table shows it all the same. */
+function cellOf(column: Column, object: Obj, nowMs: number): Cell {
+  try {
+    return column.cell(object, nowMs);
+  } catch {
+    return '<unknown>';
+  }
+}
+
 /** One line of a table. The object may be a mere bookmark, with nothing but a version. */
 export function rowOf(info: ResourceInfo, object: Obj, nowMs: number): Obj {
   const safe: Obj = { ...object, metadata: object['metadata'] ?? {}, spec: object['spec'] ?? {}, status: object['status'] ?? {} };
-  const row: Obj = { cells: tableFor(info).map((column) => column.cell(safe, nowMs)) };
+  const row: Obj = { cells: tableFor(info).map((column) => cellOf(column, safe, nowMs)) };
   if (info.group === '' && info.resource === 'pods') {
     const conditions = podConditions(safe);
     if (conditions !== undefined) row['conditions'] = conditions;
