@@ -65,7 +65,9 @@ export class FakeProbes implements Probes {
       const known = before[facts.name];
       if (known?.containerId === facts.id) after[facts.name] = known;
       else if (spec !== undefined) {
-        const told = [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])].find((each) => each.containerID?.endsWith(`//${facts.id}`) === true);
+        const told = [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])].find(
+          (each) => each.containerID?.endsWith(`//${facts.id}`) === true,
+        );
         after[facts.name] = {
           containerId: facts.id,
           ...(spec.startupProbe === undefined ? {} : { startup: told?.started === true ? ('success' as const) : ('unknown' as const) }),
@@ -194,6 +196,6 @@ export class FakePodFiles implements PodFiles {
   async linkLog(): Promise<void> {}
   async unlinkLog(): Promise<void> {}
   async removeTree(path: string): Promise<void> {
-    for (const dir of [...this.dirs]) if (dir === path || dir.startsWith(`${path}/`)) this.dirs.delete(dir);
+    for (const dir of this.dirs) if (dir === path || dir.startsWith(`${path}/`)) this.dirs.delete(dir);
   }
 }

@@ -201,7 +201,10 @@ export function createLoop(options: LoopOptions): Loop {
     async evict(uid, eviction) {
       const worker = workers.get(uid);
       if (worker === undefined) return;
-      const stopped = worker.evict({ graceMs: eviction.graceMs, verdict: { reason: eviction.reason, message: eviction.message, ...(eviction.condition === undefined ? {} : { condition: eviction.condition }) } });
+      const stopped = worker.evict({
+        graceMs: eviction.graceMs,
+        verdict: { reason: eviction.reason, message: eviction.message, ...(eviction.condition === undefined ? {} : { condition: eviction.condition }) },
+      });
       queue.add(uid);
       await stopped;
     },

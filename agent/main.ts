@@ -54,7 +54,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   process.title = 'kubelet';
   const clock = realClock;
   const rng = realRng;
-  const log = createLog({ name: 'agent', verbosity: flags.v, nowMs: clock.nowMs, pid: host.pid, write: host.stderr });
+  const log = createLog({ name: 'agent', verbosity: flags.v, nowMs: () => clock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
   for (const warning of warnings) log.warn(warning);
   const stop = new AbortController();
   const signal = AbortSignal.any([host.signal, stop.signal]);
@@ -66,14 +66,23 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
 
   const sysPath = host.env['NODELET_SYS'];
   const notify = host.env['NOTIFY_SOCKET'] === undefined ? {} : { notifySocket: host.env['NOTIFY_SOCKET'] };
-  await using sys = sysPath === undefined ? createFallbackSys({ log: log.child('sys'), ...notify }) : createSysClient({ path: sysPath, log: log.child('sys'), ...notify });
+  await using sys =
+    sysPath === undefined ? createFallbackSys({ log: log.child('sys'), ...notify }) : createSysClient({ path: sysPath, log: log.child('sys'), ...notify });
   await using lock = flags.lockFile === '' ? null : await sys.lock(flags.lockFile);
   void lock;
   const machine = await readMachine();
   const settings = agentSettings(config, flags, machine.hostname);
   const { nodeName } = settings;
   log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
-  await using api = createKubeApi({ config: await readKubeConfig(flags.kubeconfig), log: log.child('api'), clock, rng, userAgent: `kubelet/${kubernetesVersion} (linux) nodelet`, qps: config.kubeAPIQPS, burst: config.kubeAPIBurst });
+  await using api = createKubeApi({
+    config: await readKubeConfig(flags.kubeconfig),
+    log: log.child('api'),
+    clock,
+    rng,
+    userAgent: `kubelet/${kubernetesVersion} (linux) nodelet`,
+    qps: config.kubeAPIQPS,
+    burst: config.kubeAPIBurst,
+  });
   using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, cgroupVersion: () => cgroups.version, counts: () => countsOf(pods.loop, events.dropped) });
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
@@ -83,21 +92,76 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   const events = createEventsApi({ clock, rng, log: log.child('event'), api, nodeName });
   const images = createImageList({ cri, clock, max: config.nodeStatusMaxImages });
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
-  const runtime = watchRuntime({ clock, log: log.child('runtime'), runtime: cri.runtime, plegUnhealthy: () => pods.loop.pleg.unhealthy(), onChange: () => node.kick() });
+  const runtime = watchRuntime({
+    clock,
+    log: log.child('runtime'),
+    runtime: cri.runtime,
+    plegUnhealthy: () => pods.loop.pleg.unhealthy(),
+    onChange: () => node.kick(),
+  });
   const node = createNodeApi({
-    clock, rng, api, events,
+    clock,
+    rng,
+    api,
+    events,
     log: log.child('node'),
     settings: nodeSettings(config, flags, machine.hostname),
     register: config.registerNode,
     leaseDurationSeconds: config.nodeLeaseDurationSeconds,
     statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
     statusReportMs: durationMs(config.nodeStatusReportFrequency),
-    facts: async () => ({ machine, addresses, runtime: runtime.facts(), pressures: { memory: false, disk: false, pid: false }, ephemeralBytes: await fileSystemBytes(flags.rootDir), images: images.current() }),
+    facts: async () => ({
+      machine,
+      addresses,
+      runtime: runtime.facts(),
+      pressures: { memory: false, disk: false, pid: false },
+      ephemeralBytes: await fileSystemBytes(flags.rootDir),
+      images: images.current(),
+    }),
   });
-  await using pods = await openPods({ clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, metrics, runtime: () => runtime.facts(), onBug, signal });
+  await using pods = await openPods({
+    clock,
+    rng,
+    log,
+    sys,
+    api,
+    cri,
+    settings,
+    machine,
+    node,
+    events,
+    cgroups,
+    metrics,
+    runtime: () => runtime.facts(),
+    onBug,
+    signal,
+  });
   await runtime.check(signal);
   const upkeep = openUpkeep({ clock, rng, log, sys, cri, config, rootDir: flags.rootDir, events, target: node.target, cgroups, pods });
-  await using serving = await openServing({ clock, log, api, cri, config, certDir: flags.certDir, nodeName, addresses, metrics, stats: createStats({ clock, log: log.child('stats'), sys, runtime: cri.runtime, images: cri.images, pods: pods.loop, nodeName, rootDir: flags.rootDir, machine, timeoutMs: settings.runtimeRequestTimeoutMs }), pods: pods.loop });
+  await using serving = await openServing({
+    clock,
+    log,
+    api,
+    cri,
+    config,
+    certDir: flags.certDir,
+    nodeName,
+    addresses,
+    metrics,
+    stats: createStats({
+      clock,
+      log: log.child('stats'),
+      sys,
+      runtime: cri.runtime,
+      images: cri.images,
+      pods: pods.loop,
+      nodeName,
+      rootDir: flags.rootDir,
+      machine,
+      timeoutMs: settings.runtimeRequestTimeoutMs,
+    }),
+    pods: pods.loop,
+  });
 
   const parts: readonly [string, Promise<void>][] = [
     ['events', events.run(signal)],
@@ -111,7 +175,8 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   ];
   events.event(node.target, 'Normal', 'Starting', 'Starting kubelet.');
   if (cgroups.version === 1) events.event(node.target, 'Warning', 'CgroupV1', cgroupV1Warning);
-  if (config.enforceNodeAllocatable.includes('pods')) events.event(node.target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
+  if (config.enforceNodeAllocatable.includes('pods'))
+    events.event(node.target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
   await sys.notify('READY=1');
   await Promise.all(
     parts.map(async ([name, work]) => {

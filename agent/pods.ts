@@ -66,7 +66,14 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   const environment = createEnvironment({ sources, node, rootDir, sys });
   const recursiveReadOnly = (): boolean => options.runtime().handlers.some((handler) => handler.features['recursiveReadOnlyMounts'] === true);
   const volumes = openVolumes({
-    api, sys, clock, rng, rootDir, clusterDomain, sources, signal,
+    api,
+    sys,
+    clock,
+    rng,
+    rootDir,
+    clusterDomain,
+    sources,
+    signal,
     log: log.child('volumes'),
     allocatable: () => node.node()?.status?.allocatable ?? {},
     supportsRecursiveReadOnly: recursiveReadOnly,
@@ -76,24 +83,55 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       return { ok: true, env: new Map(result.env.map((pair) => [pair.name, pair.value])) };
     },
   });
-  const probes = createProbes({ clock, rng, log: log.child('prober'), events, run: createProbeRunner(cri.runtime), onResult: (labels, result, tookMs) => metrics.probed(labels, result, tookMs), onGone: (labels) => metrics.probeGone(labels) });
+  const probes = createProbes({
+    clock,
+    rng,
+    log: log.child('prober'),
+    events,
+    run: createProbeRunner(cri.runtime),
+    onResult: (labels, result, tookMs) => metrics.probed(labels, result, tookMs),
+    onGone: (labels) => metrics.probeGone(labels),
+  });
   const statuses = createStatusApi({ clock, rng, log: log.child('status'), api, onWritten: (ms) => metrics.statusWritten(ms) });
   const files = createPodFiles(rng);
   const images = createImagePuller({
-    cri, clock, timeoutMs,
+    cri,
+    clock,
+    timeoutMs,
     rules: backoffRules(),
     credentials: createPullCredentials({ sources, log, nodeFiles: [`${rootDir}/config.json`, '/root/.docker/config.json'] }),
     serial: settings.serializeImagePulls,
     maxParallel: settings.maxParallelImagePulls,
   });
   const steps: StepDeps = {
-    cri, clock, timeoutMs, volumes, cgroups, images, files, node, environment, clusterDomain, containersLogDir,
+    cri,
+    clock,
+    timeoutMs,
+    volumes,
+    cgroups,
+    images,
+    files,
+    node,
+    environment,
+    clusterDomain,
+    containersLogDir,
     log: log.child('steps'),
-    hooks: createHooks({ cri, clock, tell: (pod, reason, message) => events.event({ apiVersion: 'v1', kind: 'Pod', namespace: pod.metadata.namespace ?? '', name: pod.metadata.name ?? '', uid: pod.metadata.uid ?? '' }, 'Warning', reason, message) }),
+    hooks: createHooks({
+      cri,
+      clock,
+      tell: (pod, reason, message) =>
+        events.event(
+          { apiVersion: 'v1', kind: 'Pod', namespace: pod.metadata.namespace ?? '', name: pod.metadata.name ?? '', uid: pod.metadata.uid ?? '' },
+          'Warning',
+          reason,
+          message,
+        ),
+    }),
     dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
     runtimeClasses: createRuntimeClasses(api),
     context: {
-      podLogsDir, rootDir,
+      podLogsDir,
+      rootDir,
       cpuCFSQuota: settings.cpuCFSQuota,
       cpuCFSQuotaPeriodUs: settings.cpuCFSQuotaPeriodMs * 1000,
       seccompDefault: settings.seccompDefault,
@@ -108,11 +146,24 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   };
   const source = createApiPods({ api, nodeName: node.name, log: log.child('pods') });
   const loop: Loop = createLoop({
-    clock, log, metrics,
+    clock,
+    log,
+    metrics,
     sources: [source],
     onBug: options.onBug,
     worker: {
-      clock, steps, volumes, sources, cgroups, probes, statuses, events, node, files, recursiveReadOnly, containersLogDir,
+      clock,
+      steps,
+      volumes,
+      sources,
+      cgroups,
+      probes,
+      statuses,
+      events,
+      node,
+      files,
+      recursiveReadOnly,
+      containersLogDir,
       log: log.child('pod'),
       facts: createFactsReader({ cri, timeoutMs, lastWords: createLastWords({ sys, rootDir, podLogsDir }) }),
       rules: backoffRules(settings.crashLoopMaxMs),
@@ -129,7 +180,9 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     },
   });
   return {
-    loop, source, volumes,
+    loop,
+    source,
+    volumes,
     async [Symbol.asyncDispose]() {
       probes[Symbol.dispose]();
       await statuses[Symbol.asyncDispose]();

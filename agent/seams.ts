@@ -34,7 +34,12 @@ export interface Volumes {
    * here, unless the container mounts something there). `podIPs` are the sandbox's. Does not include the
    * termination log. Failure reasons: `CreateContainerConfigError`.
    */
-  containerMounts(pod: Pod, container: Container, podIPs: readonly string[], signal: AbortSignal): Promise<{ ok: true; mounts: readonly ContainerMount[]; env?: readonly { name: string; value: string }[] } | Failure>;
+  containerMounts(
+    pod: Pod,
+    container: Container,
+    podIPs: readonly string[],
+    signal: AbortSignal,
+  ): Promise<{ ok: true; mounts: readonly ContainerMount[]; env?: readonly { name: string; value: string }[] } | Failure>;
   /** Brings configMap, secret, projected and downwardAPI files up to date; called about once a minute and after a change of `pod`. */
   refresh(pod: Pod, signal: AbortSignal): Promise<void>;
   /** Unmounts and removes all of `<root>/pods/<uid>`. Resolves when nothing is left; throws OpError when something would not go yet. */
@@ -61,7 +66,10 @@ export interface EnvSources {
 
 /** resolv.conf of a pod, for the sandbox config: `null` is "leave it to the runtime". */
 export interface Dns {
-  forPod(pod: Pod, signal: AbortSignal): Promise<{ servers: readonly string[]; searches: readonly string[]; options: readonly string[]; events: readonly EventText[] }>;
+  forPod(
+    pod: Pod,
+    signal: AbortSignal,
+  ): Promise<{ servers: readonly string[]; searches: readonly string[]; options: readonly string[]; events: readonly EventText[] }>;
 }
 
 export interface Cgroups {
@@ -147,7 +155,15 @@ export interface NodeInfo {
 /** Runs lifecycle handlers (io/hooks.ts). */
 export interface Hooks {
   /** exec, httpGet and sleep; `timeoutMs` 0 waits as long as it takes. Failure texts are upstream's. */
-  run(pod: Pod, container: Container, containerId: string, podIPs: readonly string[], handler: LifecycleHandler, timeoutMs: number, signal: AbortSignal): Promise<{ ok: true } | { ok: false; message: string }>;
+  run(
+    pod: Pod,
+    container: Container,
+    containerId: string,
+    podIPs: readonly string[],
+    handler: LifecycleHandler,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<{ ok: true } | { ok: false; message: string }>;
 }
 
 /** Read side for the HTTPS server, node status, GC and eviction. Answers come from memory. */
@@ -168,7 +184,11 @@ export interface Pods {
   /** Looks at the pod again soon. */
   kick(uid: string): void;
   /** Ends a pod for a reason of the node's own (eviction, shutdown): phase Failed with these words. Resolves when it is stopped. */
-  evict(uid: string, options: { reason: string; message: string; graceMs: number; condition?: { type: string; reason: string; message: string } }, signal: AbortSignal): Promise<void>;
+  evict(
+    uid: string,
+    options: { reason: string; message: string; graceMs: number; condition?: { type: string; reason: string; message: string } },
+    signal: AbortSignal,
+  ): Promise<void>;
 }
 
 /** Whether the runtime is looked at often enough; `null` is healthy, else upstream's sentence. */

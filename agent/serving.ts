@@ -51,14 +51,21 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
   if (!config.enableServer) return { run: untilStopped, [Symbol.asyncDispose]: async () => healthz?.[Symbol.asyncDispose]() };
   const { authentication, authorization } = config;
   const auth = createServerAuth({
-    clock, api, nodeName,
+    clock,
+    api,
+    nodeName,
     x509: authentication.x509.clientCAFile !== '',
     anonymous: authentication.anonymous.enabled,
     tokenWebhook: { enabled: authentication.webhook.enabled, cacheTtlMs: durationMs(authentication.webhook.cacheTTL) },
-    authorization: authorization.mode === 'AlwaysAllow' ? 'AlwaysAllow' : { allowedTtlMs: durationMs(authorization.webhook.cacheAuthorizedTTL), deniedTtlMs: durationMs(authorization.webhook.cacheUnauthorizedTTL) },
+    authorization:
+      authorization.mode === 'AlwaysAllow'
+        ? 'AlwaysAllow'
+        : { allowedTtlMs: durationMs(authorization.webhook.cacheAuthorizedTTL), deniedTtlMs: durationMs(authorization.webhook.cacheUnauthorizedTTL) },
   });
   const routes = createServerRoutes({
-    clock, pods, syncLoop,
+    clock,
+    pods,
+    syncLoop,
     log: log.child('server'),
     runtime: cri.runtime,
     runtimeTimeoutMs: durationMs(config.runtimeRequestTimeout),
@@ -73,7 +80,15 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     stats: (query, signal) => stats.summary(query, signal),
   });
   const material = await loadServingCert(certs);
-  const server = await startServer({ log: log.child('server'), address: config.address, port: config.port, tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) }, auth, handle: routes.handle, upgrade: routes.upgrade });
+  const server = await startServer({
+    log: log.child('server'),
+    address: config.address,
+    port: config.port,
+    tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) },
+    auth,
+    handle: routes.handle,
+    upgrade: routes.upgrade,
+  });
   return {
     run: (signal) => followServingCert(certs, material, (next) => server.renew(next), signal),
     async [Symbol.asyncDispose]() {

@@ -82,7 +82,12 @@ export class Teller {
     for (const held of plan.held) {
       if (this.#heldSaid[held.name] === held.message) continue;
       this.#heldSaid[held.name] = held.message;
-      this.event(pod, { type: 'Warning', reason: 'BackOff', message: `Back-off restarting failed container ${held.name} in pod ${podText(this.#key)}`, container: held.name });
+      this.event(pod, {
+        type: 'Warning',
+        reason: 'BackOff',
+        message: `Back-off restarting failed container ${held.name} in pod ${podText(this.#key)}`,
+        container: held.name,
+      });
     }
   }
 

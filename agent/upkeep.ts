@@ -34,15 +34,37 @@ export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Pro
   const { clock, log, sys, cri, config, rootDir, events, cgroups } = options;
   const { loop, volumes } = options.pods;
   const { podLogsDir } = config;
-  const logs = new LogRotation({ cri, sys, clock, podLogsDir, log: log.child('logs'), maxBytes: Number(valueOf(config.containerLogMaxSize)), maxFiles: config.containerLogMaxFiles, periodMs: durationMs(config.containerLogMonitorInterval), facts: () => loop.allFacts() });
+  const logs = new LogRotation({
+    cri,
+    sys,
+    clock,
+    podLogsDir,
+    log: log.child('logs'),
+    maxBytes: Number(valueOf(config.containerLogMaxSize)),
+    maxFiles: config.containerLogMaxFiles,
+    periodMs: durationMs(config.containerLogMonitorInterval),
+    facts: () => loop.allFacts(),
+  });
   const gc = new Gc({
-    cri, sys, clock, volumes, cgroups, events, logs, podLogsDir,
+    cri,
+    sys,
+    clock,
+    volumes,
+    cgroups,
+    events,
+    logs,
+    podLogsDir,
     log: log.child('gc'),
     pods: loop,
     node: () => options.target,
     files: createPodFiles(options.rng),
     containerLogsDir: containersLogDir,
-    images: { highThresholdPercent: config.imageGCHighThresholdPercent, lowThresholdPercent: config.imageGCLowThresholdPercent, minAgeMs: durationMs(config.imageMinimumGCAge), maxAgeMs: durationMs(config.imageMaximumGCAge) },
+    images: {
+      highThresholdPercent: config.imageGCHighThresholdPercent,
+      lowThresholdPercent: config.imageGCLowThresholdPercent,
+      minAgeMs: durationMs(config.imageMinimumGCAge),
+      maxAgeMs: durationMs(config.imageMaximumGCAge),
+    },
   });
   const eviction = new StorageEviction({ cri, sys, clock, events, rootDir, podLogsDir, log: log.child('eviction'), pods: loop });
   return async (signal) => {

@@ -153,7 +153,8 @@ export class PodWorker {
   /** Whether a listing of the runtime shows nothing that the last own look did not. */
   knows(listed: PodFacts | undefined): boolean {
     if (this.#facts === undefined) return false;
-    const states = (facts: PodFacts): string => [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
+    const states = (facts: PodFacts): string =>
+      [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
     return states(this.#facts) === (listed === undefined ? '' : states(listed));
   }
 
@@ -199,7 +200,15 @@ export class PodWorker {
     const { clock, probes, sources } = this.#deps;
     sources.hold(pod);
     this.#teller.probe(pod, facts, false);
-    const plan = planRun({ pod, facts, probes: probes.results(this.key.uid), nowMs: clock.nowMs(), backoffs: this.#backoffs, rules: this.#deps.rules, old: this.#deps.statuses.current(this.key.uid) ?? pod.status ?? {} });
+    const plan = planRun({
+      pod,
+      facts,
+      probes: probes.results(this.key.uid),
+      nowMs: clock.nowMs(),
+      backoffs: this.#backoffs,
+      rules: this.#deps.rules,
+      old: this.#deps.statuses.current(this.key.uid) ?? pod.status ?? {},
+    });
     this.#teller.hold(plan);
     const told = this.#tell(pod, facts, false);
     if (this.#life.phase === 'starting' && told.phase === 'Running') this.#move({ phase: 'running' });
@@ -314,7 +323,8 @@ export class PodWorker {
     }
     const after = outcome.done === 0 ? facts : await this.#deps.facts.read(this.key.uid, signal);
     this.#facts = after;
-    if (after.containers.some((container) => container.state === 'running') || after.sandboxes.some((sandbox) => sandbox.ready)) return { again: this.#pause(), gone: false };
+    if (after.containers.some((container) => container.state === 'running') || after.sandboxes.some((sandbox) => sandbox.ready))
+      return { again: this.#pause(), gone: false };
     this.#deps.probes.remove(this.key.uid);
     this.#move({ phase: 'terminated', end, cleaned: false });
     if (this.#wanted) this.#tell(pod, after, true);
@@ -363,7 +373,9 @@ export class PodWorker {
       await this.#deps.files.unlinkLog(this.#deps.containersLogDir, container.id);
     }
     for (const sandbox of facts.sandboxes) await cri.runtime.removePodSandbox({ podSandboxId: sandbox.id }, { timeoutMs, signal });
-    await this.#deps.files.removeTree(this.#deps.podLogDir({ ...this.key, namespace: this.key.namespace || facts.namespace, name: this.key.name || facts.name }));
+    await this.#deps.files.removeTree(
+      this.#deps.podLogDir({ ...this.key, namespace: this.key.namespace || facts.namespace, name: this.key.name || facts.name }),
+    );
   }
 
   #reject(pod: Pod, verdict: Verdict): SyncResult {

@@ -51,7 +51,7 @@ function parse(text: string): { entries: Entry[]; after: string } {
   const entries: Entry[] = [];
   let before: string[] = [];
   const lines = text.split('\n');
-  for (let index = 0; index < lines.length; ) {
+  for (let index = 0; index < lines.length;) {
     const line = lines[index]!;
     if (!line.startsWith('> ')) {
       before.push(line);

@@ -14,17 +14,17 @@ export interface AdmitInput {
   readonly allowedUnsafeSysctls: readonly string[];
 }
 
-const criticalPriority = 2_000_000_000;
-
 /**
  * Whether the node takes the pod: null, or the reason and text that its Failed status gets. The scheduler has asked
  * the same; this is for what it could not know and for pods that were bound without it.
  */
 export function admit(input: AdmitInput): Verdict | null {
   const { pod, node } = input;
-  if (pod.spec.os !== undefined && pod.spec.os.name !== 'linux') return refuse('PodOSNotSupported', "Failed to admit pod as the OS field doesn't match node OS");
+  if (pod.spec.os !== undefined && pod.spec.os.name !== 'linux')
+    return refuse('PodOSNotSupported', "Failed to admit pod as the OS field doesn't match node OS");
   const wantedOs = pod.metadata.labels?.['kubernetes.io/os'];
-  if (wantedOs !== undefined && wantedOs !== 'linux') return refuse('PodOSSelectorNodeLabelDoesNotMatch', "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label");
+  if (wantedOs !== undefined && wantedOs !== 'linux')
+    return refuse('PodOSSelectorNodeLabelDoesNotMatch', "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label");
   if (pod.spec.securityContext?.supplementalGroupsPolicy === 'Strict' && node.status?.features?.supplementalGroupsPolicy !== true) {
     return refuse('SupplementalGroupsPolicyNotSupported', 'SupplementalGroupsPolicy=Strict is not supported in this node');
   }
@@ -44,7 +44,8 @@ function resourceProblem(input: AdmitInput): Verdict | null {
   const others = input.others.filter((other) => !isTerminalPhase(other.status?.phase));
   const allocatable = node.status?.allocatable ?? {};
   const podsAllowed = Number(valueOf(allocatable['pods']));
-  const lacking = (name: string, requested: bigint | number, used: bigint | number, capacity: bigint | number): Verdict => refuse(`OutOf${name}`, `Node didn't have enough resource: ${name}, requested: ${requested}, used: ${used}, capacity: ${capacity}`);
+  const lacking = (name: string, requested: bigint | number, used: bigint | number, capacity: bigint | number): Verdict =>
+    refuse(`OutOf${name}`, `Node didn't have enough resource: ${name}, requested: ${requested}, used: ${used}, capacity: ${capacity}`);
   if (others.length + 1 > podsAllowed) return lacking('pods', 1, others.length, podsAllowed);
   const wanted = podRequests(pod);
   for (const name of inOrder([...wanted.keys()])) {
@@ -81,18 +82,32 @@ function placeProblem(pod: Pod, node: Node): Verdict | null {
 
 function portProblem(input: AdmitInput): Verdict | null {
   const taken = input.others.filter((other) => !isTerminalPhase(other.status?.phase)).flatMap(hostPorts);
-  const clash = hostPorts(input.pod).some((own) => taken.some((other) => own.port === other.port && own.protocol === other.protocol && (own.ip === other.ip || own.ip === '0.0.0.0' || other.ip === '0.0.0.0')));
+  const clash = hostPorts(input.pod).some((own) =>
+    taken.some(
+      (other) => own.port === other.port && own.protocol === other.protocol && (own.ip === other.ip || own.ip === '0.0.0.0' || other.ip === '0.0.0.0'),
+    ),
+  );
   return clash ? predicate('NodePorts', "node(s) didn't have free ports for the requested pod ports") : null;
 }
 
 function hostPorts(pod: Pod): { port: number; protocol: string; ip: string }[] {
   const sidecars = (pod.spec.initContainers ?? []).filter((container) => container.restartPolicy === 'Always');
-  return [...pod.spec.containers, ...sidecars].flatMap((container) => (container.ports ?? []).filter((port) => (port.hostPort ?? 0) > 0).map((port) => ({ port: port.hostPort!, protocol: port.protocol ?? 'TCP', ip: port.hostIP === undefined || port.hostIP === '' ? '0.0.0.0' : port.hostIP })));
+  return [...pod.spec.containers, ...sidecars].flatMap((container) =>
+    (container.ports ?? [])
+      .filter((port) => (port.hostPort ?? 0) > 0)
+      .map((port) => ({
+        port: port.hostPort!,
+        protocol: port.protocol ?? 'TCP',
+        ip: port.hostIP === undefined || port.hostIP === '' ? '0.0.0.0' : port.hostIP,
+      })),
+  );
 }
 
 /** Only NoExecute counts here: the others keep new pods away by way of the scheduler. */
 function taintProblem(pod: Pod, node: Node): Verdict | null {
-  const untolerated = (node.spec?.taints ?? []).some((taint) => taint.effect === 'NoExecute' && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint)));
+  const untolerated = (node.spec?.taints ?? []).some(
+    (taint) => taint.effect === 'NoExecute' && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint)),
+  );
   return untolerated ? predicate('TaintToleration', "node(s) had taints that the pod didn't tolerate") : null;
 }
 
@@ -128,17 +143,17 @@ function sysctlProblem(input: AdmitInput): Verdict | null {
   const { pod, allowedUnsafeSysctls } = input;
   for (const sysctl of pod.spec.securityContext?.sysctls ?? []) {
     const name = sysctl.name.replaceAll('/', '.');
-    const allowed = safeSysctls.has(name) || allowedUnsafeSysctls.some((pattern) => (pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : pattern === name));
+    const allowed =
+      safeSysctls.has(name) || allowedUnsafeSysctls.some((pattern) => (pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : pattern === name));
     if (!allowed) return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowlisted`);
-    if (pod.spec.hostNetwork === true && name.startsWith('net.')) return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowed with host net enabled`);
-    if (pod.spec.hostIPC === true && (name.startsWith('kernel.shm') || name.startsWith('kernel.msg') || name === 'kernel.sem' || name.startsWith('fs.mqueue.'))) {
+    if (pod.spec.hostNetwork === true && name.startsWith('net.'))
+      return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowed with host net enabled`);
+    if (
+      pod.spec.hostIPC === true &&
+      (name.startsWith('kernel.shm') || name.startsWith('kernel.msg') || name === 'kernel.sem' || name.startsWith('fs.mqueue.'))
+    ) {
       return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowed with host ipc enabled`);
     }
   }
   return null;
-}
-
-/** Pods that a node must take before others when there is not room for all. */
-export function isCritical(pod: Pod): boolean {
-  return (pod.spec.priority ?? 0) >= criticalPriority;
 }

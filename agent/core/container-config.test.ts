@@ -5,7 +5,20 @@ import { containerConfig, quotaOf, sandboxConfig, sharesOf, signalName, signalOf
 import type { ConfigContext } from './container-config.ts';
 import { hostnameOf } from './hostname.ts';
 
-const context: ConfigContext = { podLogsDir: '/var/log/pods', rootDir: '/var/lib/kubelet', cpuCFSQuota: true, cpuCFSQuotaPeriodUs: 100_000, seccompDefault: false, cgroupVersion: 1, singleProcessOOMKill: null, memoryCapacityBytes: 1n << 33n, hugePageSizes: ['2MB'], swapControllerAvailable: false, maskedPaths: ['/proc/kcore'], nodeName: 'node-1' };
+const context: ConfigContext = {
+  podLogsDir: '/var/log/pods',
+  rootDir: '/var/lib/kubelet',
+  cpuCFSQuota: true,
+  cpuCFSQuotaPeriodUs: 100_000,
+  seccompDefault: false,
+  cgroupVersion: 1,
+  singleProcessOOMKill: null,
+  memoryCapacityBytes: 1n << 33n,
+  hugePageSizes: ['2MB'],
+  swapControllerAvailable: false,
+  maskedPaths: ['/proc/kcore'],
+  nodeName: 'node-1',
+};
 
 const container: Container = {
   name: 'c',
@@ -18,18 +31,50 @@ const container: Container = {
   terminationMessagePolicy: 'File',
   securityContext: { capabilities: { drop: ['ALL'] }, allowPrivilegeEscalation: false, readOnlyRootFilesystem: true },
 };
-const pod: Pod = { metadata: { name: 'web', namespace: 'shop', uid: 'u1', labels: { app: 'web' } }, spec: { containers: [container], terminationGracePeriodSeconds: 30, securityContext: { fsGroup: 2000, supplementalGroups: [3000], runAsUser: 1000 } } };
+const pod: Pod = {
+  metadata: { name: 'web', namespace: 'shop', uid: 'u1', labels: { app: 'web' } },
+  spec: { containers: [container], terminationGracePeriodSeconds: 30, securityContext: { fsGroup: 2000, supplementalGroups: [3000], runAsUser: 1000 } },
+};
 
 test('a container carries what another kubelet needs to take it over', () => {
-  const config = containerConfig(context, { pod, container, attempt: 2, imageRef: 'sha256:abc', imageUser: { uid: 0, username: '' }, env: [{ name: 'A', value: 'ü' }], mounts: [], targetId: null });
+  const config = containerConfig(context, {
+    pod,
+    container,
+    attempt: 2,
+    imageRef: 'sha256:abc',
+    imageUser: { uid: 0, username: '' },
+    env: [{ name: 'A', value: 'ü' }],
+    mounts: [],
+    targetId: null,
+  });
   assert.deepEqual(config.metadata, { name: 'c', attempt: 2 });
   assert.equal(config.logPath, 'c/2.log');
   assert.deepEqual(config.command, ['run', 'ü']);
   assert.deepEqual(Buffer.from(config.envs![0]!.value!).toString(), 'ü');
-  assert.deepEqual(config.labels, { 'io.kubernetes.container.name': 'c', 'io.kubernetes.pod.name': 'web', 'io.kubernetes.pod.namespace': 'shop', 'io.kubernetes.pod.uid': 'u1' });
-  assert.deepEqual(Object.keys(config.annotations!).toSorted(), ['hash', 'ports', 'preStopHandler', 'restartCount', 'terminationMessagePath', 'terminationMessagePolicy'].map((each) => `io.kubernetes.container.${each}`).concat('io.kubernetes.pod.terminationGracePeriod'));
+  assert.deepEqual(config.labels, {
+    'io.kubernetes.container.name': 'c',
+    'io.kubernetes.pod.name': 'web',
+    'io.kubernetes.pod.namespace': 'shop',
+    'io.kubernetes.pod.uid': 'u1',
+  });
+  assert.deepEqual(
+    Object.keys(config.annotations!).toSorted(),
+    ['hash', 'ports', 'preStopHandler', 'restartCount', 'terminationMessagePath', 'terminationMessagePolicy']
+      .map((each) => `io.kubernetes.container.${each}`)
+      .concat('io.kubernetes.pod.terminationGracePeriod'),
+  );
   assert.equal(config.annotations!['io.kubernetes.container.ports'], '[{"name":"http","containerPort":80,"protocol":"TCP"}]');
-  assert.deepEqual({ ...config.linux?.resources, oomScoreAdj: 0 }, { cpuShares: '102', cpuQuota: '50000', cpuPeriod: '100000', memoryLimitInBytes: '134217728', oomScoreAdj: 0, hugepageLimits: [{ pageSize: '2MB', limit: '0' }] });
+  assert.deepEqual(
+    { ...config.linux?.resources, oomScoreAdj: 0 },
+    {
+      cpuShares: '102',
+      cpuQuota: '50000',
+      cpuPeriod: '100000',
+      memoryLimitInBytes: '134217728',
+      oomScoreAdj: 0,
+      hugepageLimits: [{ pageSize: '2MB', limit: '0' }],
+    },
+  );
   const security = config.linux?.securityContext;
   assert.deepEqual(security?.supplementalGroups, [2000, 3000]);
   assert.deepEqual(security?.runAsUser, { value: 1000 });
@@ -39,8 +84,14 @@ test('a container carries what another kubelet needs to take it over', () => {
   assert.deepEqual(security?.namespaceOptions, { network: 'POD', ipc: 'POD', pid: 'CONTAINER' });
 });
 
-test('the sandbox has the pod\'s own labels, its log directory and DNS', () => {
-  const config = sandboxConfig(context, { pod, attempt: 1, cgroupParent: '/kubepods/burstable/podu1', hostname: 'web', dns: { servers: ['10.96.0.10'], searches: [], options: ['ndots:5'] } });
+test("the sandbox has the pod's own labels, its log directory and DNS", () => {
+  const config = sandboxConfig(context, {
+    pod,
+    attempt: 1,
+    cgroupParent: '/kubepods/burstable/podu1',
+    hostname: 'web',
+    dns: { servers: ['10.96.0.10'], searches: [], options: ['ndots:5'] },
+  });
   assert.equal(config.logDirectory, '/var/log/pods/shop_web_u1');
   assert.equal(config.labels?.['app'], 'web');
   assert.equal(config.hostname, 'web');
@@ -48,9 +99,12 @@ test('the sandbox has the pod\'s own labels, its log directory and DNS', () => {
   assert.equal(config.linux?.cgroupParent, '/kubepods/burstable/podu1');
 });
 
-test('shares and quotas keep to the kernel\'s bounds', () => {
+test("shares and quotas keep to the kernel's bounds", () => {
   assert.deepEqual([0n, 1n, 1000n, 10_000_000n].map(sharesOf), [2n, 2n, 1024n, 262_144n]);
-  assert.deepEqual([0n, 1n, 1500n].map((milli) => quotaOf(milli, 100_000n)), [0n, 1000n, 150_000n]);
+  assert.deepEqual(
+    [0n, 1n, 1500n].map((milli) => quotaOf(milli, 100_000n)),
+    [0n, 1000n, 150_000n],
+  );
 });
 
 test('signals go over by name and back', () => {

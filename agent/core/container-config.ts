@@ -1,4 +1,13 @@
-import type { ContainerConfig, LinuxContainerResourcesInput, LinuxPodSandboxConfig, MountInput, PodSandboxConfig, PortMapping, Protocol, Signal } from '../../proto/cri/types.ts';
+import type {
+  ContainerConfig,
+  LinuxContainerResourcesInput,
+  LinuxPodSandboxConfig,
+  MountInput,
+  PodSandboxConfig,
+  PortMapping,
+  Protocol,
+  Signal,
+} from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { keyOf } from './containers.ts';
 import { expandAll } from './env.ts';
@@ -134,13 +143,21 @@ export function containerConfig(context: ConfigContext, input: ContainerInput): 
     workingDir: container.workingDir ?? '',
     envs: env.map((pair) => ({ key: pair.name, value: Uint8Array.from(utf8Bytes(pair.value)) })),
     mounts: [...input.mounts],
-    labels: { 'io.kubernetes.container.name': container.name, 'io.kubernetes.pod.name': name, 'io.kubernetes.pod.namespace': namespace, 'io.kubernetes.pod.uid': uid },
+    labels: {
+      'io.kubernetes.container.name': container.name,
+      'io.kubernetes.pod.name': name,
+      'io.kubernetes.pod.namespace': namespace,
+      'io.kubernetes.pod.uid': uid,
+    },
     annotations: containerAnnotations(pod, container, attempt),
     logPath: logPathOf(container.name, attempt),
     stdin: container.stdin ?? false,
     stdinOnce: container.stdinOnce ?? false,
     tty: container.tty ?? false,
-    linux: { resources: containerResources(context, pod, container), securityContext: containerSecurity(context, pod, container, input.imageUser, input.targetId) },
+    linux: {
+      resources: containerResources(context, pod, container),
+      securityContext: containerSecurity(context, pod, container, input.imageUser, input.targetId),
+    },
     ...(stopSignal === undefined ? {} : { stopSignal: signalOf(stopSignal) }),
   };
 }
@@ -155,8 +172,12 @@ export function containerAnnotations(pod: Pod, container: Container, attempt: nu
     [`${prefix}restartCount`]: String(attempt),
     [`${prefix}terminationMessagePath`]: container.terminationMessagePath ?? '',
     [`${prefix}terminationMessagePolicy`]: container.terminationMessagePolicy ?? '',
-    ...(pod.metadata.deletionGracePeriodSeconds === undefined ? {} : { 'io.kubernetes.pod.deletionGracePeriod': String(pod.metadata.deletionGracePeriodSeconds) }),
-    ...(pod.spec.terminationGracePeriodSeconds === undefined ? {} : { 'io.kubernetes.pod.terminationGracePeriod': String(pod.spec.terminationGracePeriodSeconds) }),
+    ...(pod.metadata.deletionGracePeriodSeconds === undefined
+      ? {}
+      : { 'io.kubernetes.pod.deletionGracePeriod': String(pod.metadata.deletionGracePeriodSeconds) }),
+    ...(pod.spec.terminationGracePeriodSeconds === undefined
+      ? {}
+      : { 'io.kubernetes.pod.terminationGracePeriod': String(pod.spec.terminationGracePeriodSeconds) }),
     ...(preStop === undefined ? {} : { [`${prefix}preStopHandler`]: JSON.stringify(preStop) }),
     ...(ports.length === 0 ? {} : { [`${prefix}ports`]: JSON.stringify(ports.map(orderedPort)) }),
   };
@@ -165,7 +186,13 @@ export function containerAnnotations(pod: Pod, container: Container, attempt: nu
 /** In the order in which the API's own types are written out, so that the text is the same whoever writes it. */
 function orderedPort(port: NonNullable<Container['ports']>[number]): Record<string, unknown> {
   const { name, hostPort, containerPort, protocol, hostIP } = port;
-  return { ...(name === undefined ? {} : { name }), ...(hostPort === undefined ? {} : { hostPort }), containerPort, ...(protocol === undefined ? {} : { protocol }), ...(hostIP === undefined ? {} : { hostIP }) };
+  return {
+    ...(name === undefined ? {} : { name }),
+    ...(hostPort === undefined ? {} : { hostPort }),
+    containerPort,
+    ...(protocol === undefined ? {} : { protocol }),
+    ...(hostIP === undefined ? {} : { hostIP }),
+  };
 }
 
 export function containerResources(context: ConfigContext, pod: Pod, container: Container): LinuxContainerResourcesInput {
@@ -181,7 +208,9 @@ export function containerResources(context: ConfigContext, pod: Pod, container: 
     ...swapLess,
     oomScoreAdj: oomScoreAdj(pod, container, context.memoryCapacityBytes),
     hugepageLimits: context.hugePageSizes.map((pageSize) => ({ pageSize, limit: String(hugePagesOf(own?.limits, pageSize)) })),
-    ...(context.cgroupVersion === 2 ? { unified: { ...resources.unified, 'memory.min': '0', 'memory.low': '0', ...('unified' in swapLess ? swapLess.unified : {}) } } : {}),
+    ...(context.cgroupVersion === 2
+      ? { unified: { ...resources.unified, 'memory.min': '0', 'memory.low': '0', ...('unified' in swapLess ? swapLess.unified : {}) } }
+      : {}),
   };
 }
 

@@ -20,7 +20,11 @@ export function specContainers(spec: PodSpec): SpecContainer[] {
   return [
     ...(spec.initContainers ?? []).map((container, index): SpecContainer => ({ kind: isSidecar(container) ? 'sidecar' : 'init', index, container })),
     ...spec.containers.map((container, index): SpecContainer => ({ kind: 'app', index, container })),
-    ...(spec.ephemeralContainers ?? []).map((container, index): SpecContainer => ({ kind: 'ephemeral', index, container: container satisfies EphemeralContainer })),
+    ...(spec.ephemeralContainers ?? []).map((container, index): SpecContainer => ({
+      kind: 'ephemeral',
+      index,
+      container: container satisfies EphemeralContainer,
+    })),
   ];
 }
 
@@ -112,7 +116,8 @@ export function sandboxNeed(pod: Pod, facts: PodFacts): { attempt: number; repla
   const newest = facts.sandboxes[0];
   if (newest === undefined) return { attempt: 0, replaces: null, message: 'no pod sandbox exists' };
   const attempt = newest.attempt + 1;
-  if (facts.sandboxes.filter((sandbox) => sandbox.ready).length > 1) return { attempt, replaces: newest.id, message: 'multiple pod sandboxes are ready and need to be reconciled' };
+  if (facts.sandboxes.filter((sandbox) => sandbox.ready).length > 1)
+    return { attempt, replaces: newest.id, message: 'multiple pod sandboxes are ready and need to be reconciled' };
   if (!newest.ready) return { attempt, replaces: newest.id, message: 'pod sandbox is not ready' };
   const hostNetwork = pod.spec.hostNetwork === true;
   if (newest.hostNetwork !== hostNetwork) return { attempt, replaces: null, message: 'network namespace mode changed and sandbox needs to be recreated' };

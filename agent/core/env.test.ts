@@ -7,7 +7,18 @@ import type { EnvInput } from './env.ts';
 function input(container: Partial<Container>, more: Partial<EnvInput> = {}): EnvInput {
   const full: Container = { name: 'm', ...container };
   const pod: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u', labels: { app: 'web' } }, spec: { containers: [full], nodeName: 'node-1' } };
-  return { pod, container: full, podIPs: ['10.0.0.1', 'fd00::1'], hostIPs: ['192.0.2.1'], configMaps: {}, secrets: {}, services: [], fileKeys: {}, allocatable: { cpu: '4', memory: '8Gi' }, ...more };
+  return {
+    pod,
+    container: full,
+    podIPs: ['10.0.0.1', 'fd00::1'],
+    hostIPs: ['192.0.2.1'],
+    configMaps: {},
+    secrets: {},
+    services: [],
+    fileKeys: {},
+    allocatable: { cpu: '4', memory: '8Gi' },
+    ...more,
+  };
 }
 
 function env(given: EnvInput): Record<string, string> {
@@ -39,27 +50,64 @@ test('a variable sees those before it, and values from maps are not expanded', (
 
 test('fields of the pod and of the node', () => {
   const field = (fieldPath: string) => ({ name: fieldPath, valueFrom: { fieldRef: { fieldPath } } });
-  const values = env(input({ env: ['metadata.namespace', 'metadata.uid', "metadata.labels['app']", 'spec.nodeName', 'status.podIP', 'status.podIPs', 'status.hostIP'].map(field) }));
+  const values = env(
+    input({
+      env: ['metadata.namespace', 'metadata.uid', "metadata.labels['app']", 'spec.nodeName', 'status.podIP', 'status.podIPs', 'status.hostIP'].map(field),
+    }),
+  );
   assert.deepEqual(Object.values(values), ['n', 'u', 'web', 'node-1', '10.0.0.1', '10.0.0.1,fd00::1', '192.0.2.1']);
 });
 
 test('resources are divided and rounded up; a limit that is not there is what the node has', () => {
-  const resource = (name: string, path: string, divisor?: string) => ({ name, valueFrom: { resourceFieldRef: { resource: path, ...(divisor === undefined ? {} : { divisor }) } } });
-  const values = env(input({ resources: { limits: { memory: '64Mi' }, requests: { cpu: '250m' } }, env: [resource('M', 'limits.memory'), resource('MI', 'limits.memory', '1Mi'), resource('C', 'requests.cpu'), resource('CM', 'requests.cpu', '1m'), resource('N', 'limits.cpu')] }));
+  const resource = (name: string, path: string, divisor?: string) => ({
+    name,
+    valueFrom: { resourceFieldRef: { resource: path, ...(divisor === undefined ? {} : { divisor }) } },
+  });
+  const values = env(
+    input({
+      resources: { limits: { memory: '64Mi' }, requests: { cpu: '250m' } },
+      env: [
+        resource('M', 'limits.memory'),
+        resource('MI', 'limits.memory', '1Mi'),
+        resource('C', 'requests.cpu'),
+        resource('CM', 'requests.cpu', '1m'),
+        resource('N', 'limits.cpu'),
+      ],
+    }),
+  );
   assert.deepEqual(values, { M: '67108864', MI: '64', C: '1', CM: '250', N: '4' });
 });
 
 test('what is missing is named, unless it is optional', () => {
-  const ref = (optional: boolean) => input({ env: [{ name: 'A', valueFrom: { configMapKeyRef: { name: 'c', key: 'k', optional } } }] }, { configMaps: { c: { metadata: {}, data: {} } } });
+  const ref = (optional: boolean) =>
+    input({ env: [{ name: 'A', valueFrom: { configMapKeyRef: { name: 'c', key: 'k', optional } } }] }, { configMaps: { c: { metadata: {}, data: {} } } });
   assert.deepEqual(envOf(ref(false)), { ok: false, message: "couldn't find key k in ConfigMap n/c" });
   assert.deepEqual(envOf(ref(true)), { ok: true, env: [] });
   assert.deepEqual(envOf(input({ envFrom: [{ secretRef: { name: 's' } }] }, { secrets: { s: null } })), { ok: false, message: 'secret "s" not found' });
 });
 
-test('Services add their variables behind the container\'s own; default/kubernetes always', () => {
-  const service = (namespace: string, name: string, clusterIP: string): Service => ({ metadata: { namespace, name }, spec: { clusterIP, ports: [{ name: 'http', port: 80, protocol: 'TCP' }] } }) as Service;
-  const services = [service('n', 'my-web', '10.96.0.7'), service('default', 'kubernetes', '10.96.0.1'), service('default', 'other', '10.96.0.9'), service('n', 'none', 'None')];
-  const values = env(input({ env: [{ name: 'URL', value: 'http://$(MY_WEB_SERVICE_HOST)' }, { name: 'MY_WEB_SERVICE_PORT', value: '1' }] }, { services }));
+test("Services add their variables behind the container's own; default/kubernetes always", () => {
+  const service = (namespace: string, name: string, clusterIP: string): Service => ({
+    metadata: { namespace, name },
+    spec: { clusterIP, ports: [{ name: 'http', port: 80, protocol: 'TCP' }] },
+  });
+  const services = [
+    service('n', 'my-web', '10.96.0.7'),
+    service('default', 'kubernetes', '10.96.0.1'),
+    service('default', 'other', '10.96.0.9'),
+    service('n', 'none', 'None'),
+  ];
+  const values = env(
+    input(
+      {
+        env: [
+          { name: 'URL', value: 'http://$(MY_WEB_SERVICE_HOST)' },
+          { name: 'MY_WEB_SERVICE_PORT', value: '1' },
+        ],
+      },
+      { services },
+    ),
+  );
   assert.equal(values['URL'], 'http://10.96.0.7');
   assert.equal(values['MY_WEB_SERVICE_PORT'], '1');
   assert.equal(values['MY_WEB_PORT_80_TCP'], 'tcp://10.96.0.7:80');

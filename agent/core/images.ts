@@ -3,7 +3,9 @@ import type { Container } from '../../proto/kube/types.ts';
 const domainPart = String.raw`(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])`;
 const domain = String.raw`(?:${domainPart}(?:\.${domainPart})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?`;
 const path = String.raw`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*`;
-const reference = new RegExp(String.raw`^(?:(${domain})/)?(${path}(?:/${path})*)(?::([\w][\w.-]{0,127}))?(?:@([A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?$`);
+const reference = new RegExp(
+  String.raw`^(?:(${domain})/)?(${path}(?:/${path})*)(?::([\w][\w.-]{0,127}))?(?:@([A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?$`,
+);
 
 export interface ImageName {
   /** With the registry, as docker names it: `docker.io/library/busybox`. */
@@ -19,7 +21,8 @@ export function parseImage(image: string): ImageName | string {
   const problem = (why: string): string => `couldn't parse image name "${image}": ${why}`;
   if (image.trim() === '') return problem('invalid reference format');
   const match = reference.exec(image);
-  if (match === null) return problem(reference.test(image.toLowerCase()) ? 'invalid reference format: repository name must be lowercase' : 'invalid reference format');
+  if (match === null)
+    return problem(reference.test(image.toLowerCase()) ? 'invalid reference format: repository name must be lowercase' : 'invalid reference format');
   const [, host, name = '', tag = '', digest = ''] = match;
   const isHost = host !== undefined && (/[.:]/.test(host) || host === 'localhost' || host !== host.toLowerCase());
   const whole = host === undefined || isHost ? name : `${host}/${name}`;

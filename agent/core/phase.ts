@@ -73,12 +73,19 @@ const orphanGraceSeconds = 1;
 /** Why the pod is to end now, if it is, before anything of the runtime is looked at. */
 export function endOf(input: EndInput): PodEnd | null {
   const { pod, known, nowMs } = input;
-  if (input.eviction !== null) return { cause: 'evicted', graceSeconds: Math.ceil(input.eviction.graceMs / 1000), sinceMs: nowMs, verdict: input.eviction.verdict };
+  if (input.eviction !== null)
+    return { cause: 'evicted', graceSeconds: Math.ceil(input.eviction.graceMs / 1000), sinceMs: nowMs, verdict: input.eviction.verdict };
   if (pod === undefined) {
     if (known === undefined) return { cause: 'orphan', graceSeconds: orphanGraceSeconds, sinceMs: nowMs, verdict: null };
-    return { cause: 'removed', graceSeconds: known.metadata.deletionGracePeriodSeconds ?? known.spec.terminationGracePeriodSeconds ?? 30, sinceMs: nowMs, verdict: null };
+    return {
+      cause: 'removed',
+      graceSeconds: known.metadata.deletionGracePeriodSeconds ?? known.spec.terminationGracePeriodSeconds ?? 30,
+      sinceMs: nowMs,
+      verdict: null,
+    };
   }
-  if (pod.metadata.deletionTimestamp !== undefined) return { cause: 'deleted', graceSeconds: pod.metadata.deletionGracePeriodSeconds ?? null, sinceMs: nowMs, verdict: null };
+  if (pod.metadata.deletionTimestamp !== undefined)
+    return { cause: 'deleted', graceSeconds: pod.metadata.deletionGracePeriodSeconds ?? null, sinceMs: nowMs, verdict: null };
   if (isTerminalPhase(pod.status?.phase)) return { cause: 'completed', graceSeconds: null, sinceMs: nowMs, verdict: null };
   const deadlineMs = deadlineOf(pod, input.startTime);
   if (deadlineMs !== null && nowMs >= deadlineMs) return { cause: 'deadline', graceSeconds: null, sinceMs: nowMs, verdict: deadlineVerdict };

@@ -77,7 +77,11 @@ function initStep(input: PlanInput, intent: Intent, container: Container, active
       return shouldStart(container, pod, facts) && initRestarts(pod, container, active) ? { again: true, done: false } : 'pod-failed';
     case 'unknown': {
       if ((container.restartPolicy ?? pod.spec.restartPolicy) === 'Never') return 'pod-failed';
-      intent.kill.push({ container, facts: active, step: killOne(pod, container, active, 'unknown', 'Init container is in "unknown" state, try killing it before restart') });
+      intent.kill.push({
+        container,
+        facts: active,
+        step: killOne(pod, container, active, 'unknown', 'Init container is in "unknown" state, try killing it before restart'),
+      });
       return { again: true, done: false };
     }
   }

@@ -26,7 +26,9 @@ export function killAll(pod: Pod, facts: PodFacts, graceOverrideSeconds?: number
   const alive = facts.containers.filter((container) => container.state === 'running' || container.state === 'unknown');
   const aliveNames = new Set(alive.map((container) => container.name));
   const apps = pod.spec.containers.map((container) => container.name).filter((name) => aliveNames.has(name));
-  const sidecars = (pod.spec.initContainers ?? []).filter((container) => isSidecar(container) && aliveNames.has(container.name)).map((container) => container.name);
+  const sidecars = (pod.spec.initContainers ?? [])
+    .filter((container) => isSidecar(container) && aliveNames.has(container.name))
+    .map((container) => container.name);
   return alive.map((container): Kill => {
     const spec = findContainer(pod.spec, container.name)?.container ?? { name: container.name };
     const place = sidecars.indexOf(container.name);

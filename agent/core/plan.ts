@@ -78,7 +78,8 @@ function planNewSandbox(input: PlanInput, need: { attempt: number; replaces: str
     return !(once && latest?.state === 'exited' && latest.exitCode === 0);
   });
   if (apps.length === 0 && anyAppCreated(spec, facts)) return { steps, held: [], grows: [], wakeAtMs: null };
-  if (need.replaces !== null) steps.unshift({ kind: 'tell', event: { type: 'Normal', reason: 'SandboxChanged', message: 'Pod sandbox changed, it will be killed and re-created.' } });
+  if (need.replaces !== null)
+    steps.unshift({ kind: 'tell', event: { type: 'Normal', reason: 'SandboxChanged', message: 'Pod sandbox changed, it will be killed and re-created.' } });
   const again = (spec.initContainers ?? []).filter((container) => !finishedOnce(pod, facts, container));
   const againNames = new Set(again.map((container) => container.name));
   for (const container of facts.containers) {
@@ -97,7 +98,9 @@ function planNewSandbox(input: PlanInput, need: { attempt: number; replaces: str
 function ranOnce(pod: Pod, facts: PodFacts): boolean {
   const apps = new Set(pod.spec.containers.map((container) => container.name));
   const inits = new Set((pod.spec.initContainers ?? []).filter((container) => !isSidecar(container)).map((container) => container.name));
-  return facts.containers.some((container) => container.startedAtMs !== 0 && (apps.has(container.name) || (inits.has(container.name) && initFailed(container))));
+  return facts.containers.some(
+    (container) => container.startedAtMs !== 0 && (apps.has(container.name) || (inits.has(container.name) && initFailed(container))),
+  );
 }
 
 function stopEverySandbox(pod: Pod, facts: PodFacts): Step[] {
@@ -121,7 +124,11 @@ function planApps(input: PlanInput, intent: Intent): void {
       starting += 1;
       intent.start.push(container);
       if (latest?.state === 'unknown') {
-        intent.kill.push({ container, facts: latest, step: killOne(pod, container, latest, 'unknown', 'Container is in "unknown" state, try killing it before restart') });
+        intent.kill.push({
+          container,
+          facts: latest,
+          step: killOne(pod, container, latest, 'unknown', 'Container is in "unknown" state, try killing it before restart'),
+        });
       }
       continue;
     }
@@ -170,7 +177,10 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
   const initNames = new Set((pod.spec.initContainers ?? []).map((container) => container.name));
   const all: { container: Container; kind: ContainerKind }[] = [
     ...intent.startEphemeral.map((container) => ({ container, kind: 'ephemeral' as const })),
-    ...intent.start.map((container) => ({ container, kind: initNames.has(container.name) ? (isSidecar(container) ? ('sidecar' as const) : ('init' as const)) : ('app' as const) })),
+    ...intent.start.map((container) => ({
+      container,
+      kind: initNames.has(container.name) ? (isSidecar(container) ? ('sidecar' as const) : ('init' as const)) : ('app' as const),
+    })),
   ];
   for (const { container, kind } of all) {
     const ended = facts.containers.find((each) => each.name === container.name && each.state === 'exited');

@@ -46,7 +46,10 @@ export function authsFor(entries: readonly PullEntry[], repository: string): Aut
 }
 
 function patternOf(server: string): string {
-  const bare = server.replace(/^https?:\/\//, '').replace(/\/v[12]\/?$/, '').replace(/\/$/, '');
+  const bare = server
+    .replace(/^https?:\/\//, '')
+    .replace(/\/v[12]\/?$/, '')
+    .replace(/\/$/, '');
   return bare === 'index.docker.io' ? 'docker.io' : bare;
 }
 

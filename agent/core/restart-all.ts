@@ -10,7 +10,9 @@ export const restartingAll = 'RestartingAllContainers';
 
 /** Whether any rule of the pod asks for it; only then is there a condition of that name. */
 export function canRestartAll(pod: Pod): boolean {
-  return [...(pod.spec.initContainers ?? []), ...pod.spec.containers].some((container) => (container.restartPolicyRules ?? []).some((rule) => rule.action === 'RestartAllContainers'));
+  return [...(pod.spec.initContainers ?? []), ...pod.spec.containers].some((container) =>
+    (container.restartPolicyRules ?? []).some((rule) => rule.action === 'RestartAllContainers'),
+  );
 }
 
 /** Whether the pod is on its way back to the start: told so before, or by the exit of one of its containers. */
@@ -35,7 +37,11 @@ export function planReset(pod: Pod, facts: PodFacts): Step[] {
     return kind !== undefined && kind !== 'ephemeral';
   });
   const alive = own.filter((each) => each.state === 'running' || each.state === 'unknown');
-  const kills = alive.map((each) => ({ ...killOne(pod, findContainer(pod.spec, each.name)!.container, each, 'restart-all', 'killing'), graceSeconds: 0, preStop: false }));
+  const kills = alive.map((each) => ({
+    ...killOne(pod, findContainer(pod.spec, each.name)!.container, each, 'restart-all', 'killing'),
+    graceSeconds: 0,
+    preStop: false,
+  }));
   const order = [...own.filter((each) => !isTrigger(pod, each)), ...own.filter((each) => isTrigger(pod, each))];
   return [
     ...(kills.length === 0 ? [] : [{ kind: 'kill' as const, kills }]),

@@ -3,7 +3,11 @@ import { test } from 'node:test';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { rootProblem } from './security.ts';
 
-function problem(own: Container['securityContext'], image: { uid: number | null; username: string }, ofPod: Pod['spec']['securityContext'] = {}): string | null {
+function problem(
+  own: Container['securityContext'],
+  image: { uid: number | null; username: string },
+  ofPod: Pod['spec']['securityContext'] = {},
+): string | null {
   const container: Container = { name: 'm', securityContext: own };
   return rootProblem({ metadata: { name: 'p', namespace: 'n', uid: 'u' }, spec: { containers: [container], securityContext: ofPod } }, container, image);
 }

@@ -49,11 +49,18 @@ export function rootProblem(pod: Pod, container: Container, image: ImageUser): s
   const where = `(pod: "${podText(keyOf(pod))}", container: ${container.name})`;
   const user = own?.runAsUser ?? ofPod?.runAsUser;
   if (user !== undefined) return user === 0 ? `container's runAsUser breaks non-root policy ${where}` : null;
-  if (image.uid === null && image.username !== '') return `container has runAsNonRoot and image has non-numeric user (${image.username}), cannot verify user is non-root ${where}`;
+  if (image.uid === null && image.username !== '')
+    return `container has runAsNonRoot and image has non-numeric user (${image.username}), cannot verify user is non-root ${where}`;
   return (image.uid ?? 0) === 0 ? `container has runAsNonRoot and image will run as root ${where}` : null;
 }
 
-export function containerSecurity(context: ConfigContext, pod: Pod, container: Container, image: ImageUser, targetId: string | null): LinuxContainerSecurityContext {
+export function containerSecurity(
+  context: ConfigContext,
+  pod: Pod,
+  container: Container,
+  image: ImageUser,
+  targetId: string | null,
+): LinuxContainerSecurityContext {
   const own = container.securityContext;
   const ofPod = pod.spec.securityContext;
   const user = own?.runAsUser ?? ofPod?.runAsUser;
@@ -70,7 +77,11 @@ export function containerSecurity(context: ConfigContext, pod: Pod, container: C
     privileged: own?.privileged ?? false,
     readonlyRootfs: own?.readOnlyRootFilesystem ?? false,
     noNewPrivs: own?.allowPrivilegeEscalation === false,
-    ...(user === undefined ? (image.uid === null && image.username !== '' ? { runAsUsername: image.username } : { runAsUser: { value: image.uid ?? 0 } }) : { runAsUser: { value: user } }),
+    ...(user === undefined
+      ? image.uid === null && image.username !== ''
+        ? { runAsUsername: image.username }
+        : { runAsUser: { value: image.uid ?? 0 } }
+      : { runAsUser: { value: user } }),
     ...(group === undefined ? {} : { runAsGroup: { value: group } }),
     ...(groups.length === 0 ? {} : { supplementalGroups: groups }),
     ...(ofPod?.supplementalGroupsPolicy === 'Strict' ? { supplementalGroupsPolicy: 'Strict' as const } : {}),

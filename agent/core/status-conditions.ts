@@ -5,7 +5,16 @@ import { timeText } from './time.ts';
 import type { PodFacts } from './types.ts';
 
 /** Conditions that a kubelet owns; what else stands in the list belongs to others and is never written. */
-export const ownConditions: ReadonlySet<string> = new Set(['PodReadyToStartContainers', 'Initialized', 'Ready', 'ContainersReady', 'PodScheduled', 'PodResizePending', 'PodResizeInProgress', 'AllContainersRestarting']);
+export const ownConditions: ReadonlySet<string> = new Set([
+  'PodReadyToStartContainers',
+  'Initialized',
+  'Ready',
+  'ContainersReady',
+  'PodScheduled',
+  'PodResizePending',
+  'PodResizeInProgress',
+  'AllContainersRestarting',
+]);
 
 export interface ConditionInput {
   readonly pod: Pod;

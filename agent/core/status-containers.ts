@@ -1,4 +1,14 @@
-import type { Container, ContainerState, ContainerStateTerminated, ContainerStatus, ContainerUser, Pod, PodStatus, ResourceRequirements, VolumeMountStatus } from '../../proto/kube/types.ts';
+import type {
+  Container,
+  ContainerState,
+  ContainerStateTerminated,
+  ContainerStatus,
+  ContainerUser,
+  Pod,
+  PodStatus,
+  ResourceRequirements,
+  VolumeMountStatus,
+} from '../../proto/kube/types.ts';
 import { anyAppCreated, isSidecar, latestOf, shouldStart } from './containers.ts';
 import { compareQuantities, formatQuantity, milliQuantityOf, milliValueOf, parseQuantity, quantityOf } from './quantity.ts';
 import type { Quantity } from './quantity.ts';
@@ -32,8 +42,16 @@ export type StatusList = 'app' | 'init' | 'ephemeral';
 export function containerStatuses(input: ContainerStatusInput, list: StatusList): ContainerStatus[] {
   const { spec } = input.pod;
   const containers: readonly Container[] = (list === 'app' ? spec.containers : list === 'init' ? spec.initContainers : spec.ephemeralContainers) ?? [];
-  const before = (list === 'app' ? input.old.containerStatuses : list === 'init' ? input.old.initContainerStatuses : input.old.ephemeralContainerStatuses) ?? [];
-  const statuses = containers.map((container) => oneStatus(input, list, container, before.find((status) => status.name === container.name)));
+  const before =
+    (list === 'app' ? input.old.containerStatuses : list === 'init' ? input.old.initContainerStatuses : input.old.ephemeralContainerStatuses) ?? [];
+  const statuses = containers.map((container) =>
+    oneStatus(
+      input,
+      list,
+      container,
+      before.find((status) => status.name === container.name),
+    ),
+  );
   return list === 'init' ? statuses : statuses.toSorted((left, right) => (left.name < right.name ? -1 : left.name > right.name ? 1 : 0));
 }
 
@@ -94,7 +112,8 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     ...userOf(facts),
     ...(facts.stopSignal === '' ? {} : { stopSignal: facts.stopSignal }),
   };
-  if (old !== undefined && old.containerID !== containerID && old.state?.terminated !== undefined && old.restartCount < status.restartCount) status.lastState = { terminated: old.state.terminated };
+  if (old !== undefined && old.containerID !== containerID && old.state?.terminated !== undefined && old.restartCount < status.restartCount)
+    status.lastState = { terminated: old.state.terminated };
   else if (old?.lastState?.terminated !== undefined) status.lastState = old.lastState;
   if (facts.state === 'unknown' && old?.state?.running !== undefined) {
     status.state = { terminated: { reason: 'ContainerStatusUnknown', message: unlocatedMessage, exitCode: 137 } };
@@ -145,18 +164,26 @@ function withWaitingReason(input: ContainerStatusInput, list: StatusList, contai
   };
 }
 
-function withProbes(input: ContainerStatusInput, list: StatusList, container: Container, status: ContainerStatus, old: ContainerStatus | undefined): ContainerStatus {
+function withProbes(
+  input: ContainerStatusInput,
+  list: StatusList,
+  container: Container,
+  status: ContainerStatus,
+  old: ContainerStatus | undefined,
+): ContainerStatus {
   if (list === 'ephemeral') return status;
   const running = status.state?.running !== undefined;
   const id = status.containerID?.slice(status.containerID.indexOf('://') + 3);
   const results = input.probes[container.name]?.containerId === id ? input.probes[container.name] : undefined;
   // Until the probers know this container, what was told last of the same run stands.
   const sameRun = old !== undefined && old.containerID === status.containerID;
-  const started = running && (container.startupProbe === undefined || (results?.startup === undefined ? sameRun && old.started === true : results.startup === 'success'));
+  const started =
+    running && (container.startupProbe === undefined || (results?.startup === undefined ? sameRun && old.started === true : results.startup === 'success'));
   if (list === 'init' && !isSidecar(container)) {
     return { ...status, started, ready: status.state?.terminated?.exitCode === 0 };
   }
-  const ready = started && (container.readinessProbe === undefined || (results?.readiness === undefined ? sameRun && old.ready : results.readiness === 'success'));
+  const ready =
+    started && (container.readinessProbe === undefined || (results?.readiness === undefined ? sameRun && old.ready : results.readiness === 'success'));
   return { ...status, started, ready };
 }
 

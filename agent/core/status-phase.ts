@@ -26,7 +26,17 @@ interface Counts {
  */
 export function phaseOf(pod: Pod, statuses: readonly ContainerStatus[], stopped: boolean, initialized: boolean): PodPhase {
   const byName = new Map(statuses.map((status) => [status.name, status]));
-  const counts: Counts = { running: 0, waiting: 0, unknown: 0, stopped: 0, stoppedForGood: 0, succeeded: 0, initPending: 0, initFailedForGood: 0, sidecarPending: 0 };
+  const counts: Counts = {
+    running: 0,
+    waiting: 0,
+    unknown: 0,
+    stopped: 0,
+    stoppedForGood: 0,
+    succeeded: 0,
+    initPending: 0,
+    initFailedForGood: 0,
+    sidecarPending: 0,
+  };
   for (const container of pod.spec.initContainers ?? []) {
     if (isSidecar(container)) countSidecar(counts, byName.get(container.name));
     else countInit(counts, pod, container, byName.get(container.name));

@@ -65,11 +65,17 @@ export function statusOf(input: StatusInput): PodStatus {
  * is terminal whatever it was.
  */
 export function lastStatus(pod: Pod, told: PodStatus): PodStatus {
-  const unknown = { terminated: { reason: 'ContainerStatusUnknown', message: 'The container could not be located when the pod was terminated', exitCode: 137 } };
-  const close = (status: ContainerStatus): ContainerStatus => (status.state?.terminated === undefined ? { ...status, ready: false, started: false, state: unknown } : status);
+  const unknown = {
+    terminated: { reason: 'ContainerStatusUnknown', message: 'The container could not be located when the pod was terminated', exitCode: 137 },
+  };
+  const close = (status: ContainerStatus): ContainerStatus =>
+    status.state?.terminated === undefined ? { ...status, ready: false, started: false, state: unknown } : status;
   const inits = told.initContainerStatuses ?? [];
   // At least the first one: it would have run next.
-  const lastBegun = Math.max(0, inits.findLastIndex((status) => status.state?.waiting === undefined || status.lastState?.terminated !== undefined));
+  const lastBegun = Math.max(
+    0,
+    inits.findLastIndex((status) => status.state?.waiting === undefined || status.lastState?.terminated !== undefined),
+  );
   const initialized = wasInitialized(pod, told);
   return {
     ...told,
@@ -83,7 +89,12 @@ export function lastStatus(pod: Pod, told: PodStatus): PodStatus {
 function wasInitialized(pod: Pod, told: PodStatus): boolean {
   const last = pod.spec.initContainers?.at(-1);
   if (last === undefined) return true;
-  if ((told.containerStatuses ?? []).some((status) => status.lastState?.terminated !== undefined || status.state?.running !== undefined || status.state?.terminated !== undefined)) return true;
+  if (
+    (told.containerStatuses ?? []).some(
+      (status) => status.lastState?.terminated !== undefined || status.state?.running !== undefined || status.state?.terminated !== undefined,
+    )
+  )
+    return true;
   const status = told.initContainerStatuses?.find((each) => each.name === last.name);
   if (isSidecar(last)) return status?.state?.running !== undefined && status.started === true;
   return status?.state?.terminated?.exitCode === 0 || status?.lastState?.terminated?.exitCode === 0;
@@ -166,7 +177,9 @@ function bounded(status: PodStatus): PodStatus {
   const limit = Math.floor(maxMessageBytes / Math.max(1, count));
   const cut = (state: ContainerState | undefined): ContainerState | undefined => {
     const message = state?.terminated?.message;
-    return state?.terminated === undefined || message === undefined || message.length <= limit ? state : { ...state, terminated: { ...state.terminated, message: message.slice(0, limit) } };
+    return state?.terminated === undefined || message === undefined || message.length <= limit
+      ? state
+      : { ...state, terminated: { ...state.terminated, message: message.slice(0, limit) } };
   };
   const shorter = (list: ContainerStatus[]): ContainerStatus[] => list.map((each) => ({ ...each, state: cut(each.state), lastState: cut(each.lastState) }));
   const [init, apps, ephemeral] = lists;

@@ -1,4 +1,4 @@
-import type { Container, Pod, PodStatus } from '../../proto/kube/types.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
 
 /** What all of the agent calls a pod by: the UID is the identity, namespace and name are for people and paths. */
 export interface PodKey {
@@ -125,9 +125,4 @@ export interface Failure {
   readonly message: string;
   /** Events to be told once for this failure; empty when the caller has the words for it. */
   readonly events?: readonly EventText[];
-}
-
-export interface StatusWish {
-  readonly key: PodKey;
-  readonly status: PodStatus;
 }

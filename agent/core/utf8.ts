@@ -14,7 +14,7 @@ export function utf8Bytes(text: string): number[] {
 /** Text of UTF-8 bytes; what is no UTF-8 becomes U+FFFD. */
 export function utf8Text(bytes: readonly number[]): string {
   let text = '';
-  for (let index = 0; index < bytes.length; ) {
+  for (let index = 0; index < bytes.length;) {
     const lead = bytes[index]!;
     const length = lead < 0x80 ? 1 : lead >= 0xf0 && lead < 0xf5 ? 4 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xc2 && lead < 0xe0 ? 2 : 0;
     const tail = bytes.slice(index + 1, index + length);

@@ -37,7 +37,17 @@ export function createEnvironment(deps: EnvironmentDeps): Environment {
       if (value?.ok === false) return { ok: false, message: `couldn't parse env file` };
       fileKeys[name] = value?.value === '' ? null : (value?.value ?? null);
     }
-    return envOf({ pod, container, podIPs, hostIPs: node.hostIPs(), configMaps, secrets, services: [...own, ...master], fileKeys, allocatable: node.node()?.status?.allocatable ?? {} });
+    return envOf({
+      pod,
+      container,
+      podIPs,
+      hostIPs: node.hostIPs(),
+      configMaps,
+      secrets,
+      services: [...own, ...master],
+      fileKeys,
+      allocatable: node.node()?.status?.allocatable ?? {},
+    });
   };
 }
 

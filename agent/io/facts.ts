@@ -72,8 +72,15 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
       ]);
       const readSandboxes = await Promise.all(sandboxes.items.map((each) => sandboxFacts(each, before.sandboxes.get(each.id), signal)));
       const readContainers = await Promise.all(containers.containers.map((each) => containerFacts(each, before.containers.get(each.id), signal)));
-      const facts = podFacts(uid, readSandboxes.filter((each) => each !== null), readContainers.filter((each) => each !== null));
-      known.set(uid, { sandboxes: new Map(facts.sandboxes.map((each) => [each.id, each])), containers: new Map(facts.containers.map((each) => [each.id, each])) });
+      const facts = podFacts(
+        uid,
+        readSandboxes.filter((each) => each !== null),
+        readContainers.filter((each) => each !== null),
+      );
+      known.set(uid, {
+        sandboxes: new Map(facts.sandboxes.map((each) => [each.id, each])),
+        containers: new Map(facts.containers.map((each) => [each.id, each])),
+      });
       return facts;
     },
     forgetContainer(id) {
@@ -126,7 +133,17 @@ export function sandboxOf(status: PodSandboxStatus, runtimeHandler = ''): Sandbo
 }
 
 function listedSandbox(sandbox: PodSandbox): SandboxFacts {
-  return { id: sandbox.id, ...metadataOf(sandbox), ready: sandbox.state === 'SANDBOX_READY', createdAtMs: nanosToMs(sandbox.createdAt), ips: [], hostNetwork: false, runtimeHandler: sandbox.runtimeHandler, labels: sandbox.labels, annotations: sandbox.annotations };
+  return {
+    id: sandbox.id,
+    ...metadataOf(sandbox),
+    ready: sandbox.state === 'SANDBOX_READY',
+    createdAtMs: nanosToMs(sandbox.createdAt),
+    ips: [],
+    hostNetwork: false,
+    runtimeHandler: sandbox.runtimeHandler,
+    labels: sandbox.labels,
+    annotations: sandbox.annotations,
+  };
 }
 
 function metadataOf(sandbox: Pick<PodSandbox, 'metadata'>): { uid: string; namespace: string; name: string; attempt: number } {
@@ -190,7 +207,8 @@ function listedContainer(container: Container): ContainerFacts {
 
 function podFacts(uid: string, sandboxes: SandboxFacts[], containers: ContainerFacts[]): PodFacts {
   // By attempt before age: the wall clock may have been set back between two runs.
-  const byAge = (left: { attempt: number; createdAtMs: number; id: string }, right: { attempt: number; createdAtMs: number; id: string }): number => right.attempt - left.attempt || right.createdAtMs - left.createdAtMs || (left.id < right.id ? -1 : 1);
+  const byAge = (left: { attempt: number; createdAtMs: number; id: string }, right: { attempt: number; createdAtMs: number; id: string }): number =>
+    right.attempt - left.attempt || right.createdAtMs - left.createdAtMs || (left.id < right.id ? -1 : 1);
   sandboxes.sort(byAge);
   containers.sort((left, right) => (left.name < right.name ? -1 : left.name > right.name ? 1 : byAge(left, right)));
   const first = sandboxes[0];
@@ -220,7 +238,13 @@ function resourcesOf(resources: ContainerResources | null): ContainerResourceFac
   const linux = resources?.linux ?? null;
   if (linux === null) return null;
   const set = (text: string): number | null => (Number(text) > 0 ? Number(text) : null);
-  return { cpuShares: set(linux.cpuShares), cpuQuota: set(linux.cpuQuota), cpuPeriod: set(linux.cpuPeriod), memoryLimitBytes: set(linux.memoryLimitInBytes), unified: linux.unified };
+  return {
+    cpuShares: set(linux.cpuShares),
+    cpuQuota: set(linux.cpuQuota),
+    cpuPeriod: set(linux.cpuPeriod),
+    memoryLimitBytes: set(linux.memoryLimitInBytes),
+    unified: linux.unified,
+  };
 }
 
 function nanosToMs(nanos: string): number {

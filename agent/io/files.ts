@@ -30,7 +30,13 @@ export function createPodFiles(rng: Rng): PodFiles {
     async terminationLog(rootDir, uid, container) {
       const dir = join(rootDir, 'pods', uid, 'containers', container);
       await mkdir(dir, { recursive: true, mode: 0o750 });
-      const path = join(dir, rng.int(2 ** 32).toString(16).padStart(8, '0'));
+      const path = join(
+        dir,
+        rng
+          .int(2 ** 32)
+          .toString(16)
+          .padStart(8, '0'),
+      );
       await writeFile(path, '', { flag: 'wx' });
       // Not by the mode of open, which the umask cuts.
       await chmod(path, 0o666);
@@ -72,7 +78,10 @@ export function createLastWords(deps: { sys: Pick<Sys, 'readBeneath'>; rootDir: 
   return {
     async of(status) {
       const path = status.annotations['io.kubernetes.container.terminationMessagePath'] ?? '';
-      const fallback = status.annotations['io.kubernetes.container.terminationMessagePolicy'] === 'FallbackToLogsOnError' && status.exitCode !== 0 && status.reason !== 'ContainerCannotRun';
+      const fallback =
+        status.annotations['io.kubernetes.container.terminationMessagePolicy'] === 'FallbackToLogsOnError' &&
+        status.exitCode !== 0 &&
+        status.reason !== 'ContainerCannotRun';
       const words = await fileWords(status, path);
       return words === '' && fallback ? logWords(status) : words;
     },
@@ -103,7 +112,7 @@ function lastLines(bytes: Uint8Array): Uint8Array {
   const parts: Uint8Array[] = [];
   let lines = 0;
   let size = 0;
-  for (let end = bytes.length; end > 0 && lines < maxLogLines && size < maxLogBytes; ) {
+  for (let end = bytes.length; end > 0 && lines < maxLogLines && size < maxLogBytes;) {
     const stop = bytes[end - 1] === 0x0a ? end - 1 : end;
     const start = bytes.lastIndexOf(0x0a, stop - 1) + 1;
     const entry = parseLogLine(bytes.subarray(start, stop));

@@ -20,8 +20,13 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
   const exec = async (containerId: string, command: readonly string[], timeoutMs: number, signal: AbortSignal): Promise<string | null> => {
     const seconds = Math.ceil(timeoutMs / 1000);
     try {
-      const answer = await cri.runtime.execSync({ containerId, cmd: [...command], timeout: seconds }, { signal, timeoutMs: timeoutMs === 0 ? Number.POSITIVE_INFINITY : timeoutMs + 5000 });
-      return answer.exitCode === 0 ? null : `error: command '${command.join(' ')}' exited with ${answer.exitCode}: ${Buffer.from(answer.stderr).toString()}, message: ${JSON.stringify(Buffer.concat([answer.stdout, answer.stderr]).toString())}`;
+      const answer = await cri.runtime.execSync(
+        { containerId, cmd: [...command], timeout: seconds },
+        { signal, timeoutMs: timeoutMs === 0 ? Number.POSITIVE_INFINITY : timeoutMs + 5000 },
+      );
+      return answer.exitCode === 0
+        ? null
+        : `error: command '${command.join(' ')}' exited with ${answer.exitCode}: ${Buffer.from(answer.stderr).toString()}, message: ${JSON.stringify(Buffer.concat([answer.stdout, answer.stderr]).toString())}`;
     } catch (error) {
       return `error: ${rpcErrorText(error)}, message: ""`;
     }

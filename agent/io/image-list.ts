@@ -27,7 +27,9 @@ export function createImageList(deps: { cri: Cri; clock: Clock; max: number }): 
       while (!signal.aborted) {
         try {
           const listed = await cri.images.listImages({}, { timeoutMs, signal });
-          const all = listed.images.map((image) => ({ names: [...image.repoDigests, ...image.repoTags].slice(0, maxNames), sizeBytes: Number(image.size) })).toSorted((left, right) => right.sizeBytes - left.sizeBytes);
+          const all = listed.images
+            .map((image) => ({ names: [...image.repoDigests, ...image.repoTags].slice(0, maxNames), sizeBytes: Number(image.size) }))
+            .toSorted((left, right) => right.sizeBytes - left.sizeBytes);
           images = max < 0 ? all : all.slice(0, max);
           await clock.sleep(periodMs, signal);
         } catch (error) {

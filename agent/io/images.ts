@@ -81,12 +81,19 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
     const { auths, missing } = await options.credentials.forImage(need.pod, name, signal);
     using _turn = await turns.take(signal);
     const beganMs = clock.monoMs();
-    const image = { image: name.pullName, annotations: { ...need.pod.metadata.annotations }, ...(need.runtimeHandler === '' ? {} : { runtimeHandler: need.runtimeHandler }) };
+    const image = {
+      image: name.pullName,
+      annotations: { ...need.pod.metadata.annotations },
+      ...(need.runtimeHandler === '' ? {} : { runtimeHandler: need.runtimeHandler }),
+    };
     let trouble: unknown;
     for (const auth of auths.length === 0 ? [null] : auths) {
       try {
         // A pull may take long and has no deadline of its own; it ends with the pod.
-        const { imageRef } = await cri.images.pullImage({ image, sandboxConfig: need.sandboxConfig, ...(auth === null ? {} : { auth }) }, { signal, timeoutMs: Number.POSITIVE_INFINITY });
+        const { imageRef } = await cri.images.pullImage(
+          { image, sandboxConfig: need.sandboxConfig, ...(auth === null ? {} : { auth }) },
+          { signal, timeoutMs: Number.POSITIVE_INFINITY },
+        );
         const sizeBytes = await sizeOf(image, signal);
         return { imageRef, pullMs: clock.monoMs() - beganMs, sizeBytes };
       } catch (error) {
@@ -94,7 +101,12 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         trouble = error;
       }
     }
-    if (missing.length > 0) need.tell({ type: 'Warning', reason: 'FailedToRetrieveImagePullSecret', message: `Unable to retrieve some image pull secrets (${missing.join(', ')}); attempting to pull the image may not succeed.` });
+    if (missing.length > 0)
+      need.tell({
+        type: 'Warning',
+        reason: 'FailedToRetrieveImagePullSecret',
+        message: `Unable to retrieve some image pull secrets (${missing.join(', ')}); attempting to pull the image may not succeed.`,
+      });
     throw trouble;
   };
 
@@ -109,7 +121,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         say('Warning', 'InspectFailed', message);
         return refused('InvalidImageName', message);
       }
-      const policy = pullPolicyOf(container as Container);
+      const policy = pullPolicyOf(container);
       if (policy !== 'Always') {
         const here = await present(cri, name, need.runtimeHandler, timeoutMs, signal);
         if (!here.ok) {
@@ -141,7 +153,11 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         const pulled = await pull(need, name, signal);
         failures.delete(key);
         const waitedMs = clock.monoMs() - askedAtMs;
-        say('Normal', 'Pulled', `Successfully pulled image "${asked}" in ${durationText(pulled.pullMs)} (${durationText(waitedMs)} including waiting). Image size: ${pulled.sizeBytes} bytes.`);
+        say(
+          'Normal',
+          'Pulled',
+          `Successfully pulled image "${asked}" in ${durationText(pulled.pullMs)} (${durationText(waitedMs)} including waiting). Image size: ${pulled.sizeBytes} bytes.`,
+        );
         return { ok: true, imageRef: pulled.imageRef };
       } catch (error) {
         if (signal.aborted) throw new OpError('aborted', `pull ${asked}`, 'stopped by the caller', { cause: error });
@@ -164,9 +180,18 @@ function refused(reason: string, message: string): ImageOutcome {
   return { ok: false, reason, message, retryAtMs: null };
 }
 
-async function present(cri: Cri, name: ImageName, runtimeHandler: string, timeoutMs: number, signal: AbortSignal): Promise<{ ok: true; imageRef: string | null } | { ok: false; words: string }> {
+async function present(
+  cri: Cri,
+  name: ImageName,
+  runtimeHandler: string,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<{ ok: true; imageRef: string | null } | { ok: false; words: string }> {
   try {
-    const { image } = await cri.images.imageStatus({ image: { image: name.pullName, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } }, { timeoutMs, signal });
+    const { image } = await cri.images.imageStatus(
+      { image: { image: name.pullName, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } },
+      { timeoutMs, signal },
+    );
     return { ok: true, imageRef: image === null || image.id === '' ? null : image.id };
   } catch (error) {
     if (signal.aborted) throw error;

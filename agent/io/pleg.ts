@@ -45,7 +45,10 @@ export function createPleg(options: PlegOptions): RunningPleg {
   const relist = async (signal: AbortSignal): Promise<void> => {
     const beganMs = clock.monoMs();
     try {
-      const [sandboxes, containers] = await Promise.all([cri.runtime.listPodSandbox({}, { timeoutMs, signal }), cri.runtime.listContainers({}, { timeoutMs, signal })]);
+      const [sandboxes, containers] = await Promise.all([
+        cri.runtime.listPodSandbox({}, { timeoutMs, signal }),
+        cri.runtime.listContainers({}, { timeoutMs, signal }),
+      ]);
       const seen = listingOf(sandboxes.items, containers.containers);
       const changed = changedUids(listing, seen.listing);
       const first = lastMs === null;

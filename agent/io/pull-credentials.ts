@@ -22,7 +22,11 @@ export function createPullCredentials(deps: { sources: Pick<EnvSources, 'secret'
         } catch (error) {
           signal.throwIfAborted();
           missing.push(secretName);
-          deps.log.warn('Unable to retrieve pull secret, the image pull may not succeed.', { pod: `${namespace}/${pod.metadata.name}`, secret: secretName, err: messageOf(error) });
+          deps.log.warn('Unable to retrieve pull secret, the image pull may not succeed.', {
+            pod: `${namespace}/${pod.metadata.name}`,
+            secret: secretName,
+            err: messageOf(error),
+          });
         }
       }
       return { auths: [...authsFor(entries, name.repository), ...authsFor(await nodeEntries(deps.nodeFiles), name.repository)], missing };

@@ -42,10 +42,20 @@ export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; f
   return fallback === 'systemd' ? 'systemd' : 'cgroupfs';
 }
 
-export function openNodeCgroups(deps: { sys: Sys; clock: Clock; log: Log; config: KubeletConfiguration; machine: MachineFacts; driver: 'cgroupfs' | 'systemd' }): Promise<PodCgroups> {
+export function openNodeCgroups(deps: {
+  sys: Sys;
+  clock: Clock;
+  log: Log;
+  config: KubeletConfiguration;
+  machine: MachineFacts;
+  driver: 'cgroupfs' | 'systemd';
+}): Promise<PodCgroups> {
   const { sys, clock, log, config, machine, driver } = deps;
   return openCgroups({
-    sys, clock, log, driver,
+    sys,
+    clock,
+    log,
+    driver,
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,
     pod: { cpuCFSQuota: config.cpuCFSQuota, cpuPeriodUs: BigInt(durationMs(config.cpuCFSQuotaPeriod) * 1000), podPidsLimit: BigInt(config.podPidsLimit) },

@@ -14,11 +14,18 @@ import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './steps.ts
 type StartStep = Extract<Step, { kind: 'start-container' }>;
 
 /** Pull, create, start, postStart; null when the container runs. Expected failures come back as waiting reasons. */
-export async function startContainer(deps: StepDeps, run: RunContext, step: StartStep, sandbox: OpenSandbox, signal: AbortSignal): Promise<StartFailure | null> {
+export async function startContainer(
+  deps: StepDeps,
+  run: RunContext,
+  step: StartStep,
+  sandbox: OpenSandbox,
+  signal: AbortSignal,
+): Promise<StartFailure | null> {
   const { cri, timeoutMs } = deps;
   const { pod, tell } = run;
   const container = findContainer(pod.spec, step.name)?.container;
-  if (container === undefined) return { name: step.name, reason: 'CreateContainerConfigError', message: `container ${step.name} is not in the pod`, retryAtMs: null };
+  if (container === undefined)
+    return { name: step.name, reason: 'CreateContainerConfigError', message: `container ${step.name} is not in the pod`, retryAtMs: null };
   const fail = (reason: string, message: string, eventText = `Error: ${message}`): StartFailure => {
     tell({ type: 'Warning', reason: 'Failed', message: eventText, container: container.name });
     return { name: container.name, reason, message, retryAtMs: null };
@@ -37,7 +44,16 @@ export async function startContainer(deps: StepDeps, run: RunContext, step: Star
   let containerId: string;
   try {
     await deps.files.mkdir(logDir);
-    const config = containerConfig(deps.context, { pod, container, attempt, imageRef: image.imageRef, imageUser: made.user, env: made.env, mounts: made.mounts, targetId: step.targetId });
+    const config = containerConfig(deps.context, {
+      pod,
+      container,
+      attempt,
+      imageRef: image.imageRef,
+      imageUser: made.user,
+      env: made.env,
+      mounts: made.mounts,
+      targetId: step.targetId,
+    });
     ({ containerId } = await cri.runtime.createContainer({ podSandboxId: sandbox.id, config, sandboxConfig: sandbox.config }, { timeoutMs }));
   } catch (error) {
     return fail('CreateContainerError', failureWords(error));
@@ -50,12 +66,23 @@ export async function startContainer(deps: StepDeps, run: RunContext, step: Star
   }
   tell({ type: 'Normal', reason: 'Started', message: 'Container started', container: container.name });
   const { namespace, name } = keyOf(pod);
-  await deps.files.linkLog(deps.containersLogDir, `${name}_${namespace}_${container.name}-${containerId}.log`, `${podLogDir(deps.context, pod)}/${logPathOf(container.name, attempt)}`);
+  await deps.files.linkLog(
+    deps.containersLogDir,
+    `${name}_${namespace}_${container.name}-${containerId}.log`,
+    `${podLogDir(deps.context, pod)}/${logPathOf(container.name, attempt)}`,
+  );
   return postStart(deps, run, container, containerId, sandbox, signal);
 }
 
 /** The hook runs beside the container's own start; when it fails the container is stopped. */
-async function postStart(deps: StepDeps, run: RunContext, container: Container, containerId: string, sandbox: OpenSandbox, signal: AbortSignal): Promise<StartFailure | null> {
+async function postStart(
+  deps: StepDeps,
+  run: RunContext,
+  container: Container,
+  containerId: string,
+  sandbox: OpenSandbox,
+  signal: AbortSignal,
+): Promise<StartFailure | null> {
   const hook = container.lifecycle?.postStart;
   if (hook === undefined) return null;
   const { pod, tell } = run;
@@ -63,9 +90,20 @@ async function postStart(deps: StepDeps, run: RunContext, container: Container, 
   const outcome = await deps.hooks.run(pod, container, containerId, podIPs, hook, 0, signal);
   if (outcome.ok) return null;
   signal.throwIfAborted();
-  deps.log.warn('Failed to execute PostStartHook', { pod: `${pod.metadata.namespace}/${pod.metadata.name}`, containerName: container.name, message: outcome.message });
+  deps.log.warn('Failed to execute PostStartHook', {
+    pod: `${pod.metadata.namespace}/${pod.metadata.name}`,
+    containerName: container.name,
+    message: outcome.message,
+  });
   tell({ type: 'Warning', reason: 'FailedPostStartHook', message: 'PostStartHook failed', container: container.name });
-  const kill = { containerId, name: container.name, graceSeconds: graceSecondsOf(pod, container, 'post-start'), after: [], preStop: container.lifecycle?.preStop !== undefined, message: 'FailedPostStartHook' };
+  const kill = {
+    containerId,
+    name: container.name,
+    graceSeconds: graceSecondsOf(pod, container, 'post-start'),
+    after: [],
+    preStop: container.lifecycle?.preStop !== undefined,
+    message: 'FailedPostStartHook',
+  };
   try {
     await killContainers(deps, { pod, podIPs, tell, preStopBegun: run.preStopBegun }, [kill], signal);
   } catch (error) {
@@ -74,7 +112,9 @@ async function postStart(deps: StepDeps, run: RunContext, container: Container, 
   return { name: container.name, reason: 'PostStartHookError', message: outcome.message, retryAtMs: null };
 }
 
-type Prepared = { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; user: ImageUser } | { ok: false; reason: string; message: string };
+type Prepared =
+  | { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; user: ImageUser }
+  | { ok: false; reason: string; message: string };
 
 /** Everything of the configuration that has to be looked up. */
 async function prepare(deps: StepDeps, run: RunContext, container: Container, sandbox: OpenSandbox, imageRef: string, signal: AbortSignal): Promise<Prepared> {
@@ -105,7 +145,16 @@ async function imageUser(deps: StepDeps, imageRef: string, signal: AbortSignal):
   return image.username === '' ? { uid: 0, username: '' } : { uid: null, username: image.username };
 }
 
-function mountInput(mount: { hostPath: string; containerPath: string; readonly: boolean; recursiveReadOnly?: boolean; selinuxRelabel?: boolean; propagation: MountInput['propagation']; image?: { image: string }; imageSubPath?: string }): MountInput {
+function mountInput(mount: {
+  hostPath: string;
+  containerPath: string;
+  readonly: boolean;
+  recursiveReadOnly?: boolean;
+  selinuxRelabel?: boolean;
+  propagation: MountInput['propagation'];
+  image?: { image: string };
+  imageSubPath?: string;
+}): MountInput {
   const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, image, imageSubPath } = mount;
   return {
     hostPath,

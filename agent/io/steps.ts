@@ -111,14 +111,24 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
   }
 }
 
-async function plainStep(deps: StepDeps, run: RunContext, step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' }>, signal: AbortSignal): Promise<void> {
+async function plainStep(
+  deps: StepDeps,
+  run: RunContext,
+  step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' }>,
+  signal: AbortSignal,
+): Promise<void> {
   const { cri, timeoutMs } = deps;
   switch (step.kind) {
     case 'tell':
       run.tell(step.event);
       return;
     case 'kill':
-      await killContainers(deps, { pod: run.pod, podIPs: podIPsOf(run.pod, run.facts.sandboxes[0]?.ips ?? [], deps.node.hostIPs()), tell: run.tell, preStopBegun: run.preStopBegun }, step.kills, signal);
+      await killContainers(
+        deps,
+        { pod: run.pod, podIPs: podIPsOf(run.pod, run.facts.sandboxes[0]?.ips ?? [], deps.node.hostIPs()), tell: run.tell, preStopBegun: run.preStopBegun },
+        step.kills,
+        signal,
+      );
       return;
     case 'stop-sandbox':
       await ignoreMissing(cri.runtime.stopPodSandbox({ podSandboxId: step.sandboxId }, { timeoutMs, signal }));

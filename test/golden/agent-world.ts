@@ -67,7 +67,10 @@ export class AgentWorld implements GoldenWorld {
     this.api = new FakeKubeApi({ clock: this.clock, rng: this.rng });
     this.runtime = new FakeRuntime({ clock: this.clock });
     this.failpoints = failpoints(this.clock);
-    const recorder = new CallRenderer().recorder((line) => this.criLines.push(`${this.stamp()} ${line.replaceAll('default/', '')}`), (method) => !quiet.has(method));
+    const recorder = new CallRenderer().recorder(
+      (line) => this.criLines.push(`${this.stamp()} ${line.replaceAll('default/', '')}`),
+      (method) => !quiet.has(method),
+    );
     this.cri = createCriClient(compose(this.runtime, ...this.interceptors(recorder)));
   }
 
@@ -93,9 +96,24 @@ export class AgentWorld implements GoldenWorld {
     const statuses = createStatusApi({ clock, rng, log, api });
     const apiPods = createApiPods({ api, nodeName: 'node-1', log });
     const rules = backoffRules(this.crashLoopMaxMs);
-    const images = createImagePuller({ cri, clock, rules: backoffRules(), credentials: { forImage: async () => ({ auths: [], missing: [] }) }, serial: this.serial, maxParallel: this.maxParallel, timeoutMs });
+    const images = createImagePuller({
+      cri,
+      clock,
+      rules: backoffRules(),
+      credentials: { forImage: async () => ({ auths: [], missing: [] }) },
+      serial: this.serial,
+      maxParallel: this.maxParallel,
+      timeoutMs,
+    });
     const steps: StepDeps = {
-      cri, clock, log, volumes, cgroups, images, files, node,
+      cri,
+      clock,
+      log,
+      volumes,
+      cgroups,
+      images,
+      files,
+      node,
       environment: createEnvironment({ sources, node, rootDir: '/var/lib/kubelet', sys: { readBeneath: async () => new Uint8Array() } }),
       hooks: createHooks({ cri, clock, tell: () => {} }),
       dns: new FakeDns(),
@@ -103,19 +121,51 @@ export class AgentWorld implements GoldenWorld {
       containersLogDir: '/var/log/containers',
       timeoutMs,
       runtimeClasses: { handlerOf: async () => '' },
-      context: { podLogsDir: '/var/log/pods', rootDir: '/var/lib/kubelet', cpuCFSQuota: true, cpuCFSQuotaPeriodUs: 100_000, seccompDefault: false, cgroupVersion: 2, singleProcessOOMKill: null, memoryCapacityBytes: 8n << 30n, hugePageSizes: [], swapControllerAvailable: false, maskedPaths: defaultMaskedPaths, nodeName: 'node-1' },
+      context: {
+        podLogsDir: '/var/log/pods',
+        rootDir: '/var/lib/kubelet',
+        cpuCFSQuota: true,
+        cpuCFSQuotaPeriodUs: 100_000,
+        seccompDefault: false,
+        cgroupVersion: 2,
+        singleProcessOOMKill: null,
+        memoryCapacityBytes: 8n << 30n,
+        hugePageSizes: [],
+        swapControllerAvailable: false,
+        maskedPaths: defaultMaskedPaths,
+        nodeName: 'node-1',
+      },
     };
     const loop: Loop = createLoop({
-      clock, log, sources: [apiPods],
+      clock,
+      log,
+      sources: [apiPods],
       onBug: (error) => (this.bug = error),
       worker: {
-        clock, log, steps, volumes, sources, cgroups, probes, statuses, events, node, files, rules,
+        clock,
+        log,
+        steps,
+        volumes,
+        sources,
+        cgroups,
+        probes,
+        statuses,
+        events,
+        node,
+        files,
+        rules,
         facts: createFactsReader({ cri, lastWords: { of: async () => '' }, timeoutMs }),
         runtimeName: () => 'fake',
         recursiveReadOnly: () => false,
         networkProblem: () => null,
         syncFrequencyMs: 60_000,
-        admit: (pod) => admit({ pod, node: node.node(), others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.mayRun(other.metadata.uid ?? '')), allowedUnsafeSysctls: [] }),
+        admit: (pod) =>
+          admit({
+            pod,
+            node: node.node(),
+            others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.mayRun(other.metadata.uid ?? '')),
+            allowedUnsafeSysctls: [],
+          }),
         podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
         containersLogDir: '/var/log/containers',
       },
@@ -227,7 +277,10 @@ export class AgentWorld implements GoldenWorld {
         return '';
       case 'unknown': {
         const container = this.runtime.container(rest[0]!)!;
-        container.status = { state: 'unknown', startedAtNs: container.status.state === 'created' ? 0n : container.status.startedAtNs } as typeof container.status;
+        container.status = {
+          state: 'unknown',
+          startedAtNs: container.status.state === 'created' ? 0n : container.status.startedAtNs,
+        } as typeof container.status;
         return '';
       }
       case 'kill-sandbox':
@@ -251,7 +304,9 @@ export class AgentWorld implements GoldenWorld {
         return this.#pod(rest[0]!).status?.conditions?.find((condition) => condition.type === 'Ready')?.message ?? '';
       case 'own-writes': {
         // Types of conditions that the agent has ever named.
-        const named = this.api.calls.filter((call) => call.verb === 'patch').flatMap((call) => ((call.body as Pod).status?.conditions ?? []).map((condition) => condition.type));
+        const named = this.api.calls
+          .filter((call) => call.verb === 'patch')
+          .flatMap((call) => ((call.body as Pod).status?.conditions ?? []).map((condition) => condition.type));
         return [...new Set(named)].toSorted().join(' ');
       }
       case 'debug': {
@@ -295,12 +350,18 @@ export class AgentWorld implements GoldenWorld {
 
   /** One line a status write: what of it a person wants to know. */
   patches(): string[] {
-    return this.api.calls.filter((call) => call.verb === 'patch' && call.path.endsWith('/status')).map((call) => {
-      const status = (call.body as Pod).status ?? {};
-      const conditions = (status.conditions ?? []).filter((condition) => condition.status !== undefined).map((condition) => `${condition.type}=${condition.status}`);
-      const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])].map((each) => `${each.name}:${stateWords(each.state)}${each.ready ? ',ready' : ''}`);
-      return [call.path.split('/').at(-2), status.phase ?? '', ...conditions, ...containers].filter((part) => part !== '').join(' ');
-    });
+    return this.api.calls
+      .filter((call) => call.verb === 'patch' && call.path.endsWith('/status'))
+      .map((call) => {
+        const status = (call.body as Pod).status ?? {};
+        const conditions = (status.conditions ?? [])
+          .filter((condition) => condition.status !== undefined)
+          .map((condition) => `${condition.type}=${condition.status}`);
+        const containers = [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])].map(
+          (each) => `${each.name}:${stateWords(each.state)}${each.ready ? ',ready' : ''}`,
+        );
+        return [call.path.split('/').at(-2), status.phase ?? '', ...conditions, ...containers].filter((part) => part !== '').join(' ');
+      });
   }
 
   async #add(short: Pod): Promise<string> {
@@ -327,10 +388,17 @@ export class AgentWorld implements GoldenWorld {
     const pod = this.api.find<Pod>(pods('default', name));
     if (pod === undefined) return 'gone';
     const status = pod.status ?? {};
-    const head = [`phase=${status.phase}`, ...(status.reason === undefined ? [] : [`reason=${status.reason}`]), ...(status.podIP === undefined ? [] : [`ip=${status.podIP}`])].join(' ');
-    const conditions = (status.conditions ?? []).filter((condition) => condition.type !== 'PodScheduled').map((condition) => `${condition.type}=${condition.status}${condition.reason === undefined ? '' : `(${condition.reason})`}`);
+    const head = [
+      `phase=${status.phase}`,
+      ...(status.reason === undefined ? [] : [`reason=${status.reason}`]),
+      ...(status.podIP === undefined ? [] : [`ip=${status.podIP}`]),
+    ].join(' ');
+    const conditions = (status.conditions ?? [])
+      .filter((condition) => condition.type !== 'PodScheduled')
+      .map((condition) => `${condition.type}=${condition.status}${condition.reason === undefined ? '' : `(${condition.reason})`}`);
     const lines = [head, `  ${conditions.join(' ')}`];
-    for (const each of [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? []), ...(status.ephemeralContainerStatuses ?? [])]) lines.push(`  ${this.#container(each)}`);
+    for (const each of [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? []), ...(status.ephemeralContainerStatuses ?? [])])
+      lines.push(`  ${this.#container(each)}`);
     if (status.message !== undefined) lines.splice(1, 0, `  ${status.message}`);
     return lines.join('\n');
   }
