@@ -1,6 +1,7 @@
 import type { KubeObject, ResourceRef } from '../../base/kubeapi/types.ts';
 import type {
   ConfigMap,
+  DaemonSet,
   Deployment,
   Endpoints,
   EndpointSlice,
@@ -29,6 +30,7 @@ export const CONFIG_MAPS = core('configmaps');
 export const CLAIMS = core('persistentvolumeclaims');
 export const DEPLOYMENTS = apps('deployments');
 export const REPLICA_SETS = apps('replicasets');
+export const DAEMON_SETS = apps('daemonsets');
 export const ENDPOINT_SLICES: ResourceRef = { group: 'discovery.k8s.io', version: 'v1', resource: 'endpointslices' };
 export const LEASES: ResourceRef = { group: 'coordination.k8s.io', version: 'v1', resource: 'leases' };
 
@@ -70,6 +72,7 @@ export const serviceStore = (stores: Stores): Store<Service> => namespaced(store
 export const endpointsStore = (stores: Stores): Store<Endpoints> => stores.of<Endpoints>(ENDPOINTS, { trim: dropManagedFields });
 export const deploymentStore = (stores: Stores): Store<Deployment> => namespaced(stores.of<Deployment>(DEPLOYMENTS, { trim: dropManagedFields }));
 export const replicaSetStore = (stores: Stores): Store<ReplicaSet> => owned(stores.of<ReplicaSet>(REPLICA_SETS, { trim: dropManagedFields }));
+export const daemonSetStore = (stores: Stores): Store<DaemonSet> => stores.of<DaemonSet>(DAEMON_SETS, { trim: dropManagedFields });
 export const namespaceStore = (stores: Stores): Store<Namespace> => stores.of<Namespace>(NAMESPACES, { trim: dropManagedFields });
 export const serviceAccountStore = (stores: Stores): Store<ServiceAccount> => stores.of<ServiceAccount>(SERVICE_ACCOUNTS, { trim: dropManagedFields });
 export const claimStore = (stores: Stores): Store<PersistentVolumeClaim> => stores.of<PersistentVolumeClaim>(CLAIMS, { trim: dropManagedFields });

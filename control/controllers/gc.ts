@@ -29,6 +29,7 @@ const KEPT_WHOLE = new Set([
   'namespaces',
   'serviceaccounts',
   'persistentvolumeclaims',
+  'daemonsets.apps',
   'deployments.apps',
   'replicasets.apps',
   'endpointslices.discovery.k8s.io',

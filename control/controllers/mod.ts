@@ -1,4 +1,5 @@
 import { startClaimProtection } from './claim-protection.ts';
+import { startDaemonSetController } from './daemonset.ts';
 import { startDeploymentController } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
 import { startEndpointsController, startEndpointSliceController } from './endpoints.ts';
@@ -10,7 +11,7 @@ import { startReplicaSetController } from './replicaset.ts';
 import { endWith } from './end.ts';
 import { Stores } from './store.ts';
 
-export type { ControlConfig, ControlDeps } from './deps.ts';
+export type { ControlDeps } from './deps.ts';
 
 /** Starts every controller on one set of watches; they end with `deps.signal` or when disposed. */
 export function startControllers(deps: ControlDeps): AsyncDisposable {
@@ -20,6 +21,7 @@ export function startControllers(deps: ControlDeps): AsyncDisposable {
     startRootCaPublisher,
     startDeploymentController,
     startReplicaSetController,
+    startDaemonSetController,
     startEndpointSliceController,
     startEndpointsController,
     startNodeLifecycle,

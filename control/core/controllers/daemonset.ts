@@ -88,7 +88,8 @@ function daemonPod(daemonSet: DaemonSet, node: Node, hash: string): Pod {
   const spec = daemonSpec(daemonSet);
   const field = { key: 'metadata.name', operator: 'In', values: [node.metadata.name ?? ''] };
   const required = spec.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms;
-  const nodeSelectorTerms: NodeSelectorTerm[] = required === undefined ? [{ matchFields: [field] }] : required.map((term) => ({ ...term, matchFields: [field] }));
+  const nodeSelectorTerms: NodeSelectorTerm[] =
+    required === undefined ? [{ matchFields: [field] }] : required.map((term) => ({ ...term, matchFields: [field] }));
   const generation = daemonSet.metadata.annotations?.['deprecated.daemonset.template.generation'] ?? String(daemonSet.metadata.generation ?? 1);
   return {
     apiVersion: 'v1',
@@ -108,14 +109,22 @@ function daemonPod(daemonSet: DaemonSet, node: Node, hash: string): Pod {
 }
 
 /** Rolling update without surge: at most maxUnavailable nodes without an available pod. */
-function replaceOld(daemonSet: DaemonSet, wanted: readonly Node[], byNode: ReadonlyMap<string, readonly Pod[]>, hash: string, nowMs: number, plan: DaemonSetPlan): void {
+function replaceOld(
+  daemonSet: DaemonSet,
+  wanted: readonly Node[],
+  byNode: ReadonlyMap<string, readonly Pod[]>,
+  hash: string,
+  nowMs: number,
+  plan: DaemonSetPlan,
+): void {
   const strategy = daemonSet.spec.updateStrategy;
   if ((strategy?.type ?? 'RollingUpdate') !== 'RollingUpdate') return;
   const allowed = Math.max(1, scaled(strategy?.rollingUpdate?.maxUnavailable ?? 1, wanted.length, true));
   const minReadySeconds = daemonSet.spec.minReadySeconds ?? 0;
   const current = wanted.map((node) => byNode.get(node.metadata.name ?? '')?.find((pod) => !pod.metadata.deletionTimestamp));
   const isDown = (pod: Pod | undefined): boolean => pod === undefined || !isPodAvailable(pod, minReadySeconds, nowMs);
-  let room = allowed - current.filter((pod) => isDown(pod) && pod?.metadata.labels?.[HASH_LABEL] !== undefined && pod.metadata.labels[HASH_LABEL] === hash).length;
+  let room =
+    allowed - current.filter((pod) => isDown(pod) && pod?.metadata.labels?.[HASH_LABEL] !== undefined && pod.metadata.labels[HASH_LABEL] === hash).length;
   room -= current.filter((pod) => pod === undefined).length;
   const old = current.filter((pod): pod is Pod => pod !== undefined && pod.metadata.labels?.[HASH_LABEL] !== hash);
   for (const pod of old.toSorted((a, b) => Number(isDown(b)) - Number(isDown(a)))) {
@@ -125,7 +134,14 @@ function replaceOld(daemonSet: DaemonSet, wanted: readonly Node[], byNode: Reado
   }
 }
 
-function statusOf(daemonSet: DaemonSet, wanted: readonly Node[], nodes: readonly Node[], byNode: ReadonlyMap<string, readonly Pod[]>, hash: string, nowMs: number): DaemonSetStatus {
+function statusOf(
+  daemonSet: DaemonSet,
+  wanted: readonly Node[],
+  nodes: readonly Node[],
+  byNode: ReadonlyMap<string, readonly Pod[]>,
+  hash: string,
+  nowMs: number,
+): DaemonSetStatus {
   const minReadySeconds = daemonSet.spec.minReadySeconds ?? 0;
   const first = wanted.flatMap((node) => byNode.get(node.metadata.name ?? '')?.[0] ?? []);
   const available = first.filter((pod) => isPodAvailable(pod, minReadySeconds, nowMs)).length;
