@@ -27,17 +27,11 @@ import { Proxy } from '../../netfilter/proxy.ts';
 export const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
 
 /** Why the lab cannot be built here, or null. */
-export function missing(): string | null {
+export function missing(tools: readonly string[] = []): string | null {
   if (process.getuid?.() !== 0) return 'needs root';
   if (!existsSync(sysPath)) return 'needs dist/sys (sys/build.sh)';
-  for (const tool of ['ip', 'nft'])
-    if (
-      !(process.env['PATH'] ?? '')
-        .split(':')
-        .concat('/usr/sbin', '/sbin')
-        .some((folder) => existsSync(join(folder, tool)))
-    )
-      return `needs ${tool}`;
+  const folders = (process.env['PATH'] ?? '').split(':').concat('/usr/sbin', '/sbin');
+  for (const tool of ['ip', 'nft', ...tools]) if (!folders.some((folder) => existsSync(join(folder, tool)))) return `needs ${tool}`;
   return null;
 }
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { Lab, missing, service, slice, startProxy, labNode, type RunningProxy } from './lab.ts';
 
-const reason = missing();
+const reason = missing(['ss']);
 if (reason !== null) console.log(`skipped: kernel tests of netfilter ${reason}`);
 
 suite('Services in nftables, with real packets', { skip: reason ?? false }, () => {
