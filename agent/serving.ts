@@ -11,7 +11,7 @@ import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
 import { tlsCiphers, tlsMinVersion } from './io/server-defaults.ts';
 import { createServerRoutes } from './io/server-routes.ts';
-import { startHealthz, startServer } from './io/server.ts';
+import { startHealthz, startReadOnly, startServer } from './io/server.ts';
 import type { Stats } from './io/stats.ts';
 import type { Loop } from './loop.ts';
 
@@ -89,9 +89,11 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     handle: routes.handle,
     upgrade: routes.upgrade,
   });
+  const readOnly = config.readOnlyPort === 0 ? null : await startReadOnly({ log: log.child('server'), address: config.address, port: config.readOnlyPort, handle: routes.handle });
   return {
     run: (signal) => followServingCert(certs, material, (next) => server.renew(next), signal),
     async [Symbol.asyncDispose]() {
+      await readOnly?.[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
       await healthz?.[Symbol.asyncDispose]();
     },

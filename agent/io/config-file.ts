@@ -175,7 +175,9 @@ function warningsOf(config: KubeletConfiguration): string[] {
   if (config.cpuManagerPolicy !== 'none') warnings.push(`cpuManagerPolicy ${config.cpuManagerPolicy} is treated as none`);
   if (config.memoryManagerPolicy !== 'None') warnings.push(`memoryManagerPolicy ${config.memoryManagerPolicy} is treated as None`);
   if (config.topologyManagerPolicy !== 'none') warnings.push(`topologyManagerPolicy ${config.topologyManagerPolicy} is treated as none`);
-  if (config.readOnlyPort !== 0) warnings.push('readOnlyPort is set: the unauthenticated port is not served');
+  if (config.readOnlyPort !== 0)
+    warnings.push(`readOnlyPort is set: whoever reaches port ${config.readOnlyPort} sees the pods of this node without authentication`);
+  if (config.tlsCurvePreferences.length > 0) warnings.push('tlsCurvePreferences is set: the curves of OpenSSL’s default are used');
   return warnings;
 }
 

@@ -17,7 +17,7 @@ import type { PodFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import { createServerAuth, type ServerAuthOptions } from './server-auth.ts';
 import { createServerRoutes, type ServerRuntimeCalls } from './server-routes.ts';
-import { startHealthz, startServer, type AgentServer } from './server.ts';
+import { startHealthz, startReadOnly, startServer, type AgentServer } from './server.ts';
 import { ScriptedApi } from './test-api.ts';
 
 const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
@@ -380,6 +380,25 @@ test('a taken port is one clear failure', async (t) => {
   });
   const options = { log: silentLog, address: '127.0.0.1', port: server.port, tls, auth, handle: async () => undefined, upgrade: async () => undefined };
   await assert.rejects(startServer(options), { code: 'exists' });
+});
+
+test('the read-only port serves what streams nothing', async (t) => {
+  const seen: string[] = [];
+  const readOnly = await startReadOnly({
+    log: silentLog,
+    address: '127.0.0.1',
+    port: 0,
+    handle: async (route, _request, response) => {
+      seen.push(route.kind);
+      response.end('x');
+    },
+  });
+  t.after(() => readOnly[Symbol.asyncDispose]());
+  const url = `http://127.0.0.1:${readOnly.port}`;
+  for (const path of ['/pods', '/metrics/cadvisor', '/stats/summary', '/healthz']) assert.equal((await fetch(url + path)).status, 200);
+  for (const path of ['/configz', '/containerLogs/a/b/c', '/exec/a/b/c', '/runningpods/']) assert.equal((await fetch(url + path)).status, 404);
+  assert.equal((await fetch(`${url}/pods`, { method: 'DELETE' })).status, 405);
+  assert.deepEqual(seen, ['pods', 'metrics', 'stats', 'healthz']);
 });
 
 test('the local health endpoint', async (t) => {

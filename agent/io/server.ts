@@ -116,6 +116,36 @@ export async function startHealthz(address: string, port: number, check: () => s
   };
 }
 
+const readOnlyRoutes: readonly ServerRoute['kind'][] = ['healthz', 'pods', 'metrics', 'stats'];
+
+/** `readOnlyPort`: plain HTTP without authentication, for what changes nothing and streams nothing. Off by default. */
+export async function startReadOnly(options: Pick<ServerOptions, 'log' | 'address' | 'port' | 'handle'>): Promise<AsyncDisposable & { port: number }> {
+  const stop = new AbortController();
+  const server = createHttp(serverDefaults, (raw, response) => {
+    const url = new URL(raw.url ?? '/', 'http://node');
+    const route = routeOf(url.pathname);
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    const answer = async (): Promise<void> => {
+      if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404 page not found');
+      if (raw.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed');
+      await options.handle(route, { raw, path: url.pathname, query: url.searchParams }, response, AbortSignal.any([gone.signal, stop.signal]));
+    };
+    void answer().catch((error: unknown) => endWithFailure(options.log, raw, response, error));
+  });
+  server.maxConnections = maxConnections;
+  await listen(server, options.port, options.address);
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
 export function answerHealth(response: ServerResponse, trouble: string | null): void {
   response.writeHead(trouble === null ? 200 : 500, { 'content-type': 'text/plain; charset=utf-8', 'x-content-type-options': 'nosniff' });
   response.end(trouble === null ? 'ok' : `internal server error: ${trouble}\n`);
