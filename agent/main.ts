@@ -10,18 +10,15 @@ import { createSysClient } from '../base/sys/client.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
-import { durationMs } from './core/duration.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
-import { fileSystemBytes, nodeAddresses, readMachine } from './io/machine.ts';
+import { nodeAddresses, readMachine } from './io/machine.ts';
 import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
-import { createNodeApi } from './io/node-api.ts';
-import { watchRuntime } from './io/node-runtime.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
-import { agentSettings, nodeSettings } from './io/settings.ts';
-import { createImageList } from './io/image-list.ts';
+import { agentSettings } from './io/settings.ts';
 import { createStats } from './io/stats.ts';
+import { openNode } from './node.ts';
 import { openPods } from './pods.ts';
 import { openServing } from './serving.ts';
 import { openUpkeep } from './upkeep.ts';
@@ -90,84 +87,22 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   await cgroups.ensureRoots();
 
   const events = createEventsApi({ clock, rng, log: log.child('event'), api, nodeName });
-  const images = createImageList({ cri, clock, max: config.nodeStatusMaxImages });
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
-  const runtime = watchRuntime({
-    clock,
-    log: log.child('runtime'),
-    runtime: cri.runtime,
-    plegUnhealthy: () => pods.loop.pleg.unhealthy(),
-    onChange: () => node.kick(),
-  });
-  const node = createNodeApi({
-    clock,
-    rng,
-    api,
-    events,
-    log: log.child('node'),
-    settings: nodeSettings(config, flags, machine.hostname),
-    register: config.registerNode,
-    leaseDurationSeconds: config.nodeLeaseDurationSeconds,
-    statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
-    statusReportMs: durationMs(config.nodeStatusReportFrequency),
-    facts: async () => ({
-      machine,
-      addresses,
-      runtime: runtime.facts(),
-      pressures: { memory: false, disk: false, pid: false },
-      ephemeralBytes: await fileSystemBytes(flags.rootDir),
-      images: images.current(),
-    }),
-  });
-  await using pods = await openPods({
-    clock,
-    rng,
-    log,
-    sys,
-    api,
-    cri,
-    settings,
-    machine,
-    node,
-    events,
-    cgroups,
-    metrics,
-    runtime: () => runtime.facts(),
-    onBug,
-    signal,
-  });
+  const shared = { clock, rng, log, sys, api, cri, events, config, machine };
+  const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
+  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy });
+  const { node, runtime } = nodeSide;
+  await using pods = await openPods({ ...shared, settings, node, cgroups, metrics, runtime: () => runtime.facts(), onBug, signal });
   await runtime.check(signal);
-  const upkeep = openUpkeep({ clock, rng, log, sys, cri, config, rootDir: flags.rootDir, events, target: node.target, cgroups, pods });
-  await using serving = await openServing({
-    clock,
-    log,
-    api,
-    cri,
-    config,
-    certDir: flags.certDir,
-    nodeName,
-    addresses,
-    metrics,
-    stats: createStats({
-      clock,
-      log: log.child('stats'),
-      sys,
-      runtime: cri.runtime,
-      images: cri.images,
-      pods: pods.loop,
-      nodeName,
-      rootDir: flags.rootDir,
-      machine,
-      timeoutMs: settings.runtimeRequestTimeoutMs,
-    }),
-    pods: pods.loop,
-  });
+  const { rootDir, certDir } = flags;
+  const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods });
+  const timeoutMs = settings.runtimeRequestTimeoutMs;
+  const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, nodeName, rootDir, timeoutMs });
+  await using serving = await openServing({ ...shared, certDir, nodeName, addresses, metrics, stats, pods: pods.loop });
 
   const parts: readonly [string, Promise<void>][] = [
     ['events', events.run(signal)],
-    ['node', node.run(signal)],
-    ['runtime', runtime.run(signal)],
-    ['images', images.run(signal)],
+    ['node', nodeSide.run(signal)],
     ['pod source', pods.source.run(signal)],
     ['pods', pods.loop.run(signal)],
     ['upkeep', upkeep(signal)],
@@ -178,16 +113,20 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   if (config.enforceNodeAllocatable.includes('pods'))
     events.event(node.target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
   await sys.notify('READY=1');
-  await Promise.all(
-    parts.map(async ([name, work]) => {
-      try {
-        await work;
-        if (!signal.aborted) onBug(new BugError(`the part "${name}" ended by itself`));
-      } catch (error) {
-        if (!signal.aborted) onBug(error);
-      }
-    }),
-  );
+  await runParts(parts, signal, onBug);
   if (bug !== undefined) throw bug;
   return 0;
+}
+
+/** Waits for all parts; one that ends before the signal is a defect, whatever it says. */
+async function runParts(parts: readonly [string, Promise<void>][], signal: AbortSignal, onBug: (error: unknown) => void): Promise<void> {
+  const watch = async ([name, work]: readonly [string, Promise<void>]): Promise<void> => {
+    try {
+      await work;
+      if (!signal.aborted) onBug(new BugError(`the part "${name}" ended by itself`));
+    } catch (error) {
+      if (!signal.aborted) onBug(error);
+    }
+  };
+  await Promise.all(parts.map(watch));
 }

@@ -1,0 +1,78 @@
+import type { Clock } from '../base/clock.ts';
+import type { KubeApi } from '../base/kubeapi/types.ts';
+import type { Log } from '../base/log.ts';
+import type { Rng } from '../base/rng.ts';
+import type { KubeletConfiguration } from './core/config.ts';
+import { durationMs } from './core/duration.ts';
+import type { MachineFacts, NodeAddress } from './core/node-status.ts';
+import type { AgentFlags } from './io/config-file.ts';
+import type { Cri } from './io/cri.ts';
+import { createImageList } from './io/image-list.ts';
+import { fileSystemBytes } from './io/machine.ts';
+import { createNodeApi } from './io/node-api.ts';
+import type { NodeApi } from './io/node-api.ts';
+import { watchRuntime } from './io/node-runtime.ts';
+import type { RuntimeWatch } from './io/node-runtime.ts';
+import { nodeSettings } from './io/settings.ts';
+import type { Events } from './seams.ts';
+
+export interface NodeSideOptions {
+  readonly clock: Clock;
+  readonly rng: Rng;
+  readonly log: Log;
+  readonly api: KubeApi;
+  readonly cri: Cri;
+  readonly events: Events;
+  readonly config: KubeletConfiguration;
+  readonly flags: AgentFlags;
+  readonly machine: MachineFacts;
+  readonly addresses: readonly NodeAddress[];
+  readonly plegUnhealthy: () => string | null;
+}
+
+export interface NodeSide {
+  readonly node: NodeApi;
+  readonly runtime: RuntimeWatch;
+  /** Registers, renews and reports until `signal` is aborted. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+/** What the API server knows of this machine: the Node, its Lease, the runtime's health, the images. */
+export function openNode(options: NodeSideOptions): NodeSide {
+  const { clock, rng, log, api, cri, events, config, flags, machine, addresses } = options;
+  const images = createImageList({ cri, clock, max: config.nodeStatusMaxImages });
+  const runtime = watchRuntime({
+    clock,
+    log: log.child('runtime'),
+    runtime: cri.runtime,
+    plegUnhealthy: options.plegUnhealthy,
+    onChange: () => node.kick(),
+  });
+  const node: NodeApi = createNodeApi({
+    clock,
+    rng,
+    api,
+    events,
+    log: log.child('node'),
+    settings: nodeSettings(config, flags, machine.hostname),
+    register: config.registerNode,
+    leaseDurationSeconds: config.nodeLeaseDurationSeconds,
+    statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
+    statusReportMs: durationMs(config.nodeStatusReportFrequency),
+    facts: async () => ({
+      machine,
+      addresses,
+      runtime: runtime.facts(),
+      pressures: { memory: false, disk: false, pid: false },
+      ephemeralBytes: await fileSystemBytes(flags.rootDir),
+      images: images.current(),
+    }),
+  });
+  return {
+    node,
+    runtime,
+    async run(signal) {
+      await Promise.all([node.run(signal), runtime.run(signal), images.run(signal)]);
+    },
+  };
+}
