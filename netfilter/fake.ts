@@ -39,14 +39,14 @@ export class FakeKernel implements NftKernel {
   /** All committed transactions. */
   readonly commits: { family: Family; ops: readonly Op[] }[] = [];
   /** Lets a test refuse operations: return a reason, or null to let it pass. */
-  refuse: (op: Op) => string | null = () => null;
+  refuse: (op: Op, family: Family) => string | null = () => null;
   #generation = 1;
 
   async commit(family: Family, ops: readonly Op[]): Promise<CommitResult> {
     if (ops.length === 0) return { ok: true };
     const before = copy(this.tables.get(family));
     for (const [index, op] of ops.entries()) {
-      const reason = this.refuse(op) ?? this.#apply(family, op);
+      const reason = this.refuse(op, family) ?? this.#apply(family, op);
       if (reason === null) continue;
       if (before === undefined) this.tables.delete(family);
       else this.tables.set(family, before);

@@ -193,7 +193,7 @@ export async function makeWorld(): Promise<NetfilterWorld> {
     },
     trace: (words) => traced(words),
     refuse: ([op = '', text = '']) => {
-      kernel.refuse = (candidate) => (op !== '' && candidate.op === op && opText(candidate, 'ip').includes(text) ? 'refused by the script' : null);
+      kernel.refuse = (candidate, family) => (op !== '' && candidate.op === op && opText(candidate, family).includes(text) ? 'refused by the script' : null);
       return '';
     },
     meddle: ([what = '']) => {
