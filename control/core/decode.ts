@@ -83,7 +83,7 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
       }
       const item = value[key];
       const kept = item === null || item === undefined ? undefined : walk(types.field(shape, key), item, below);
-      if (kept === undefined) delete value[key];
+      if (kept === undefined || (isStructure && isEmptyCollection(types.field(shape, key), kept) && types.dropsEmpty(shape, key))) delete value[key];
       else value[key] = kept;
     }
     owner = outer;
@@ -91,6 +91,11 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
   };
   walk(definition as Shape, object, '');
   return { complaints };
+}
+
+function isEmptyCollection(shape: Shape | undefined, value: unknown): boolean {
+  if (Array.isArray(value)) return value.length === 0;
+  return shape?.additionalProperties !== undefined && isObject(value) && Object.keys(value).length === 0;
 }
 
 /** Fields that stand twice in one object of a JSON text, as `duplicate field "spec.replicas"`. */

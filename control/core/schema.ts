@@ -13,10 +13,23 @@ export interface Types {
   /** The shape below a field of an object. */
   field(shape: Shape | undefined, name: string): Shape | undefined;
   item(shape: Shape | undefined): Shape | undefined;
+  /** An empty list or map in this field is left out, as Go leaves out what is `omitempty`. */
+  dropsEmpty(shape: Shape, field: string): boolean;
 }
 
-export function createTypes(schema: Schema): Types {
+/** `wire` names the fields of each type as `<number><name>`, with a star where an empty value is kept. */
+export function createTypes(schema: Schema, wire: Readonly<Record<string, string>> = {}): Types {
   const names = new Map(Object.entries(schema.definitions).map(([name, { id }]) => [id, name]));
+  const omittable = new Map<string, ReadonlySet<string>>();
+  const omitted = (name: string): ReadonlySet<string> => {
+    let found = omittable.get(name);
+    if (found === undefined) {
+      const fields = (wire[name] ?? '').split(',').filter((item) => item !== '' && !item.endsWith('*') && !item.includes('^'));
+      found = new Set(fields.map((item) => item.replace(/^\d+/, '')));
+      omittable.set(name, found);
+    }
+    return found;
+  };
   const resolved = new Map<Property, Shape | undefined>();
   const resolve = (property: Property | undefined): Shape | undefined => {
     if (property === undefined || property.ref === undefined) return property;
@@ -33,6 +46,7 @@ export function createTypes(schema: Schema): Types {
     resolve,
     field: (shape, name) => resolve(shape?.properties?.[name] ?? shape?.additionalProperties),
     item: (shape) => resolve(shape?.items),
+    dropsEmpty: (shape, field) => omitted(names.get((shape as Definition).id ?? '') ?? '').has(field),
   };
 }
 

@@ -42,6 +42,33 @@ function checkProbe(probe: Obj | undefined, field: string): Cause[] {
   return out;
 }
 
+const ENV_FIELDS = [
+  'metadata.name',
+  'metadata.namespace',
+  'metadata.uid',
+  'spec.nodeName',
+  'spec.serviceAccountName',
+  'status.hostIP',
+  'status.hostIPs',
+  'status.podIP',
+  'status.podIPs',
+];
+const FILE_FIELDS = ['metadata.annotations', 'metadata.labels', 'metadata.name', 'metadata.namespace', 'metadata.uid'];
+
+/** Which fields of a pod can be told to its containers, as environment or as a file. */
+function checkFieldRef(ref: Obj | undefined, field: string, allowed: readonly string[], isEnv: boolean): Cause[] {
+  if (ref === undefined) return [];
+  const path: string = ref['fieldPath'] ?? '';
+  if (path === '') return [required(`${field}.fieldPath`)];
+  const isKeyed = /^metadata\.(labels|annotations)\['[^']+'\]$/.test(path);
+  if (isKeyed || allowed.includes(path)) return [];
+  if (![...ENV_FIELDS, ...FILE_FIELDS].includes(path) || !isEnv) {
+    if (!isEnv && ENV_FIELDS.includes(path)) return [unsupported(`${field}.fieldPath`, path, allowed)];
+    return [wrong(`${field}.fieldPath`, path, `error converting fieldPath: field label not supported: ${path}`)];
+  }
+  return [unsupported(`${field}.fieldPath`, path, allowed)];
+}
+
 function checkEnv(container: Obj, field: string): Cause[] {
   const out: Cause[] = [];
   (container['env'] ?? []).forEach((env: Obj, at: number) => {
@@ -49,6 +76,7 @@ function checkEnv(container: Obj, field: string): Cause[] {
     if ((env['name'] ?? '') === '') out.push(required(`${path}.name`));
     else if (!/^[\x20-\x3c\x3e-\x7e]+$/.test(env['name']))
       out.push(wrong(`${path}.name`, env['name'], "a valid environment variable name must consist only of printable ASCII characters other than '='"));
+    out.push(...checkFieldRef(env['valueFrom']?.fieldRef, `${path}.valueFrom.fieldRef`, ENV_FIELDS, true));
     if (env['valueFrom'] !== undefined && (env['value'] ?? '') !== '')
       out.push(wrong(`${path}.valueFrom`, '', 'may not be specified when `value` is not empty'));
   });
@@ -108,6 +136,13 @@ export function checkPodSpec(spec: Obj, field: string): Cause[] {
     if (volumes.has(name)) out.push(duplicate(path, name));
     volumes.add(name);
     const sources = Object.keys(volume).filter((key) => key !== 'name');
+    const files = [
+      ...(volume['downwardAPI']?.items ?? []),
+      ...(volume['projected']?.sources ?? []).flatMap((source: Obj) => source['downwardAPI']?.items ?? []),
+    ] as Obj[];
+    files.forEach((item, index) =>
+      out.push(...checkFieldRef(item['fieldRef'], `${field}.volumes[${at}].downwardAPI.items[${index}].fieldRef`, FILE_FIELDS, false)),
+    );
     for (const extra of sources.slice(1)) out.push(forbiddenField(`${field}.volumes[${at}].${extra}`, 'may not specify more than 1 volume type'));
   });
   const containers: Obj[] = spec['containers'] ?? [];

@@ -11,6 +11,7 @@ import type { Strategy, Surroundings } from '../core/strategy.ts';
 import { strategyOf } from '../core/strategies.ts';
 import type { Entry, Store } from './store.ts';
 import resources from '../../proto/kube/resources.json' with { type: 'json' };
+import wire from '../../proto/kube/wire.json' with { type: 'json' };
 import schema from '../../proto/kube/schema.json' with { type: 'json' };
 
 export interface ControlConfig {
@@ -87,7 +88,7 @@ export function createKernel(options: { store: Store; clock: Clock; rng: Rng; lo
   return {
     ...options,
     schema: definitions,
-    types: createTypes(definitions),
+    types: createTypes(definitions, wire),
     registry: createRegistry(resources as ResourceInfo[]),
     view,
     strategy: (info) => strategyOf(collectionOf(info)),
