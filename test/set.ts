@@ -44,6 +44,12 @@ export interface SetStatus {
   processes: { place: string; name: string; pid: number | null; restarts: number; memoryBytes: number | null }[];
 }
 
+/** The command with `--name` where it belongs: behind the command, or behind that of `image`. */
+function named(words: readonly string[], name: string): string[] {
+  const at = words[0] === 'image' ? 2 : 1;
+  return [...words.slice(0, at), '--name', name, ...words.slice(at)];
+}
+
 const root = new URL('..', import.meta.url).pathname;
 
 async function command(argv: readonly string[], options: { input?: string; timeoutMs?: number; env?: Record<string, string> } = {}): Promise<Answer> {
@@ -53,7 +59,11 @@ async function command(argv: readonly string[], options: { input?: string; timeo
 
 /** Brings up a set of its own and takes it down when disposed. */
 export async function testSet(name: string, args: readonly string[] = []): Promise<TestSet> {
-  const nodelet: TestSet['nodelet'] = (words, options) => command([`${root}nodelet`, words[0] ?? '', '--name', name, ...words.slice(1)], { timeoutMs: 180_000, ...options });
+  const nodelet: TestSet['nodelet'] = (words, options) => {
+    // `image` has its options behind the action.
+    const head = words[0] === 'image' ? 2 : 1;
+    return command([`${root}nodelet`, ...words.slice(0, head), '--name', name, ...words.slice(head)], { timeoutMs: 180_000, ...options });
+  };
   await nodelet(['down']);
   const up = await nodelet(['up', ...args], { timeoutMs: 300_000 });
   if (up.code !== 0) {

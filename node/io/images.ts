@@ -24,6 +24,8 @@ interface Index {
 
 const LOCK_WAIT_MS = 10_000;
 const REF = 'org.opencontainers.image.ref.name';
+/** Bytes of the whole image, so that a listing need not read the manifests. */
+const SIZE = 'io.nodelet.image.size';
 export const MANIFEST_TYPE = 'application/vnd.oci.image.manifest.v1+json';
 
 async function readIndex(store: ImageStore): Promise<Index> {
@@ -101,16 +103,17 @@ export async function makeImage(store: ImageStore, name: ImageName, recipe: Imag
   await using _lock = await lockFile(`${store.dir}/lock`, 'changing the images made here', LOCK_WAIT_MS);
   const index = await readIndex(store);
   index.manifests = index.manifests.filter((entry) => entry.annotations[REF] !== text);
-  index.manifests.push({ mediaType: MANIFEST_TYPE, ...manifest, annotations: { [REF]: text } });
+  const size = manifest.size + config.size + layer.size;
+  index.manifests.push({ mediaType: MANIFEST_TYPE, ...manifest, annotations: { [REF]: text, [SIZE]: String(size) } });
   await writeAtomically(`${store.dir}/index.json`, JSON.stringify(index));
   await writeAtomically(`${store.dir}/oci-layout`, '{"imageLayoutVersion":"1.0.0"}');
-  return { name: text, digest: manifest.digest, size: manifest.size + config.size + layer.size };
+  return { name: text, digest: manifest.digest, size };
 }
 
 /** What is stored, sorted by name. */
 export async function listImages(store: ImageStore): Promise<StoredImage[]> {
   const index = await readIndex(store);
-  return index.manifests.map((entry) => ({ name: entry.annotations[REF] ?? '', digest: entry.digest, size: entry.size })).sort((a, b) => a.name.localeCompare(b.name));
+  return index.manifests.map((entry) => ({ name: entry.annotations[REF] ?? '', digest: entry.digest, size: Number(entry.annotations[SIZE] ?? entry.size) })).sort((a, b) => a.name.localeCompare(b.name));
 }
 
 /** Forgets a name. The blobs stay: other names may use them. */

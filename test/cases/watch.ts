@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { CoreEvent, Pod } from '../../proto/kube/types.ts';
+import type { Event, Pod } from '../../proto/kube/types.ts';
 
 export interface Seen {
   readonly atMs: number;
@@ -12,7 +12,7 @@ export interface Seen {
 export class Watch implements Disposable {
   readonly #children: ChildProcess[] = [];
   readonly #history = new Map<string, Seen[]>();
-  readonly events: { readonly atMs: number; readonly event: CoreEvent }[] = [];
+  readonly events: { readonly atMs: number; readonly event: Event }[] = [];
   #changed = Promise.withResolvers<void>();
 
   constructor(kubeconfig: string, namespace: string) {
@@ -24,7 +24,7 @@ export class Watch implements Disposable {
       this.#history.set(name, of);
     });
     this.#follow(kubeconfig, `/api/v1/namespaces/${namespace}/events?watch=1`, (_type, object) => {
-      this.events.push({ atMs: performance.now(), event: object as CoreEvent });
+      this.events.push({ atMs: performance.now(), event: object as Event });
     });
   }
 
@@ -54,7 +54,7 @@ export class Watch implements Disposable {
     return this.history(name).at(-1)?.pod;
   }
 
-  eventsOf(name: string): CoreEvent[] {
+  eventsOf(name: string): Event[] {
     return this.events.map(({ event }) => event).filter((event) => event.involvedObject.name === name);
   }
 

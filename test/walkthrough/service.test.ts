@@ -105,7 +105,7 @@ test('1.43: readiness takes a pod out and does not restart it, liveness restarts
     return answer.code === 0 ? answer.out : null;
   });
   assert.ok(resolved.includes(await set.k(['-n', 'shop', 'get', 'service', 'typo', '-o', 'jsonpath={.spec.clusterIP}'])));
-  await eventually('refused', 5_000, async () => (/refused/i.test((await inClient('wget', '-T', '2', '-q', '-O', '-', 'http://typo.shop/')).err) ? true : null));
+  await eventually('refused', 5_000, async () => (/refused/i.test((await inClient('wget', '-q', '-O', '-', 'http://typo.shop/')).err) ? true : null));
   await set.k(['-n', 'shop', 'delete', 'pod', 'probed', '--grace-period=0', '--force']);
 });
 
@@ -115,7 +115,7 @@ test('1.44: names of Services, short and whole', { skip }, async () => {
     const answer = await inClient('nslookup', name);
     assert.ok(answer.out.includes(address), answer.out);
   }
-  for (const name of ['web', 'web.shop', 'web.shop.svc']) assert.equal((await inClient('wget', '-T', '3', '-q', '-O', '/dev/null', `http://${name}/`)).code, 0, name);
+  for (const name of ['web', 'web.shop', 'web.shop.svc']) assert.equal((await inClient('wget', '-q', '-O', '/dev/null', `http://${name}/`)).code, 0, name);
   const unknown = await inClient('nslookup', 'nothing.shop.svc.cluster.local');
   assert.match(`${unknown.out}${unknown.err}`, /NXDOMAIN/);
 });

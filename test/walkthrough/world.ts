@@ -9,7 +9,10 @@ export const IMAGES = ['nginx:1.29', 'nginx:1.30-alpine', 'nginx:1.31-alpine', '
 /** A set with the documents' images served to it. */
 export async function world(name: string, args: readonly string[] = []): Promise<TestSet> {
   const set = await testSet(name, args);
-  for (const image of IMAGES) await set.nodelet(['image', 'make', image, '--from', image.startsWith('nginx') ? 'server' : 'busybox']);
+  for (const image of IMAGES) {
+    const made = await set.nodelet(['image', 'make', image, '--from', image.startsWith('nginx') ? 'server' : 'busybox']);
+    if (made.code !== 0) throw new Error(made.err);
+  }
   return set;
 }
 
