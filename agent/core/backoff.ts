@@ -15,6 +15,7 @@ export interface BackoffRules {
 
 export const defaultBackoffMaxMs = 300_000;
 const firstMs = 10_000;
+const clockSlackMs = 1000;
 
 /** A smaller cap (`crashLoopBackOff.maxContainerRestartPeriod`) also bounds the first delay. */
 export function backoffRules(maxMs: number = defaultBackoffMaxMs): BackoffRules {
@@ -30,6 +31,8 @@ export function grow(before: Backoff | undefined, rules: BackoffRules, eventMs: 
 /** When the next try is allowed; null when at once. */
 export function heldUntilMs(state: Backoff | undefined, rules: BackoffRules, eventMs: number, nowMs: number): number | null {
   if (state === undefined || isStale(state, rules, eventMs)) return null;
+  // An event in the future: the clock was set back, and waiting for it to catch up could take for ever.
+  if (eventMs > nowMs + clockSlackMs) return null;
   const untilMs = eventMs + state.delayMs;
   return nowMs < untilMs ? untilMs : null;
 }

@@ -56,7 +56,8 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
 
   return {
     async run(pod, container, containerId, podIPs, handler, timeoutMs, signal) {
-      const limit = timeoutMs === 0 ? signal : AbortSignal.any([signal, deadline(clock, timeoutMs, signal)]);
+      using limited = withDeadline(clock, timeoutMs, signal);
+      const limit = limited.signal;
       const where = `for Container "${container.name}" in Pod "${podText(keyOf(pod))}" failed - `;
       if (handler.exec !== undefined) {
         const command = handler.exec.command ?? [];
@@ -80,11 +81,12 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
   };
 }
 
-function deadline(clock: Clock, ms: number, signal: AbortSignal): AbortSignal {
+/** `signal`, aborted after `ms` too; 0 is no limit. */
+function withDeadline(clock: Clock, ms: number, signal: AbortSignal): Disposable & { signal: AbortSignal } {
+  if (ms === 0) return { signal, [Symbol.dispose]: () => undefined };
   const controller = new AbortController();
   const timer = clock.after(ms, () => controller.abort(new OpError('deadline', 'run a lifecycle hook', `not done within ${ms} ms`)));
-  signal.addEventListener('abort', () => timer[Symbol.dispose](), { once: true });
-  return controller.signal;
+  return { signal: AbortSignal.any([signal, controller.signal]), [Symbol.dispose]: () => timer[Symbol.dispose]() };
 }
 
 function portOf(port: number | string, container: Container): number | null {

@@ -71,8 +71,10 @@ export function createPleg(options: PlegOptions): RunningPleg {
         const { promise, resolve } = Promise.withResolvers<void>();
         wake = resolve;
         using _timer = clock.after(periodMs, resolve);
-        signal.addEventListener('abort', () => resolve(), { once: true });
+        const stop = (): void => resolve();
+        signal.addEventListener('abort', stop, { once: true });
         await promise;
+        signal.removeEventListener('abort', stop);
         wake = null;
       }
     },
