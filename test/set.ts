@@ -53,7 +53,13 @@ function named(words: readonly string[], name: string): string[] {
 const root = new URL('..', import.meta.url).pathname;
 
 async function command(argv: readonly string[], options: { input?: string; timeoutMs?: number; env?: Record<string, string> } = {}): Promise<Answer> {
-  const result = await execa(argv[0] ?? '', argv.slice(1), { reject: false, timeout: options.timeoutMs ?? 60_000, ...(options.input === undefined ? { stdin: 'ignore' as const } : { input: options.input }), env: options.env ?? {}, stripFinalNewline: false });
+  const result = await execa(argv[0] ?? '', argv.slice(1), {
+    reject: false,
+    timeout: options.timeoutMs ?? 60_000,
+    ...(options.input === undefined ? { stdin: 'ignore' as const } : { input: options.input }),
+    env: options.env ?? {},
+    stripFinalNewline: false,
+  });
   return { code: result.exitCode ?? -1, out: `${result.stdout}`, err: `${result.stderr}` };
 }
 
@@ -112,13 +118,19 @@ export async function eventually<T>(what: string, timeoutMs: number, look: () =>
 export function machineState(): Record<string, string[]> {
   const lines = (program: string, args: readonly string[]): string[] => {
     try {
-      return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).split('\n').filter((line) => line !== '').sort();
+      return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+        .split('\n')
+        .filter((line) => line !== '')
+        .sort();
     } catch {
       return [];
     }
   };
   return {
-    processes: lines('sh', ['-c', "ps -eo args --no-headers | grep -E 'containerd|nodelet|pause|sys (init|serve)|kube' | grep -vE 'grep|node --test|scripts/test|\\.test\\.ts'"]),
+    processes: lines('sh', [
+      '-c',
+      "ps -eo args --no-headers | grep -E 'containerd|nodelet|pause|sys (init|serve)|kube' | grep -vE 'grep|node --test|scripts/test|\\.test\\.ts'",
+    ]),
     mounts: lines('sh', ['-c', "cut -d' ' -f2- /proc/self/mountinfo | sed -E 's/^[0-9]+ //' | awk '{print $3, $4}'"]),
     namespaces: lines('sh', ['-c', 'lsns -n -o TYPE,COMMAND | grep -E "containerd|pause|sys|nodelet"']),
     links: lines('ip', ['-o', 'link', 'show']).map((line) => line.split(':')[1]?.trim() ?? ''),
@@ -126,7 +138,10 @@ export function machineState(): Record<string, string[]> {
     rules: lines('nft', ['list', 'ruleset']),
     iptables: lines('iptables-save', []).filter((line) => !line.startsWith('#') && !/^:/.test(line)),
     cgroups: lines('sh', ['-c', 'find /sys/fs/cgroup -type d -name "*nodelet*" -o -type d -name "kubepods*"']),
-    files: lines('sh', ['-c', 'ls -d /var/lib/nodelet/* /var/lib/kubelet /var/lib/containerd /var/log/pods /run/containerd /etc/cni /run/netns/* /var/lib/cni /opt/cni 2>/dev/null']),
+    files: lines('sh', [
+      '-c',
+      'ls -d /var/lib/nodelet/* /var/lib/kubelet /var/lib/containerd /var/log/pods /run/containerd /etc/cni /run/netns/* /var/lib/cni /opt/cni 2>/dev/null',
+    ]),
     sysctls: lines('sysctl', ['-n', 'net.ipv4.ip_forward', 'net.ipv4.conf.all.forwarding', 'net.ipv4.conf.all.rp_filter']),
   };
 }

@@ -79,9 +79,7 @@ describe('files and environment of containers', { skip, concurrency: true, timeo
     assert.match(at.log('kb27-limit', 'said').join(' '), /No space left on device/);
     assert.deepEqual(at.log('kb27-memory', 'size'), ['65536']);
     assert.deepEqual(at.log('kb27-free', 'size'), [String(allocatable)]);
-    await at.k('exec', 'kb27-memory', '--', 'sh', '-c', 'kill 1; kill -9 -1').catch(() => {});
-    const { containers } = await at.cri.runtime.listContainers({ filter: { labelSelector: { 'io.kubernetes.pod.name': 'kb27-memory' } } });
-    await at.cri.runtime.stopContainer({ containerId: containers[0]?.id ?? '', timeout: '0' });
+    await at.cri.runtime.stopContainer({ containerId: (await at.containers('kb27-memory'))[0]?.id ?? '', timeout: '0' });
     await at.watch.pod('kb27-memory', 'restarted', 60_000, (pod) => statusOf(pod)?.restartCount === 1 && statusOf(pod)?.ready);
     assert.equal(await at.k('exec', 'kb27-memory', '--', 'sh', '-c', 'cat /d/kept | wc -l'), '2', 'files outlive the container');
     await at.k('delete', 'pod', '--wait=false', 'kb27-limit', 'kb27-memory', 'kb27-free');
@@ -96,7 +94,11 @@ describe('files and environment of containers', { skip, concurrency: true, timeo
     const before = readFileSync(path, 'utf8');
     writeFileSync(path, 'search svc.cluster.local cluster.local d1.example d2.example d3.example d4.example\nnameserver 192.0.2.1\noptions timeout:2\n');
     const own = { nameservers: ['192.0.2.9'], searches: ['x.example'], options: [{ name: 'ndots', value: '2' }] };
-    const spec = (more: object) => ({ restartPolicy: 'Never', containers: [box('m', shell('cat /etc/resolv.conf > /log/r'), { volumeMounts: [logMount] })], ...more });
+    const spec = (more: object) => ({
+      restartPolicy: 'Never',
+      containers: [box('m', shell('cat /etc/resolv.conf > /log/r'), { volumeMounts: [logMount] })],
+      ...more,
+    });
     const pods = {
       'kb28-first': {},
       'kb28-default': { dnsPolicy: 'Default' },
@@ -112,19 +114,27 @@ describe('files and environment of containers', { skip, concurrency: true, timeo
       writeFileSync(path, before);
     }
     const dns = (JSON.parse(readFileSync(`${at.folder}/agent.json`, 'utf8')) as { clusterDNS: string[] }).clusterDNS[0];
-    const lines = (name: string): Record<string, string> => Object.fromEntries(at.log(name, 'r').map((line) => [line.split(' ')[0] ?? '', line.slice(line.indexOf(' ') + 1)]));
+    const lines = (name: string): Record<string, string> =>
+      Object.fromEntries(at.log(name, 'r').map((line) => [line.split(' ')[0] ?? '', line.slice(line.indexOf(' ') + 1)]));
     const search = `${NAMESPACE}.svc.cluster.local svc.cluster.local cluster.local d1.example d2.example d3.example d4.example`;
     const first = lines('kb28-first');
     assert.deepEqual([first['search'], first['nameserver']], [search, dns]);
     assert.match(first['options'] ?? '', /ndots:5/);
     assert.deepEqual(lines('kb28-host-first'), first);
     for (const name of ['kb28-default', 'kb28-host']) {
-      assert.deepEqual(lines(name), { search: 'svc.cluster.local cluster.local d1.example d2.example d3.example d4.example', nameserver: '192.0.2.1', options: 'timeout:2' });
+      assert.deepEqual(lines(name), {
+        search: 'svc.cluster.local cluster.local d1.example d2.example d3.example d4.example',
+        nameserver: '192.0.2.1',
+        options: 'timeout:2',
+      });
     }
     assert.deepEqual(at.log('kb28-none', 'r'), ['search x.example', 'nameserver 192.0.2.9', 'options ndots:2']);
     const both = at.log('kb28-both', 'r');
     assert.ok(both.includes(`search ${search} x.example`), both.join('|'));
-    assert.deepEqual(both.filter((line) => line.startsWith('nameserver')), [`nameserver ${dns}`, 'nameserver 192.0.2.9']);
+    assert.deepEqual(
+      both.filter((line) => line.startsWith('nameserver')),
+      [`nameserver ${dns}`, 'nameserver 192.0.2.9'],
+    );
     assert.match(both.at(-1) ?? '', /^options .*ndots:2/);
     assert.doesNotMatch(both.at(-1) ?? '', /ndots:5/);
     // With hostNetwork the policy ClusterFirst cannot be had: that is told, nothing else is.
@@ -155,7 +165,8 @@ describe('files and environment of containers', { skip, concurrency: true, timeo
     });
     await at.watch.pod('p', 'Succeeded', 60_000, (pod) => pod.status?.phase === 'Succeeded');
     const said = (await at.k('logs', 'p')).split('\n');
-    for (const line of ['REF=x-$(A)', 'EARLY=$(LATE)', 'LATE=p', 'AFTER=n=p a=one', 'ESC=$(A) $(NOPE) $A', 'A=two', 'LASTA=two']) assert.ok(said.includes(line), line);
+    for (const line of ['REF=x-$(A)', 'EARLY=$(LATE)', 'LATE=p', 'AFTER=n=p a=one', 'ESC=$(A) $(NOPE) $A', 'A=two', 'LASTA=two'])
+      assert.ok(said.includes(line), line);
     assert.equal(said.at(-1), 'arg=p $(LATE)');
     await at.remove('p');
   });
@@ -165,13 +176,22 @@ describe('files and environment of containers', { skip, concurrency: true, timeo
     const hostAliases = [{ ip: '192.0.2.8', hostnames: ['a.example', 'b.example'] }];
     const containers = [box('m', shell('cat /etc/hosts > /log/hosts; sleep 3600'), { volumeMounts: [logMount] })];
     const end = { terminationGracePeriodSeconds: 1 };
-    await at.create('kb30', { ...end, hostAliases, hostname: 'h', subdomain: 's', initContainers: [box('i', shell('echo 192.0.2.7 mine >> /etc/hosts; cat /etc/hosts > /log/first'), { volumeMounts: [logMount] })], containers });
+    await at.create('kb30', {
+      ...end,
+      hostAliases,
+      hostname: 'h',
+      subdomain: 's',
+      initContainers: [box('i', shell('echo 192.0.2.7 mine >> /etc/hosts; cat /etc/hosts > /log/first'), { volumeMounts: [logMount] })],
+      containers,
+    });
     await at.create('kb30-host', { ...end, hostAliases, hostNetwork: true, containers });
     await at.configMap('kb30', { hosts: '192.0.2.10 own\n' });
     await at.create('kb30-own', {
       ...end,
       hostAliases,
-      containers: [box('m', shell('cat /etc/hosts > /log/hosts; sleep 3600'), { volumeMounts: [logMount, { name: 'c', mountPath: '/etc/hosts', subPath: 'hosts' }] })],
+      containers: [
+        box('m', shell('cat /etc/hosts > /log/hosts; sleep 3600'), { volumeMounts: [logMount, { name: 'c', mountPath: '/etc/hosts', subPath: 'hosts' }] }),
+      ],
       volumes: [{ name: 'c', configMap: { name: 'kb30' } }],
     });
     const one = await at.ready('kb30');

@@ -29,7 +29,13 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     const { pod } = await at.watch.gone('kb04', 40_000);
     assert.deepEqual(at.log('kb04', 's1'), ['TERM']);
     assert.equal(statusOf(pod, 's1')?.state?.terminated?.exitCode, 0);
-    assert.deepEqual(at.calls('kb04').filter((call) => call.method === 'CreateContainer').map((call) => call.container), ['s1', 'block']);
+    assert.deepEqual(
+      at
+        .calls('kb04')
+        .filter((call) => call.method === 'CreateContainer')
+        .map((call) => call.container),
+      ['s1', 'block'],
+    );
   });
 
   test('KB-07: readiness goes on while the pod ends, liveness does not', async () => {
@@ -47,7 +53,12 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     const before = at.watch.events.length;
     await at.remove('kb07');
     await at.remove('kb07-good');
-    const unready = await at.watch.pod('kb07', 'not ready while it ends', 10_000, (pod) => pod.metadata?.deletionTimestamp !== undefined && statusOf(pod)?.ready === false && isRunning(pod));
+    const unready = await at.watch.pod(
+      'kb07',
+      'not ready while it ends',
+      10_000,
+      (pod) => pod.metadata?.deletionTimestamp !== undefined && statusOf(pod)?.ready === false && isRunning(pod),
+    );
     assert.deepEqual([conditionOf(unready, 'Ready')?.status, conditionOf(unready, 'Ready')?.reason], ['False', 'ContainersNotReady']);
     const { pod } = await at.watch.gone('kb07', 60_000);
     const end = statusOf(pod)?.state?.terminated;
@@ -67,7 +78,11 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
       const name = `kb08-${kind}`;
       await at.create(name, {
         terminationGracePeriodSeconds: 60,
-        containers: [box('m', deaf, { [`${kind}Probe`]: { ...exec('false'), periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 1, initialDelaySeconds: 1 } })],
+        containers: [
+          box('m', deaf, {
+            [`${kind}Probe`]: { ...exec('false'), periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 1, initialDelaySeconds: 1 },
+          }),
+        ],
       });
       const again = await at.watch.pod(name, 'restarted', 60_000, (pod) => statusOf(pod)?.restartCount === 1);
       assert.equal(statusOf(again)?.lastState?.terminated?.exitCode, 137);
@@ -86,7 +101,9 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
   test('KB-08: an ordinary delete uses the grace period of the pod, whatever the probes say', async () => {
     await at.create('kb08-delete', {
       terminationGracePeriodSeconds: 8,
-      containers: [box('m', untilTerm('exit 0'), { livenessProbe: { ...exec('true'), periodSeconds: 1, timeoutSeconds: 10, terminationGracePeriodSeconds: 1 } })],
+      containers: [
+        box('m', untilTerm('exit 0'), { livenessProbe: { ...exec('true'), periodSeconds: 1, timeoutSeconds: 10, terminationGracePeriodSeconds: 1 } }),
+      ],
     });
     await at.ready('kb08-delete');
     await at.remove('kb08-delete');
@@ -99,7 +116,9 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     await at.create('kb09-live', { terminationGracePeriodSeconds: 1, containers: [box('m', untilTerm('exit 0'), { livenessProbe: slow })] });
     await at.create('kb09-ready', { terminationGracePeriodSeconds: 1, containers: [box('m', untilTerm('exit 0'), { readinessProbe: slow })] });
     await at.watch.pod('kb09-live', 'restarted', 60_000, (pod) => statusOf(pod)?.restartCount === 1);
-    const event = await at.watch.until('the event', 10_000, () => at.watch.eventsOf('kb09-ready').find((one) => one.reason === 'Unhealthy' && (one.count ?? 0) >= 2));
+    const event = await at.watch.until('the event', 10_000, () =>
+      at.watch.eventsOf('kb09-ready').find((one) => one.reason === 'Unhealthy' && (one.count ?? 0) >= 2),
+    );
     assert.match(event.message ?? '', /^Readiness probe (failed|errored)/);
     const ready = at.watch.history('kb09-ready');
     assert.ok(ready.every((seen) => statusOf(seen.pod)?.ready !== true && (statusOf(seen.pod)?.restartCount ?? 0) === 0));
@@ -135,7 +154,11 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
   });
 
   test('KB-12: a failed pod stays Failed while it is deleted', async () => {
-    await at.create('kb12', { restartPolicy: 'Never', containers: [box('a', shell('exit 3')), box('b', untilTerm('exit 0'))] }, { finalizers: ['example.com/keep'] });
+    await at.create(
+      'kb12',
+      { restartPolicy: 'Never', containers: [box('a', shell('exit 3')), box('b', untilTerm('exit 0'))] },
+      { finalizers: ['example.com/keep'] },
+    );
     await at.watch.pod('kb12', 'with a ended', 60_000, (pod) => statusOf(pod, 'a')?.state?.terminated !== undefined && isRunning(pod, 'b'));
     await at.remove('kb12');
     const failed = await at.watch.pod('kb12', 'Failed', 60_000, (pod) => pod.status?.phase === 'Failed' && statusOf(pod, 'b')?.state?.terminated !== undefined);
@@ -144,17 +167,26 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     await at.k('patch', 'pod', 'kb12', '--type=merge', '-p', '{"metadata":{"finalizers":null}}');
     await at.watch.gone('kb12', 20_000);
     const phases = at.watch.history('kb12').map((seen) => seen.pod.status?.phase);
-    assert.ok(phases.slice(phases.indexOf('Failed')).every((phase) => phase === 'Failed'), phases.join(' '));
+    assert.ok(
+      phases.slice(phases.indexOf('Failed')).every((phase) => phase === 'Failed'),
+      phases.join(' '),
+    );
   });
 
   test('KB-14: the first restart comes at once, the next after 10, then 20 seconds', async () => {
     await at.create('kb14', { containers: [box('m', shell('exit 1'))] });
     await at.watch.pod('kb14', 'third restart', 90_000, (pod) => statusOf(pod)?.restartCount === 3);
-    const starts = at.calls('kb14').filter((call) => call.method === 'StartContainer').map((call) => call.atMs);
+    const starts = at
+      .calls('kb14')
+      .filter((call) => call.method === 'StartContainer')
+      .map((call) => call.atMs);
     const gaps = starts.slice(1).map((ms, index) => (ms - (starts[index] ?? 0)) / 1000);
     const [first = 0, second = 0, third = 0] = gaps;
     assert.ok(first < 5 && second > 9 && second < 16 && third > 19 && third < 27, gaps.join(' '));
-    const waits = at.watch.history('kb14').map((seen) => statusOf(seen.pod)?.state?.waiting).filter((waiting) => waiting?.reason === 'CrashLoopBackOff');
+    const waits = at.watch
+      .history('kb14')
+      .map((seen) => statusOf(seen.pod)?.state?.waiting)
+      .filter((waiting) => waiting?.reason === 'CrashLoopBackOff');
     assert.match(waits[0]?.message ?? '', /^back-off 10s restarting failed container=m pod=kb14_cases\([0-9a-f-]+\)$/);
     assert.ok(at.watch.eventsOf('kb14').some((event) => event.reason === 'BackOff'));
     await at.remove('kb14');
@@ -189,7 +221,8 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     const missing = await at.watch.pod('kb18', 'running', 60_000, (pod) => conditionOf(pod, 'ContainersReady')?.status === 'True');
     assert.deepEqual([ready(missing)?.status, ready(missing)?.reason], ['False', 'ReadinessGatesNotReady']);
     assert.match(ready(missing)?.message ?? '', /"example\.com\/gate" does not exist/);
-    const set = async (...conditions: object[]): Promise<void> => void (await at.k('patch', 'pod', 'kb18', '--subresource=status', '-p', JSON.stringify({ status: { conditions } })));
+    const set = async (...conditions: object[]): Promise<void> =>
+      void (await at.k('patch', 'pod', 'kb18', '--subresource=status', '-p', JSON.stringify({ status: { conditions } })));
     const note = { type: 'example.com/note', status: 'True', lastTransitionTime: '2020-01-01T00:00:00Z' };
     await set(note, { type: 'example.com/gate', status: 'False', lastTransitionTime: '2020-01-01T00:00:00Z' });
     const closed = await at.watch.pod('kb18', 'told of False', 15_000, (pod) => /is not "True", but False/.test(ready(pod)?.message ?? ''));
@@ -233,7 +266,9 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     assert.match(evicted.status?.message ?? '', /^Usage of EmptyDir volume "d" exceeds the limit "10Mi"/);
     assert.equal(statusOf(evicted)?.state?.terminated?.exitCode, 5);
     assert.equal(conditionOf(evicted, 'DisruptionTarget'), undefined);
-    assert.ok(await at.watch.until('the event', 10_000, () => at.watch.eventsOf('kb31').some((event) => event.reason === 'Evicted' && event.type === 'Warning')));
+    assert.ok(
+      await at.watch.until('the event', 10_000, () => at.watch.eventsOf('kb31').some((event) => event.reason === 'Evicted' && event.type === 'Warning')),
+    );
     assert.equal(at.calls('kb31').find((call) => call.method === 'StopContainer')?.timeoutS, 2);
     const zero = await at.watch.pod('kb31-zero', 'ended', 60_000, (pod) => pod.status?.phase === 'Failed' || pod.status?.phase === 'Succeeded');
     assert.equal(statusOf(zero)?.state?.terminated?.exitCode, 0);
@@ -244,7 +279,12 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     const hog = 'x=a; while :; do x=$x$x; done';
     await at.create('kb40', {
       terminationGracePeriodSeconds: 20,
-      containers: [box('m', ['sh', '-c', `trap 'exit 143' TERM; sleep 1; sh -c '${hog}'; echo child=$? >> /log/child; while :; do sleep 0.2; done`], { resources: { limits: { memory: '64Mi' } }, volumeMounts: [logMount] })],
+      containers: [
+        box('m', ['sh', '-c', `trap 'exit 143' TERM; sleep 1; sh -c '${hog}'; echo child=$? >> /log/child; while :; do sleep 0.2; done`], {
+          resources: { limits: { memory: '64Mi' } },
+          volumeMounts: [logMount],
+        }),
+      ],
     });
     const isUnified = (await at.inNode('sh', '-c', 'test -e /sys/fs/cgroup/cgroup.controllers && echo 2 || echo 1')) === '2';
     if (isUnified) {
@@ -269,7 +309,11 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
     await make('cases/named:1', 'app');
     await make('cases/number:1', '1000');
     const one = async (name: string, image: string, container: object, pod: object = {}): Promise<void> =>
-      at.create(name, { securityContext: pod, terminationGracePeriodSeconds: 1, containers: [{ name: 'm', image, command: shell('id -u; sleep 3600'), securityContext: { runAsNonRoot: true, ...container } }] });
+      at.create(name, {
+        securityContext: pod,
+        terminationGracePeriodSeconds: 1,
+        containers: [{ name: 'm', image, command: shell('id -u; sleep 3600'), securityContext: { runAsNonRoot: true, ...container } }],
+      });
     await one('kb42-none', 'busybox:1.37', {});
     await one('kb42-named', 'cases/named:1', {});
     await one('kb42-number', 'cases/number:1', {});
@@ -285,7 +329,10 @@ describe('the life of pods', { skip, concurrency: true, timeout: 240_000 }, () =
       assert.match(statusOf(refused)?.state?.waiting?.message ?? '', reason);
       assert.equal(statusOf(refused)?.restartCount, 0);
       await at.watch.until('the event', 10_000, () => at.watch.eventsOf(name).some((event) => event.reason === 'Failed' && event.type === 'Warning'));
-      assert.deepEqual(at.calls(name).filter((call) => call.method === 'CreateContainer'), []);
+      assert.deepEqual(
+        at.calls(name).filter((call) => call.method === 'CreateContainer'),
+        [],
+      );
     }
     for (const name of ['kb42-number', 'kb42-named-as', 'kb42-pod']) {
       await at.ready(name);

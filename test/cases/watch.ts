@@ -86,7 +86,9 @@ export class Watch implements Disposable {
 
   /** The moment at which the object was gone. */
   async gone(name: string, timeoutMs: number, uid?: string): Promise<Seen> {
-    return this.until(`${name} gone`, timeoutMs, () => this.history(name).findLast((seen) => seen.type === 'DELETED' && (uid === undefined || seen.pod.metadata?.uid === uid)));
+    return this.until(`${name} gone`, timeoutMs, () =>
+      this.history(name).findLast((seen) => seen.type === 'DELETED' && (uid === undefined || seen.pod.metadata?.uid === uid)),
+    );
   }
 
   [Symbol.dispose](): void {

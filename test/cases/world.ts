@@ -43,7 +43,9 @@ export class Cases implements AsyncDisposable {
     try {
       await set.nodelet(['image', 'make', IMAGE, '--from', 'busybox']);
       await set.k(['create', 'namespace', NAMESPACE]);
-      await eventually('the namespace’s service account', 20_000, async () => ((await set.kubectl(['-n', NAMESPACE, 'get', 'serviceaccount', 'default'])).code === 0 ? true : null));
+      await eventually('the namespace’s service account', 20_000, async () =>
+        (await set.kubectl(['-n', NAMESPACE, 'get', 'serviceaccount', 'default'])).code === 0 ? true : null,
+      );
       const status = await set.status();
       const node = status.nodes[0];
       if (node === undefined || node.pid === null) throw new Error('the set has no running node');
@@ -72,12 +74,17 @@ export class Cases implements AsyncDisposable {
 
   /** Lines of a file of the node. */
   lines(inNode: string): string[] {
-    return this.file(inNode).split('\n').filter((line) => line !== '');
+    return this.file(inNode)
+      .split('\n')
+      .filter((line) => line !== '');
   }
 
   /** Mounts of the node below a path. */
   mounts(below: string): string[] {
-    return readFileSync(`/proc/${this.#pid}/mountinfo`, 'utf8').split('\n').map((line) => line.split(' ')[4] ?? '').filter((path) => path.startsWith(below));
+    return readFileSync(`/proc/${this.#pid}/mountinfo`, 'utf8')
+      .split('\n')
+      .map((line) => line.split(' ')[4] ?? '')
+      .filter((path) => path.startsWith(below));
   }
 
   async k(...args: string[]): Promise<string> {
@@ -149,14 +156,18 @@ export class Cases implements AsyncDisposable {
 
   /** Ids of a pod's containers, in every state. */
   async containers(pod: string, name?: string): Promise<{ id: string; name: string; attempt: number; running: boolean }[]> {
-    const { containers } = await this.cri.runtime.listContainers({ filter: { labelSelector: { 'io.kubernetes.pod.name': pod, 'io.kubernetes.pod.namespace': NAMESPACE } } });
+    const { containers } = await this.cri.runtime.listContainers({
+      filter: { labelSelector: { 'io.kubernetes.pod.name': pod, 'io.kubernetes.pod.namespace': NAMESPACE } },
+    });
     return containers
       .map((one) => ({ id: one.id, name: one.metadata?.name ?? '', attempt: one.metadata?.attempt ?? 0, running: one.state === 'CONTAINER_RUNNING' }))
       .filter((one) => name === undefined || one.name === name);
   }
 
   async sandboxes(pod: string): Promise<{ id: string; ready: boolean; uid: string }[]> {
-    const { items } = await this.cri.runtime.listPodSandbox({ filter: { labelSelector: { 'io.kubernetes.pod.name': pod, 'io.kubernetes.pod.namespace': NAMESPACE } } });
+    const { items } = await this.cri.runtime.listPodSandbox({
+      filter: { labelSelector: { 'io.kubernetes.pod.name': pod, 'io.kubernetes.pod.namespace': NAMESPACE } },
+    });
     return items.map((one) => ({ id: one.id, ready: one.state === 'SANDBOX_READY', uid: one.metadata?.uid ?? '' }));
   }
 }
@@ -166,6 +177,8 @@ export const logMount = { name: 'log', mountPath: '/log' };
 export const conditionOf = (pod: Pod, type: string) => pod.status?.conditions?.find((condition) => condition.type === type);
 
 export const statusOf = (pod: Pod | undefined, name = 'm'): ContainerStatus | undefined =>
-  [...(pod?.status?.initContainerStatuses ?? []), ...(pod?.status?.containerStatuses ?? []), ...(pod?.status?.ephemeralContainerStatuses ?? [])].find((one) => one.name === name);
+  [...(pod?.status?.initContainerStatuses ?? []), ...(pod?.status?.containerStatuses ?? []), ...(pod?.status?.ephemeralContainerStatuses ?? [])].find(
+    (one) => one.name === name,
+  );
 
 export const isRunning = (pod: Pod, name = 'm'): boolean => statusOf(pod, name)?.state?.running !== undefined;
