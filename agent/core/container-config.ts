@@ -265,9 +265,3 @@ export function quotaOf(milli: bigint, periodUs: bigint): bigint {
 export function signalOf(name: string): Signal {
   return `SIGNAL_${name.replace('+', 'PLUS').replace('-', 'MINUS')}` as Signal;
 }
-
-/** Back to the API's name; '' when the runtime names none. */
-export function signalName(signal: string | undefined): string {
-  if (signal === undefined || signal === '' || signal === 'SIGNAL_RUNTIME_DEFAULT') return '';
-  return signal.replace('SIGNAL_', '').replace('PLUS', '+').replace('MINUS', '-');
-}

@@ -110,7 +110,6 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     resources: resourcesOf(container, facts),
     ...(container.resources?.requests === undefined ? {} : { allocatedResources: container.resources.requests }),
     ...userOf(facts),
-    ...(facts.stopSignal === '' ? {} : { stopSignal: facts.stopSignal }),
   };
   if (old !== undefined && old.containerID !== containerID && old.state?.terminated !== undefined && old.restartCount < status.restartCount)
     status.lastState = { terminated: old.state.terminated };

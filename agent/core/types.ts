@@ -61,7 +61,6 @@ export interface ContainerFacts {
   readonly annotations: Readonly<Record<string, string>>;
   readonly resources: ContainerResourceFacts | null;
   readonly user: { readonly uid: number; readonly gid: number; readonly supplementalGroups: readonly number[] } | null;
-  readonly stopSignal: string;
 }
 
 /** What the runtime says is set; null is "not set" or "not told". */

@@ -1,5 +1,4 @@
 import type { Container, ContainerResources, ContainerStatus, PodSandbox, PodSandboxStatus } from '../../proto/cri/types.ts';
-import { signalName } from '../core/container-config.ts';
 import type { Listing, PodListing } from '../core/pleg.ts';
 import type { ContainerFacts, ContainerResourceFacts, ContainerState, PodFacts, SandboxFacts } from '../core/types.ts';
 import type { Cri } from './cri.ts';
@@ -175,7 +174,6 @@ export function containerOf(status: ContainerStatus, sandboxId: string): Contain
     annotations: status.annotations,
     resources: resourcesOf(status.resources),
     user: linux === null ? null : { uid: Number(linux.uid), gid: Number(linux.gid), supplementalGroups: linux.supplementalGroups.map(Number) },
-    stopSignal: signalName(status.stopSignal),
   };
 }
 
@@ -201,7 +199,6 @@ function listedContainer(container: Container): ContainerFacts {
     annotations: container.annotations,
     resources: null,
     user: null,
-    stopSignal: '',
   };
 }
 
