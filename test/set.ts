@@ -65,11 +65,7 @@ async function command(argv: readonly string[], options: { input?: string; timeo
 
 /** Brings up a set of its own and takes it down when disposed. */
 export async function testSet(name: string, args: readonly string[] = []): Promise<TestSet> {
-  const nodelet: TestSet['nodelet'] = (words, options) => {
-    // `image` has its options behind the action.
-    const head = words[0] === 'image' ? 2 : 1;
-    return command([`${root}nodelet`, ...words.slice(0, head), '--name', name, ...words.slice(head)], { timeoutMs: 180_000, ...options });
-  };
+  const nodelet: TestSet['nodelet'] = (words, options) => command([`${root}nodelet`, ...named(words, name)], { timeoutMs: 180_000, ...options });
   await nodelet(['down']);
   const up = await nodelet(['up', ...args], { timeoutMs: 300_000 });
   if (up.code !== 0) {
