@@ -11,7 +11,13 @@ import { startDns } from '../control/mod.ts';
 export async function main(host: Host): Promise<number> {
   const { values } = parseArgs({
     args: [...host.args],
-    options: { kubeconfig: { type: 'string' }, listen: { type: 'string' }, upstream: { type: 'string', default: '' }, 'service-cluster-ip-range': { type: 'string', default: '10.96.0.0/16' }, 'advertise-address': { type: 'string', default: '' } },
+    options: {
+      kubeconfig: { type: 'string' },
+      listen: { type: 'string' },
+      upstream: { type: 'string', default: '' },
+      'service-cluster-ip-range': { type: 'string', default: '10.96.0.0/16' },
+      'advertise-address': { type: 'string', default: '' },
+    },
   });
   if (values.kubeconfig === undefined || values.listen === undefined) {
     host.stderr('nodelet dns: --kubeconfig FILE and --listen ADDRESS:PORT are needed\n');

@@ -9,7 +9,10 @@ export const PROXY_PORT = 3_128;
 
 /** What a set needs of the host's network: images made here, a way out for pulls, names. Runs in the host's network namespace. */
 export async function main(host: Host): Promise<number> {
-  const { values } = parseArgs({ args: [...host.args], options: { listen: { type: 'string' }, images: { type: 'string' }, 'resolv-conf': { type: 'string', default: '/etc/resolv.conf' } } });
+  const { values } = parseArgs({
+    args: [...host.args],
+    options: { listen: { type: 'string' }, images: { type: 'string' }, 'resolv-conf': { type: 'string', default: '/etc/resolv.conf' } },
+  });
   if (values.listen === undefined || values.images === undefined) {
     host.stderr('nodelet egress: --listen ADDRESS and --images DIR are needed\n');
     return 2;

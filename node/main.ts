@@ -36,7 +36,10 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .exitOverride()
     .enablePositionalOptions()
     .configureOutput({ writeOut: host.stdout, writeErr: host.stderr })
-    .addHelpText('after', `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  ./nodelet kubectl get pods -o wide         kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control`);
+    .addHelpText(
+      'after',
+      `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  ./nodelet kubectl get pods -o wide         kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control`,
+    );
   const action =
     (run: (context: Context, ...rest: never[]) => Promise<number>) =>
     async (...all: unknown[]): Promise<void> => {
@@ -65,8 +68,12 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--service-cidr <cidr>', 'addresses of Services, a /16')
     .option('--timeout <seconds>', 'how long to wait for the manifest’s pods', '120')
     .action(action(async (context, manifest: string | undefined, options: never) => (await import('./commands/up.ts')).up(context, manifest, options)));
-  add('down', 'end a set and remove all of it', ['sudo ./nodelet down', 'sudo ./nodelet down --name second']).action(action(async (context) => (await import('./commands/down.ts')).down(context)));
-  add('status', 'what runs: nodes, processes, memory', ['./nodelet status', './nodelet status --json']).action(action(async (context) => (await import('./commands/status.ts')).status(context)));
+  add('down', 'end a set and remove all of it', ['sudo ./nodelet down', 'sudo ./nodelet down --name second']).action(
+    action(async (context) => (await import('./commands/down.ts')).down(context)),
+  );
+  add('status', 'what runs: nodes, processes, memory', ['./nodelet status', './nodelet status --json']).action(
+    action(async (context) => (await import('./commands/status.ts')).status(context)),
+  );
   add('kubectl [args...]', 'kubectl with the kubeconfig of the set', ['./nodelet kubectl get pods -A', './nodelet kubectl --name second get nodes'])
     .allowUnknownOption()
     .passThroughOptions()
@@ -77,19 +84,32 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('-f, --follow', 'go on as the log grows')
     .option('--tail <lines>', 'lines from the end, or all', '100')
     .action(action(async (context, which: string, options: never) => (await import('./commands/passthrough.ts')).logs(context, which, options)));
-  add('exec [command...]', 'run a command in the namespaces of a node', ['sudo ./nodelet exec -- nft list tables', 'sudo ./nodelet exec --node node-2 -- ps -ef'])
+  add('exec [command...]', 'run a command in the namespaces of a node', [
+    'sudo ./nodelet exec -- nft list tables',
+    'sudo ./nodelet exec --node node-2 -- ps -ef',
+  ])
     .option('--node <name>', 'which node, or "hub"')
     .passThroughOptions()
     .action(action(async (context, command: string[], options: never) => (await import('./commands/passthrough.ts')).execInNode(context, options, command)));
-  add('node <action> <node>', 'stop a node as power loss does, or start it again', ['sudo ./nodelet node stop node-2', 'sudo ./nodelet node start node-2']).action(
-    action(async (context, what: string, node: string) => (await import('./commands/power.ts')).power(context, what, node)),
-  );
+  add('node <action> <node>', 'stop a node as power loss does, or start it again', [
+    'sudo ./nodelet node stop node-2',
+    'sudo ./nodelet node start node-2',
+  ]).action(action(async (context, what: string, node: string) => (await import('./commands/power.ts')).power(context, what, node)));
   add('doctor', 'what this machine has and lacks', ['./nodelet doctor', './nodelet doctor --json'])
     .option('--containerd <path>', 'a containerd instead of the distribution’s')
     .action(action(async (context, options: never) => (await import('./commands/doctor.ts')).doctor(context, options)));
   const image = program.command('image').description('make images on this machine, without a registry');
   const addImage = (name: string, summary: string): Command =>
-    add(name, summary, ['./nodelet image make nginx:1.29 --from server', './nodelet image make my/tool:1 --from busybox --file ./tool:/bin/tool:0755 --cmd /bin/tool', './nodelet image list'], image);
+    add(
+      name,
+      summary,
+      [
+        './nodelet image make nginx:1.29 --from server',
+        './nodelet image make my/tool:1 --from busybox --file ./tool:/bin/tool:0755 --cmd /bin/tool',
+        './nodelet image list',
+      ],
+      image,
+    );
   addImage('make <image>', 'make an image under a name; nodes pull it as from a registry')
     .option('--from <recipe>', 'pause, busybox, server or scratch', 'busybox')
     .option('--file <from:/path[:mode]>', 'add a file', collect, [])
@@ -100,7 +120,9 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--stop-signal <signal>', 'signal that ends it')
     .action(action(async (context, name: string, options: never) => (await import('./commands/image.ts')).imageMake(context, name, options)));
   addImage('list', 'images that were made here').action(action(async (context) => (await import('./commands/image.ts')).imageList(context)));
-  addImage('remove <image>', 'forget an image').action(action(async (context, name: string) => (await import('./commands/image.ts')).imageRemove(context, name)));
+  addImage('remove <image>', 'forget an image').action(
+    action(async (context, name: string) => (await import('./commands/image.ts')).imageRemove(context, name)),
+  );
   add('test [suites...]', 'check the code, then run every suite this machine can run', ['sudo ./nodelet test', 'sudo ./nodelet test node netfilter']).action(
     action(async (context, suites: string[]) => (await import('./commands/develop.ts')).test(context, suites)),
   );

@@ -45,10 +45,18 @@ async function lane(): Promise<void> {
     if (!result.ok) failed += 1;
     process.stdout.write(`${result.ok ? 'ok    ' : 'FAILED'} ${task.name} (${result.seconds.toFixed(1)} s)\n`);
     if (!result.ok) process.stdout.write(`${result.output.trimEnd().split('\n').slice(-120).join('\n')}\n`);
-    else if (task.name === 'fast tests') process.stdout.write(`${result.output.split('\n').filter((line) => /^ℹ (tests|pass|fail|skipped)/.test(line)).join('\n')}\n`);
+    else if (task.name === 'fast tests')
+      process.stdout.write(
+        `${result.output
+          .split('\n')
+          .filter((line) => /^ℹ (tests|pass|fail|skipped)/.test(line))
+          .join('\n')}\n`,
+      );
   }
 }
 await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, lane));
 const seconds = (performance.now() - started) / 1000;
-process.stdout.write(`check: ${tasks.length - failed} ok, ${failed} failed in ${seconds.toFixed(1)} s${seconds > LIMIT_S ? ` (more than ${LIMIT_S} s: find out why)` : ''}\n`);
+process.stdout.write(
+  `check: ${tasks.length - failed} ok, ${failed} failed in ${seconds.toFixed(1)} s${seconds > LIMIT_S ? ` (more than ${LIMIT_S} s: find out why)` : ''}\n`,
+);
 process.exitCode = failed > 0 ? 1 : 0;

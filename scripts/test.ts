@@ -57,7 +57,9 @@ for (const [name, files] of all) {
   if (named.length > 0 && !named.includes(name)) continue;
   const started = performance.now();
   process.stdout.write(`== ${name}\n`);
-  const result = await run([process.execPath, '--test', '--test-concurrency=1', '--test-reporter=spec', ...files], true, { NODELET_SUITE_NAMED: named.length > 0 ? '1' : '' });
+  const result = await run([process.execPath, '--test', '--test-concurrency=1', '--test-reporter=spec', ...files], true, {
+    NODELET_SUITE_NAMED: named.length > 0 ? '1' : '',
+  });
   const counts = count(result.output);
   if (result.code !== 0 && counts.failed === 0) counts.failed = 1;
   if (named.length > 0) {
@@ -65,7 +67,9 @@ for (const [name, files] of all) {
     counts.skipped = 0;
   }
   add(counts);
-  process.stdout.write(`== ${name}: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped in ${((performance.now() - started) / 1000).toFixed(0)} s\n`);
+  process.stdout.write(
+    `== ${name}: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped in ${((performance.now() - started) / 1000).toFixed(0)} s\n`,
+  );
 }
 process.stdout.write(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped\n`);
 process.exitCode = total.failed > 0 ? 1 : 0;

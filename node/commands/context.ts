@@ -50,7 +50,9 @@ export async function requireSet(context: Context): Promise<{ saved: SavedSet; p
   const saved = await loadSet(context.home, context.options.name);
   if (saved === null) {
     const flag = context.options.name === 'default' ? '' : ` --name ${context.options.name}`;
-    throw new OpError('not-found', `looking for the set "${context.options.name}"`, 'nothing of that name runs here', { advice: `start it with: nodelet up${flag}` });
+    throw new OpError('not-found', `looking for the set "${context.options.name}"`, 'nothing of that name runs here', {
+      advice: `start it with: nodelet up${flag}`,
+    });
   }
   return { saved, plan: planOf(context.home, saved) };
 }
@@ -58,7 +60,10 @@ export async function requireSet(context: Context): Promise<{ saved: SavedSet; p
 /** A node by name; the only one when none is named. */
 export function requireNode(plan: SetPlan, name: string | undefined): NodePlan {
   const node = name === undefined ? plan.nodes[0] : plan.nodes.find((candidate) => candidate.name === name);
-  if (node === undefined) throw new OpError('not-found', 'choosing a node', `there is no node "${name}"`, { advice: `there are: ${plan.nodes.map((candidate) => candidate.name).join(', ')}` });
+  if (node === undefined)
+    throw new OpError('not-found', 'choosing a node', `there is no node "${name}"`, {
+      advice: `there are: ${plan.nodes.map((candidate) => candidate.name).join(', ')}`,
+    });
   return node;
 }
 

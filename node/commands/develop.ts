@@ -10,7 +10,11 @@ async function script(context: Context, name: string, args: readonly string[]): 
     throw new OpError('not-found', `looking for ${path}`, 'there are no sources here', { cause, advice: 'run this in a clone of the repository' });
   });
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', path, ...args], { stdio: 'inherit', cwd: context.root, env: { ...context.host.env, PATH: `${process.execPath.slice(0, process.execPath.lastIndexOf('/'))}:${context.path}` } });
+    const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', path, ...args], {
+      stdio: 'inherit',
+      cwd: context.root,
+      env: { ...context.host.env, PATH: `${process.execPath.slice(0, process.execPath.lastIndexOf('/'))}:${context.path}` },
+    });
     child.on('error', reject);
     child.on('close', (code) => resolve(code ?? 1));
   });
@@ -19,6 +23,7 @@ async function script(context: Context, name: string, args: readonly string[]): 
 export const test = (context: Context, suites: readonly string[]): Promise<number> => script(context, 'test.ts', suites);
 
 export const bench = (context: Context, what: string | undefined): Promise<number> => {
-  if (what !== undefined && what !== 'loop') throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, { advice: 'use: nodelet bench loop' });
+  if (what !== undefined && what !== 'loop')
+    throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, { advice: 'use: nodelet bench loop' });
   return script(context, 'bench-loop.ts', ['--name', context.options.name, ...(context.options.json ? ['--json'] : [])]);
 };

@@ -16,11 +16,19 @@ export async function doctor(context: Context, options: { containerd?: string })
   const missing = missingPackages(machine, { wantCompiler: true });
   const hasApt = machine.programs['apt-get'] !== undefined;
   const findings: Finding[] = [
-    { what: 'system', state: 'ok', detail: `${os.distro} ${os.release}, kernel ${machine.kernel}, ${processor.cores} CPUs, ${(memory.total / 2 ** 30).toFixed(1)} GiB` },
+    {
+      what: 'system',
+      state: 'ok',
+      detail: `${os.distro} ${os.release}, kernel ${machine.kernel}, ${processor.cores} CPUs, ${(memory.total / 2 ** 30).toFixed(1)} GiB`,
+    },
     { what: 'root', state: machine.isRoot ? 'ok' : 'missing', detail: machine.isRoot ? 'yes' : 'run with sudo' },
     machine.cgroup === null
       ? { what: 'cgroups', state: 'missing', detail: 'no memory and cpu controller is mounted: mount cgroup2 on /sys/fs/cgroup, or run privileged' }
-      : { what: 'cgroups', state: machine.cgroup.version === 2 ? 'ok' : 'note', detail: machine.cgroup.version === 2 ? 'version 2' : 'version 1: the kubelet runs with failCgroupV1 false' },
+      : {
+          what: 'cgroups',
+          state: machine.cgroup.version === 2 ? 'ok' : 'note',
+          detail: machine.cgroup.version === 2 ? 'version 2' : 'version 1: the kubelet runs with failCgroupV1 false',
+        },
   ];
   const program = (name: 'containerd' | 'runc' | 'nft' | 'iptables' | 'ip' | 'busybox' | 'catatonit' | 'cc', extra = ''): Finding => {
     const path = machine.programs[name];
@@ -30,7 +38,9 @@ export async function doctor(context: Context, options: { containerd?: string })
   findings.push(
     program('containerd', machine.containerdVersion === null ? '' : ` ${machine.containerdVersion}`),
     program('runc'),
-    machine.cniBinDir === null ? { what: 'CNI plugins', state: hasApt ? 'installed by up' : 'missing', detail: 'containernetworking-plugins' } : { what: 'CNI plugins', state: 'ok', detail: machine.cniBinDir },
+    machine.cniBinDir === null
+      ? { what: 'CNI plugins', state: hasApt ? 'installed by up' : 'missing', detail: 'containernetworking-plugins' }
+      : { what: 'CNI plugins', state: 'ok', detail: machine.cniBinDir },
     program('nft'),
     program('iptables'),
     program('ip'),
@@ -39,13 +49,22 @@ export async function doctor(context: Context, options: { containerd?: string })
     program('cc'),
     kubectlIsRecent(machine.kubectlVersion)
       ? { what: 'kubectl', state: 'ok', detail: `${machine.programs.kubectl} v${machine.kubectlVersion}` }
-      : { what: 'kubectl', state: 'note', detail: `${machine.kubectlVersion === null ? 'not found' : `v${machine.kubectlVersion}`}: 1.30 or later is needed for "nodelet kubectl"` },
-    { what: 'oom_score_adj', state: machine.mayLowerOomScore ? 'ok' : 'note', detail: machine.mayLowerOomScore ? 'may be lowered' : 'CAP_SYS_RESOURCE is missing: containers keep the score they inherit' },
+      : {
+          what: 'kubectl',
+          state: 'note',
+          detail: `${machine.kubectlVersion === null ? 'not found' : `v${machine.kubectlVersion}`}: 1.30 or later is needed for "nodelet kubectl"`,
+        },
+    {
+      what: 'oom_score_adj',
+      state: machine.mayLowerOomScore ? 'ok' : 'note',
+      detail: machine.mayLowerOomScore ? 'may be lowered' : 'CAP_SYS_RESOURCE is missing: containers keep the score they inherit',
+    },
   );
   const bad = findings.filter((finding) => finding.state === 'missing');
-  context.answer(
-    { ok: bad.length === 0, findings, packagesToInstall: missing },
-    [...table([['WHAT', 'STATE', 'DETAIL'], ...findings.map((finding) => [finding.what, finding.state, finding.detail])]), '', bad.length === 0 ? 'nodelet up works here' : `nodelet up does not work here: ${bad.map((finding) => finding.what).join(', ')}`],
-  );
+  context.answer({ ok: bad.length === 0, findings, packagesToInstall: missing }, [
+    ...table([['WHAT', 'STATE', 'DETAIL'], ...findings.map((finding) => [finding.what, finding.state, finding.detail])]),
+    '',
+    bad.length === 0 ? 'nodelet up works here' : `nodelet up does not work here: ${bad.map((finding) => finding.what).join(', ')}`,
+  ]);
   return bad.length === 0 ? 0 : 1;
 }

@@ -19,7 +19,9 @@ export async function killSet(plan: SetPlan): Promise<void> {
   await Promise.all(
     firsts.map(async (first) => {
       if (first !== null && !(await killAndWait(first, KILL_TIMEOUT_MS))) {
-        throw new OpError('deadline', 'ending a node', `process ${first.pid} does not end`, { advice: 'a process waits for a disk or a dead mount: see /proc/PID/stack' });
+        throw new OpError('deadline', 'ending a node', `process ${first.pid} does not end`, {
+          advice: 'a process waits for a disk or a dead mount: see /proc/PID/stack',
+        });
       }
     }),
   );

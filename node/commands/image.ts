@@ -1,6 +1,16 @@
 import { execa } from 'execa';
 import { OpError } from '../../base/errors.ts';
-import { busyboxRecipe, imageNameText, parseImageName, pauseRecipe, serverRecipe, type ImageFile, type ImageName, type ImageRecipe, type ImageSettings } from '../core/oci.ts';
+import {
+  busyboxRecipe,
+  imageNameText,
+  parseImageName,
+  pauseRecipe,
+  serverRecipe,
+  type ImageFile,
+  type ImageName,
+  type ImageRecipe,
+  type ImageSettings,
+} from '../core/oci.ts';
 import { listImages, makeImage, removeImage, type ImageStore } from '../io/images.ts';
 import type { Machine } from '../io/machine.ts';
 import { lookAtMachine, table, type Context } from './context.ts';
@@ -22,7 +32,10 @@ export function imageStore(context: Pick<Context, 'root'>): ImageStore {
 
 export function requireImageName(text: string): ImageName {
   const name = parseImageName(text);
-  if (name === null) throw new OpError('invalid', 'reading the image name', `"${text}" is not an image name`, { advice: 'use HOST/PATH:TAG, lower case, for example nginx:1.29' });
+  if (name === null)
+    throw new OpError('invalid', 'reading the image name', `"${text}" is not an image name`, {
+      advice: 'use HOST/PATH:TAG, lower case, for example nginx:1.29',
+    });
   return name;
 }
 
@@ -31,11 +44,14 @@ export async function builtInRecipe(machine: Machine, name: string): Promise<Ima
   const { busybox, catatonit } = machine.programs;
   if (name === 'scratch') return { files: [], settings: {} };
   if (name === 'pause') {
-    if (catatonit === undefined) throw new OpError('not-found', 'making the pause image', 'catatonit is not installed', { advice: 'apt-get install catatonit' });
+    if (catatonit === undefined)
+      throw new OpError('not-found', 'making the pause image', 'catatonit is not installed', { advice: 'apt-get install catatonit' });
     return pauseRecipe(catatonit);
   }
-  if (name !== 'busybox' && name !== 'server') throw new OpError('invalid', 'making an image', `there is no recipe "${name}"`, { advice: 'use pause, busybox, server or scratch' });
-  if (busybox === undefined) throw new OpError('not-found', `making the ${name} image`, 'busybox is not installed', { advice: 'apt-get install busybox-static' });
+  if (name !== 'busybox' && name !== 'server')
+    throw new OpError('invalid', 'making an image', `there is no recipe "${name}"`, { advice: 'use pause, busybox, server or scratch' });
+  if (busybox === undefined)
+    throw new OpError('not-found', `making the ${name} image`, 'busybox is not installed', { advice: 'apt-get install busybox-static' });
   const applets = `${(await execa(busybox, ['--list'])).stdout}`.split('\n').filter((applet) => /^[\w[.-]+$/.test(applet));
   return name === 'busybox' ? busyboxRecipe(busybox, applets) : serverRecipe(busybox, applets);
 }
@@ -70,14 +86,18 @@ export async function imageMake(context: Context, text: string, options: ImageMa
 
 export async function imageList(context: Context): Promise<number> {
   const images = await listImages(imageStore(context));
-  context.answer({ images }, table([['NAME', 'DIGEST', 'SIZE'], ...images.map((image) => [image.name, image.digest.slice(0, 19), `${(image.size / 1024).toFixed(0)} KiB`])]));
+  context.answer(
+    { images },
+    table([['NAME', 'DIGEST', 'SIZE'], ...images.map((image) => [image.name, image.digest.slice(0, 19), `${(image.size / 1024).toFixed(0)} KiB`])]),
+  );
   return 0;
 }
 
 export async function imageRemove(context: Context, text: string): Promise<number> {
   const name = requireImageName(text);
   const outcome = await removeImage(imageStore(context), name);
-  if (outcome === 'absent') throw new OpError('not-found', 'removing an image', `${imageNameText(name)} was not made here`, { advice: 'see: nodelet image list' });
+  if (outcome === 'absent')
+    throw new OpError('not-found', 'removing an image', `${imageNameText(name)} was not made here`, { advice: 'see: nodelet image list' });
   context.answer({ removed: imageNameText(name) }, [`removed ${imageNameText(name)}`]);
   return 0;
 }

@@ -32,7 +32,9 @@ export async function kubectl(context: Context, args: readonly string[]): Promis
   const program = machine.programs.kubectl;
   if (program === undefined || !kubectlIsRecent(machine.kubectlVersion)) {
     const found = program === undefined ? 'there is none on PATH' : `${program} is v${machine.kubectlVersion ?? '?'}`;
-    throw new OpError('not-found', 'looking for kubectl', found, { advice: `put kubectl 1.30 or later on PATH; the kubeconfig is ${plan.state}/admin.kubeconfig` });
+    throw new OpError('not-found', 'looking for kubectl', found, {
+      advice: `put kubectl 1.30 or later on PATH; the kubeconfig is ${plan.state}/admin.kubeconfig`,
+    });
   }
   return foreground([program, ...args], { ...context.host.env, KUBECONFIG: `${plan.state}/admin.kubeconfig` });
 }
@@ -44,9 +46,13 @@ export async function execInNode(context: Context, options: { node?: string }, c
   const isHub = options.node === 'hub';
   const dir = isHub ? plan.hub.dir : requireNode(plan, options.node).dir;
   const first = await firstProcess(dir);
-  if (first === null) throw new OpError('unavailable', 'entering the node', `${options.node ?? plan.nodes[0]?.name} does not run`, { advice: 'start it with: nodelet up' });
+  if (first === null)
+    throw new OpError('unavailable', 'entering the node', `${options.node ?? plan.nodes[0]?.name} does not run`, { advice: 'start it with: nodelet up' });
   const argv = command.length === 0 ? ['/bin/sh'] : command;
-  return foreground([`${context.root}/dist/sys`, 'exec', '--pid', String(first.pid), '--', ...argv], { ...context.host.env, CONTAINER_RUNTIME_ENDPOINT: 'unix:///run/containerd/containerd.sock' });
+  return foreground([`${context.root}/dist/sys`, 'exec', '--pid', String(first.pid), '--', ...argv], {
+    ...context.host.env,
+    CONTAINER_RUNTIME_ENDPOINT: 'unix:///run/containerd/containerd.sock',
+  });
 }
 
 const LOGS = { agent: 'node', netfilter: 'node', containerd: 'node', control: 'hub', egress: 'hub' } as const;
@@ -55,7 +61,8 @@ export const LOG_NAMES = Object.keys(LOGS) as (keyof typeof LOGS)[];
 /** `nodelet logs NAME [-f]`. */
 export async function logs(context: Context, which: string, options: { node?: string; follow?: boolean; tail: string }): Promise<number> {
   const { plan } = await requireSet(context);
-  if (!Object.hasOwn(LOGS, which)) throw new OpError('invalid', 'choosing a log', `there is no log "${which}"`, { advice: `use one of: ${LOG_NAMES.join(', ')}` });
+  if (!Object.hasOwn(LOGS, which))
+    throw new OpError('invalid', 'choosing a log', `there is no log "${which}"`, { advice: `use one of: ${LOG_NAMES.join(', ')}` });
   if (!/^(\+?\d+|all)$/.test(options.tail)) throw new OpError('invalid', 'reading --tail', `"${options.tail}" is not a number of lines`);
   const dir = LOGS[which as keyof typeof LOGS] === 'hub' ? plan.hub.dir : requireNode(plan, options.node).dir;
   const lines = options.tail === 'all' ? '+1' : options.tail;

@@ -25,7 +25,15 @@ export async function status(context: Context): Promise<number> {
     podCIDR: plan.podCidr,
     serviceCIDR: plan.serviceCidr,
     clusterDNS: plan.dnsIp,
-    nodes: plan.nodes.map((node) => ({ name: node.name, running: running.has(node.name), pid: running.get(node.name) ?? null, ip: node.ip, podCIDR: node.podCidr, cgroup: node.cgroup, directory: node.dir })),
+    nodes: plan.nodes.map((node) => ({
+      name: node.name,
+      running: running.has(node.name),
+      pid: running.get(node.name) ?? null,
+      ip: node.ip,
+      podCIDR: node.podCidr,
+      cgroup: node.cgroup,
+      directory: node.dir,
+    })),
     processes,
   };
   context.answer(data, [
@@ -34,7 +42,10 @@ export async function status(context: Context): Promise<number> {
     '',
     ...table([['NODE', 'STATE', 'IP', 'PODS'], ...data.nodes.map((node) => [node.name, node.running ? 'running' : 'stopped', node.ip, node.podCIDR])]),
     '',
-    ...table([['WHERE', 'PROCESS', 'PID', 'RESTARTS', 'MEMORY'], ...processes.map((row) => [row.place, row.name, row.pid === null ? 'down' : String(row.pid), String(row.restarts), mib(row.memoryBytes)])]),
+    ...table([
+      ['WHERE', 'PROCESS', 'PID', 'RESTARTS', 'MEMORY'],
+      ...processes.map((row) => [row.place, row.name, row.pid === null ? 'down' : String(row.pid), String(row.restarts), mib(row.memoryBytes)]),
+    ]),
   ]);
   return 0;
 }

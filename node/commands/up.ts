@@ -78,17 +78,22 @@ export async function up(context: Context, manifest: string | undefined, options
 
 async function readManifestFile(path: string): Promise<ManifestObject[]> {
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
-    throw new OpError('not-found', `reading ${path}`, 'there is no such file that can be read', { cause, advice: 'name a file with Kubernetes objects, for example examples/web.yaml' });
+    throw new OpError('not-found', `reading ${path}`, 'there is no such file that can be read', {
+      cause,
+      advice: 'name a file with Kubernetes objects, for example examples/web.yaml',
+    });
   });
   const documents = await readYamlAll(text, path);
   const { objects, problems } = readManifest(documents, builtinTypes, path);
-  if (problems.length > 0) throw new OpError('invalid', 'reading the manifest', problems.join('; '), { advice: 'nothing was started; mend the file and try again' });
+  if (problems.length > 0)
+    throw new OpError('invalid', 'reading the manifest', problems.join('; '), { advice: 'nothing was started; mend the file and try again' });
   return objects;
 }
 
 function checkOptions(options: UpOptions): { nodeCount: number; timeoutMs: number } {
   const nodeCount = Number(options.nodes);
-  if (!Number.isInteger(nodeCount) || nodeCount < 1 || nodeCount > MAX_NODES) throw new OpError('invalid', 'reading --nodes', `"${options.nodes}" is not a number from 1 to ${MAX_NODES}`);
+  if (!Number.isInteger(nodeCount) || nodeCount < 1 || nodeCount > MAX_NODES)
+    throw new OpError('invalid', 'reading --nodes', `"${options.nodes}" is not a number from 1 to ${MAX_NODES}`);
   const seconds = Number(options.timeout);
   if (!(seconds > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
   const checks: [string | undefined, 16 | 24, string][] = [
@@ -107,14 +112,19 @@ function checkOptions(options: UpOptions): { nodeCount: number; timeoutMs: numbe
 async function prepareMachine(context: Context, containerd: string | undefined): Promise<Machine> {
   let machine = await lookAtMachine(context, containerd);
   if (machine.cgroup === null) {
-    throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with memory and cpu is mounted', { advice: 'mount cgroup2 on /sys/fs/cgroup, or run this container privileged' });
+    throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with memory and cpu is mounted', {
+      advice: 'mount cgroup2 on /sys/fs/cgroup, or run this container privileged',
+    });
   }
-  if (containerd !== undefined && machine.containerdVersion === null) throw new OpError('not-found', 'reading --containerd', `${containerd} is no containerd that runs here`);
+  if (containerd !== undefined && machine.containerdVersion === null)
+    throw new OpError('not-found', 'reading --containerd', `${containerd} is no containerd that runs here`);
   const stale = await sysIsStale(context.root);
   const missing = missingPackages(machine, { wantCompiler: stale });
   if (missing.length > 0) {
     if (machine.programs['apt-get'] === undefined) {
-      throw new OpError('not-found', 'looking at this machine', `missing: ${missing.join(', ')}, and there is no apt-get to install them`, { advice: 'install them by hand, or give a containerd with --containerd' });
+      throw new OpError('not-found', 'looking at this machine', `missing: ${missing.join(', ')}, and there is no apt-get to install them`, {
+        advice: 'install them by hand, or give a containerd with --containerd',
+      });
     }
     await context.progress.step(`packages installed: ${missing.join(' ')}`, () => installPackages(missing));
     machine = await lookAtMachine(context, containerd);
@@ -156,12 +166,22 @@ async function makeImages(context: Context, machine: Machine, objects: readonly 
     if (!answers.has(name.host)) answers.set(name.host, registryAnswers(name.host, REGISTRY_TIMEOUT_MS));
     if (await answers.get(name.host)) continue;
     const recipe = standIn(name);
-    if (recipe === null) context.progress.note(`  ${text}: ${name.host} does not answer and nothing here stands in for it; make it with: nodelet image make ${text}`);
-    else await context.progress.step(`image ${text} made (${name.host} does not answer)`, async () => makeImage(store, name, await builtInRecipe(machine, recipe)));
+    if (recipe === null)
+      context.progress.note(`  ${text}: ${name.host} does not answer and nothing here stands in for it; make it with: nodelet image make ${text}`);
+    else
+      await context.progress.step(`image ${text} made (${name.host} does not answer)`, async () =>
+        makeImage(store, name, await builtInRecipe(machine, recipe)),
+      );
   }
 }
 
-async function report(context: Context, plan: SetPlan, cluster: Cluster, objects: readonly ManifestObject[], times: { totalMs: number; sinceInstalledMs: number }): Promise<void> {
+async function report(
+  context: Context,
+  plan: SetPlan,
+  cluster: Cluster,
+  objects: readonly ManifestObject[],
+  times: { totalMs: number; sinceInstalledMs: number },
+): Promise<void> {
   const state = await cluster.summary(objects);
   const kubeconfig = `${plan.state}/admin.kubeconfig`;
   const flag = plan.name === 'default' ? '' : ` --name ${plan.name}`;
@@ -181,16 +201,29 @@ async function report(context: Context, plan: SetPlan, cluster: Cluster, objects
     },
     [
       '',
-      ...(state.pods.length === 0 ? [] : [...table([['POD', 'READY', 'STATUS', 'IP', 'NODE'], ...state.pods.map((pod) => [`${pod.namespace}/${pod.name}`, pod.ready, pod.status, pod.ip, pod.node])]), '']),
-      ...(state.services.length === 0 ? [] : [...table([['SERVICE', 'CLUSTER-IP', 'PORTS'], ...state.services.map((one) => [`${one.namespace}/${one.name}`, one.clusterIP, one.ports])]), '']),
+      ...(state.pods.length === 0
+        ? []
+        : [
+            ...table([
+              ['POD', 'READY', 'STATUS', 'IP', 'NODE'],
+              ...state.pods.map((pod) => [`${pod.namespace}/${pod.name}`, pod.ready, pod.status, pod.ip, pod.node]),
+            ]),
+            '',
+          ]),
+      ...(state.services.length === 0
+        ? []
+        : [...table([['SERVICE', 'CLUSTER-IP', 'PORTS'], ...state.services.map((one) => [`${one.namespace}/${one.name}`, one.clusterIP, one.ports])]), '']),
       `kubeconfig  ${kubeconfig}`,
       `running in  ${(times.sinceInstalledMs / 1000).toFixed(1)} s from installed packages (${(times.totalMs / 1000).toFixed(1)} s in all, ${cpus().length} CPUs)`,
       '',
       'Try next:',
-      service === undefined ? `  ./nodelet kubectl${flag} get nodes -o wide` : `  curl http://${service.clusterIP}${service.port === 80 ? '' : `:${service.port}`}/`,
-      first === undefined ? `  ./nodelet kubectl${flag} apply -f examples/web.yaml` : `  ./nodelet kubectl${flag} exec -n ${first.namespace} ${first.name} -- ps`,
+      service === undefined
+        ? `  ./nodelet kubectl${flag} get nodes -o wide`
+        : `  curl http://${service.clusterIP}${service.port === 80 ? '' : `:${service.port}`}/`,
+      first === undefined
+        ? `  ./nodelet kubectl${flag} apply -f examples/web.yaml`
+        : `  ./nodelet kubectl${flag} exec -n ${first.namespace} ${first.name} -- ps`,
       `  sudo ./nodelet down${flag}`,
     ],
   );
 }
-

@@ -23,7 +23,14 @@ const RESTART_MS = 100;
 export function initSpec(place: Place): string {
   const lines = [`state ${place.dir}/init.state`, `control ${place.dir}/init.ctl`];
   for (const service of place.services) {
-    lines.push('', `service ${service.name}`, ...service.argv.map((argument) => `argv ${argument}`), ...Object.entries(service.env).map(([name, value]) => `env ${name}=${value}`), `log ${service.logFile}`, `delay ${RESTART_MS}`);
+    lines.push(
+      '',
+      `service ${service.name}`,
+      ...service.argv.map((argument) => `argv ${argument}`),
+      ...Object.entries(service.env).map(([name, value]) => `env ${name}=${value}`),
+      `log ${service.logFile}`,
+      `delay ${RESTART_MS}`,
+    );
   }
   return `${lines.join('\n')}\n`;
 }

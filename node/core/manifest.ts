@@ -93,7 +93,8 @@ export function imagesOf(objects: readonly ManifestObject[]): string[] {
       for (const list of ['containers', 'initContainers']) {
         const containers = record[list];
         if (!Array.isArray(containers)) continue;
-        for (const container of containers as { image?: unknown }[]) if (typeof container.image === 'string' && parseImageName(container.image) !== null) found.add(container.image);
+        for (const container of containers as { image?: unknown }[])
+          if (typeof container.image === 'string' && parseImageName(container.image) !== null) found.add(container.image);
       }
       for (const inner of Object.values(record)) walk(inner);
     }

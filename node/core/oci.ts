@@ -14,7 +14,11 @@ export interface ImageFile {
   /** Absolute path in the image. */
   readonly path: string;
   readonly mode: number;
-  readonly content: { readonly kind: 'file'; readonly from: string } | { readonly kind: 'text'; readonly text: string } | { readonly kind: 'link'; readonly to: string } | { readonly kind: 'directory' };
+  readonly content:
+    | { readonly kind: 'file'; readonly from: string }
+    | { readonly kind: 'text'; readonly text: string }
+    | { readonly kind: 'link'; readonly to: string }
+    | { readonly kind: 'directory' };
 }
 
 export interface ImageRecipe {
@@ -58,7 +62,10 @@ export interface ImageName {
 
 /** The parts of an image name with the defaults of docker.io (distribution reference grammar); null when it is not one. */
 export function parseImageName(text: string): ImageName | null {
-  const match = /^(?:([a-zA-Z0-9.-]+(?::\d+)?)\/)?([a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)(?::([\w][\w.-]{0,127}))?(?:@sha256:[0-9a-f]{64})?$/.exec(text);
+  const match =
+    /^(?:([a-zA-Z0-9.-]+(?::\d+)?)\/)?([a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)(?::([\w][\w.-]{0,127}))?(?:@sha256:[0-9a-f]{64})?$/.exec(
+      text,
+    );
   if (match === null) return null;
   const [, first, rest = '', tag = 'latest'] = match;
   const isHost = first !== undefined && (first.includes('.') || first.includes(':') || first === 'localhost');
@@ -72,14 +79,19 @@ export function imageNameText(name: ImageName): string {
   return `${name.host}/${name.repository}:${name.tag}`;
 }
 
-const applets = (names: readonly string[]): ImageFile[] => names.map((name) => ({ path: `/bin/${name}`, mode: 0o777, content: { kind: 'link', to: 'busybox' } }));
+const applets = (names: readonly string[]): ImageFile[] =>
+  names.map((name) => ({ path: `/bin/${name}`, mode: 0o777, content: { kind: 'link', to: 'busybox' } }));
 
 const ACCOUNTS: readonly ImageFile[] = [
   { path: '/etc/passwd', mode: 0o644, content: { kind: 'text', text: 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n' } },
   { path: '/etc/group', mode: 0o644, content: { kind: 'text', text: 'root:x:0:\nnogroup:x:65534:\n' } },
 ];
 
-const FOLDERS: readonly ImageFile[] = ['/root', '/home', '/var', '/run', '/usr', '/usr/bin'].map((path) => ({ path, mode: 0o755, content: { kind: 'directory' } }));
+const FOLDERS: readonly ImageFile[] = ['/root', '/home', '/var', '/run', '/usr', '/usr/bin'].map((path) => ({
+  path,
+  mode: 0o755,
+  content: { kind: 'directory' },
+}));
 
 /** A small userland: busybox under all its names. */
 export function busyboxRecipe(binary: string, appletNames: readonly string[]): ImageRecipe {

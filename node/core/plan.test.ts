@@ -18,9 +18,13 @@ test('sets beside each other share no address', () => {
 });
 
 test('a taken subnet is named with the flag that changes it', () => {
-  assert.deepEqual(conflicts(plan, [{ dst: 'default', dev: 'eth0' }, { dst: '10.96.3.0/24', dev: 'vpn0' }]), [
-    '10.96.0.0/16 is taken by the route to 10.96.3.0/24 over vpn0: choose another with --service-cidr',
-  ]);
+  assert.deepEqual(
+    conflicts(plan, [
+      { dst: 'default', dev: 'eth0' },
+      { dst: '10.96.3.0/24', dev: 'vpn0' },
+    ]),
+    ['10.96.0.0/16 is taken by the route to 10.96.3.0/24 over vpn0: choose another with --service-cidr'],
+  );
   assert.deepEqual(conflicts(plan, [{ dst: '10.96.0.0/16', dev: 'nodelet0' }]), []);
 });
 

@@ -50,7 +50,6 @@ export interface SetOptions {
   readonly podCidr?: string;
 }
 
-export const PREFIX_LENGTH = 24;
 export const MAX_NODES = 100;
 export const MAX_SETS = 12;
 

@@ -93,7 +93,22 @@ export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string
       '--leader-elect=false',
     ]),
     plain('kube-scheduler', [real.scheduler, `--kubeconfig=${set.state}/scheduler.kubeconfig`, '--leader-elect=false']),
-    daemon(paths, 'dns', ['--kubeconfig', `${set.state}/admin.kubeconfig`, '--listen', `${set.hub.ip}:53`, '--upstream', set.hub.hostIp, '--service-cluster-ip-range', set.serviceCidr], 128, log('dns')),
+    daemon(
+      paths,
+      'dns',
+      [
+        '--kubeconfig',
+        `${set.state}/admin.kubeconfig`,
+        '--listen',
+        `${set.hub.ip}:53`,
+        '--upstream',
+        set.hub.hostIp,
+        '--service-cluster-ip-range',
+        set.serviceCidr,
+      ],
+      128,
+      log('dns'),
+    ),
   ];
 }
 

@@ -25,7 +25,10 @@ async function enableControllers(root: string, path: string): Promise<void> {
     const available = (await readFile(`${at}/cgroup.controllers`, 'utf8')).split(/\s+/).filter((name) => name !== '');
     for (const name of available) {
       await writeFile(`${at}/cgroup.subtree_control`, `+${name}`).catch((cause: unknown) => {
-        throw new OpError('denied', `enabling the cgroup controller ${name} in ${at}`, 'the kernel refused', { cause, advice: 'run where this cgroup is delegated, as a privileged container or on the machine itself' });
+        throw new OpError('denied', `enabling the cgroup controller ${name} in ${at}`, 'the kernel refused', {
+          cause,
+          advice: 'run where this cgroup is delegated, as a privileged container or on the machine itself',
+        });
       });
     }
   }
@@ -41,7 +44,13 @@ export async function createCgroup(cgroups: Cgroups, path: string): Promise<stri
     const leaf = `${hierarchy}${path}/system`;
     await mkdir(leaf, { recursive: true });
     if (cgroups.version === 2) await enableControllers(hierarchy, path);
-    else if (await readFile(`${hierarchy}/cpuset.cpus`, 'utf8').then(() => true, () => false)) await copyCpuset(hierarchy, `${path}/system`);
+    else if (
+      await readFile(`${hierarchy}/cpuset.cpus`, 'utf8').then(
+        () => true,
+        () => false,
+      )
+    )
+      await copyCpuset(hierarchy, `${path}/system`);
     dirs.push(leaf);
   }
   return dirs;
@@ -61,7 +70,8 @@ async function removeTree(dir: string): Promise<boolean> {
 export async function removeCgroup(cgroups: Cgroups, path: string): Promise<void> {
   for (const hierarchy of cgroups.hierarchies) {
     for (let attempt = 0; !(await removeTree(`${hierarchy}${path}`)); attempt += 1) {
-      if (attempt >= 100) throw new OpError('failed', `removing the cgroup ${hierarchy}${path}`, 'processes stay in it', { advice: `look at ${hierarchy}${path}/cgroup.procs` });
+      if (attempt >= 100)
+        throw new OpError('failed', `removing the cgroup ${hierarchy}${path}`, 'processes stay in it', { advice: `look at ${hierarchy}${path}/cgroup.procs` });
       await killAll(`${hierarchy}${path}`);
       await delay(20);
     }

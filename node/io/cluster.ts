@@ -61,7 +61,8 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       if (performance.now() > deadline) throw new OpError('deadline', doing, `${last} after ${(timeoutMs / 1000).toFixed(0)} s`, { advice });
     }
   };
-  const nodes = async (): Promise<Map<string, Node>> => new Map((await api.list<Node>({ group: '', version: 'v1', resource: 'nodes' })).items.map((node) => [node.metadata?.name ?? '', node]));
+  const nodes = async (): Promise<Map<string, Node>> =>
+    new Map((await api.list<Node>({ group: '', version: 'v1', resource: 'nodes' })).items.map((node) => [node.metadata?.name ?? '', node]));
   const missingNodes = async (good: (node: Node) => boolean): Promise<string | null> => {
     const known = await nodes();
     const missing = plan.nodes.filter((node) => {
@@ -82,12 +83,17 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       const known = await nodes();
       for (const node of plan.nodes) {
         if (known.get(node.name)?.spec?.podCIDR !== undefined) continue;
-        await api.patch({ group: '', version: 'v1', resource: 'nodes', name: node.name }, 'merge', { spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] } }).catch((error: unknown) => {
-          if (!isApiError(error, 422) && !isApiError(error, 409)) throw error;
-        });
+        await api
+          .patch({ group: '', version: 'v1', resource: 'nodes', name: node.name }, 'merge', { spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] } })
+          .catch((error: unknown) => {
+            if (!isApiError(error, 422) && !isApiError(error, 409)) throw error;
+          });
       }
     },
-    nodesReady: (timeoutMs) => until('waiting for the nodes', timeoutMs, () => missingNodes((node) => node.status?.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') === true)),
+    nodesReady: (timeoutMs) =>
+      until('waiting for the nodes', timeoutMs, () =>
+        missingNodes((node) => node.status?.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') === true),
+      ),
     async apply(objects) {
       for (const object of objects) await applyOne(api, object);
     },
@@ -96,10 +102,17 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       const { services } = await summarize(api, objects);
       const withAddress = services.filter((service) => service.clusterIP !== 'None' && service.clusterIP !== '' && service.ports.includes('TCP'));
       if (withAddress.length === 0) return;
-      await until('waiting for the Services', timeoutMs, async () => {
-        for (const service of withAddress) if (!(await connects(service.clusterIP, service.port))) return `${service.namespace}/${service.name} does not answer on ${service.clusterIP}:${service.port}`;
-        return null;
-      }, LOOK);
+      await until(
+        'waiting for the Services',
+        timeoutMs,
+        async () => {
+          for (const service of withAddress)
+            if (!(await connects(service.clusterIP, service.port)))
+              return `${service.namespace}/${service.name} does not answer on ${service.clusterIP}:${service.port}`;
+          return null;
+        },
+        LOOK,
+      );
     },
     summary: (objects) => summarize(api, objects),
     [Symbol.asyncDispose]: () => api[Symbol.asyncDispose](),
@@ -116,9 +129,18 @@ function refOf(object: ManifestObject): ResourceRef {
 async function applyOne(api: KubeApi, object: ManifestObject): Promise<void> {
   const ref = refOf(object);
   try {
-    await api.patch(ref, 'apply', { ...object.body, metadata: { ...(object.body['metadata'] as object), ...(ref.namespace === undefined ? {} : { namespace: ref.namespace }) } }, { force: true, query: { fieldManager: 'nodelet-up', fieldValidation: 'Strict' } });
+    await api.patch(
+      ref,
+      'apply',
+      { ...object.body, metadata: { ...(object.body['metadata'] as object), ...(ref.namespace === undefined ? {} : { namespace: ref.namespace }) } },
+      { force: true, query: { fieldManager: 'nodelet-up', fieldValidation: 'Strict' } },
+    );
   } catch (error) {
-    if (error instanceof ApiError) throw new OpError('invalid', `applying ${object.kind} ${object.name}`, error.message, { cause: error, advice: 'the set runs; mend the manifest and run up again' });
+    if (error instanceof ApiError)
+      throw new OpError('invalid', `applying ${object.kind} ${object.name}`, error.message, {
+        cause: error,
+        advice: 'the set runs; mend the manifest and run up again',
+      });
     throw error;
   }
 }
@@ -130,10 +152,13 @@ async function missingPods(api: KubeApi, objects: readonly ManifestObject[]): Pr
       if (pod.status?.phase !== 'Succeeded' && !isReady(pod)) return `pod ${object.name} is not ready (${statusOf(pod)})`;
     }
     if (object.kind === 'Deployment' || object.kind === 'ReplicaSet' || object.kind === 'StatefulSet') {
-      const owner = await api.get<KubeObject & { spec?: { replicas?: number }; status?: { readyReplicas?: number; observedGeneration?: number } }>(refOf(object));
+      const owner = await api.get<KubeObject & { spec?: { replicas?: number }; status?: { readyReplicas?: number; observedGeneration?: number } }>(
+        refOf(object),
+      );
       const wanted = owner.spec?.replicas ?? 1;
       const ready = owner.status?.readyReplicas ?? 0;
-      if (ready < wanted || (owner.status?.observedGeneration ?? 0) < (owner.metadata.generation ?? 0)) return `${object.kind} ${object.name}: ${ready} of ${wanted} pods ready`;
+      if (ready < wanted || (owner.status?.observedGeneration ?? 0) < (owner.metadata.generation ?? 0))
+        return `${object.kind} ${object.name}: ${ready} of ${wanted} pods ready`;
     }
   }
   return null;
@@ -156,14 +181,27 @@ async function summarize(api: KubeApi, objects: readonly ManifestObject[]): Prom
     for (const pod of (await api.list<Pod>({ group: '', version: 'v1', resource: 'pods', namespace })).items) {
       const containers = pod.status?.containerStatuses ?? [];
       const ready = `${containers.filter((container) => container.ready).length}/${pod.spec?.containers.length ?? 0}`;
-      pods.push({ namespace, name: pod.metadata?.name ?? '', ready, status: isReady(pod) ? 'Running' : statusOf(pod), ip: pod.status?.podIP ?? '', node: pod.spec?.nodeName ?? '' });
+      pods.push({
+        namespace,
+        name: pod.metadata?.name ?? '',
+        ready,
+        status: isReady(pod) ? 'Running' : statusOf(pod),
+        ip: pod.status?.podIP ?? '',
+        node: pod.spec?.nodeName ?? '',
+      });
     }
   }
   for (const object of objects) {
     if (object.kind !== 'Service') continue;
     const service = await api.get<Service>(refOf(object));
     const ports = service.spec?.ports ?? [];
-    services.push({ namespace: object.namespace ?? 'default', name: object.name, clusterIP: service.spec?.clusterIP ?? '', port: ports[0]?.port ?? 0, ports: ports.map((port) => `${port.port}/${port.protocol ?? 'TCP'}`).join(',') });
+    services.push({
+      namespace: object.namespace ?? 'default',
+      name: object.name,
+      clusterIP: service.spec?.clusterIP ?? '',
+      port: ports[0]?.port ?? 0,
+      ports: ports.map((port) => `${port.port}/${port.protocol ?? 'TCP'}`).join(','),
+    });
   }
   return { pods, services };
 }

@@ -113,7 +113,9 @@ export async function makeImage(store: ImageStore, name: ImageName, recipe: Imag
 /** What is stored, sorted by name. */
 export async function listImages(store: ImageStore): Promise<StoredImage[]> {
   const index = await readIndex(store);
-  return index.manifests.map((entry) => ({ name: entry.annotations[REF] ?? '', digest: entry.digest, size: Number(entry.annotations[SIZE] ?? entry.size) })).sort((a, b) => a.name.localeCompare(b.name));
+  return index.manifests
+    .map((entry) => ({ name: entry.annotations[REF] ?? '', digest: entry.digest, size: Number(entry.annotations[SIZE] ?? entry.size) }))
+    .sort((a, b) => a.name.localeCompare(b.name));
 }
 
 /** Forgets a name. The blobs stay: other names may use them. */

@@ -16,9 +16,34 @@ export interface Machine {
   readonly mayLowerOomScore: boolean;
 }
 
-export type Program = 'containerd' | 'runc' | 'ip' | 'nft' | 'iptables' | 'nsenter' | 'cc' | 'busybox' | 'catatonit' | 'apt-get' | 'kubectl' | 'containerd-shim-runc-v2';
+export type Program =
+  | 'containerd'
+  | 'runc'
+  | 'ip'
+  | 'nft'
+  | 'iptables'
+  | 'nsenter'
+  | 'cc'
+  | 'busybox'
+  | 'catatonit'
+  | 'apt-get'
+  | 'kubectl'
+  | 'containerd-shim-runc-v2';
 
-const PROGRAMS: readonly Program[] = ['containerd', 'runc', 'ip', 'nft', 'iptables', 'nsenter', 'cc', 'busybox', 'catatonit', 'apt-get', 'kubectl', 'containerd-shim-runc-v2'];
+const PROGRAMS: readonly Program[] = [
+  'containerd',
+  'runc',
+  'ip',
+  'nft',
+  'iptables',
+  'nsenter',
+  'cc',
+  'busybox',
+  'catatonit',
+  'apt-get',
+  'kubectl',
+  'containerd-shim-runc-v2',
+];
 const SYSTEM_PATH = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
 const CNI_DIRS = ['/opt/cni/bin', '/usr/lib/cni', '/usr/libexec/cni'];
 const CNI_PLUGINS = ['ptp', 'host-local', 'portmap', 'loopback'];
@@ -69,9 +94,14 @@ async function hasCapability(bit: bigint): Promise<boolean> {
  * Looks at the machine. `containerd` is a binary or folder that goes first; `path` the caller's PATH.
  */
 export async function inspectMachine(options: { containerd?: string | undefined; path: string }): Promise<Machine> {
-  const preferred = options.containerd === undefined ? [] : [options.containerd.endsWith('/containerd') ? options.containerd.slice(0, -'/containerd'.length) : options.containerd];
+  const preferred =
+    options.containerd === undefined
+      ? []
+      : [options.containerd.endsWith('/containerd') ? options.containerd.slice(0, -'/containerd'.length) : options.containerd];
   const folders = [...preferred, ...SYSTEM_PATH, ...options.path.split(delimiter)];
-  const found = await Promise.all(PROGRAMS.map(async (name) => [name, await find(name, name === 'kubectl' ? [...options.path.split(delimiter), ...SYSTEM_PATH] : folders)] as const));
+  const found = await Promise.all(
+    PROGRAMS.map(async (name) => [name, await find(name, name === 'kubectl' ? [...options.path.split(delimiter), ...SYSTEM_PATH] : folders)] as const),
+  );
   const programs: Partial<Record<Program, string>> = Object.fromEntries(found.filter(([, path]) => path !== undefined));
   let cniBinDir: string | null = null;
   for (const dir of CNI_DIRS) {

@@ -64,9 +64,17 @@ export async function removeHostLink(set: SetPlan): Promise<void> {
 
 /** Ties a node to the hub and to the nodes that run already. */
 export async function connectNode(set: SetPlan, node: NodePlan, hubPid: number, nodePid: number): Promise<void> {
-  await ip([`link add n${node.number} type veth peer name eth0 netns ${nodePid}`, `link set n${node.number} master br0`, `link set n${node.number} up`], `connecting ${node.name}`, hubPid);
+  await ip(
+    [`link add n${node.number} type veth peer name eth0 netns ${nodePid}`, `link set n${node.number} master br0`, `link set n${node.number} up`],
+    `connecting ${node.name}`,
+    hubPid,
+  );
   const others = set.nodes.filter((other) => other.number !== node.number).map((other) => `route add ${other.podCidr} via ${other.ip} dev eth0`);
-  await ip(['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...others], `connecting ${node.name}`, nodePid);
+  await ip(
+    ['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...others],
+    `connecting ${node.name}`,
+    nodePid,
+  );
   await forward(nodePid);
 }
 

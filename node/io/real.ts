@@ -9,10 +9,23 @@ export async function findControlPlane(env: Readonly<Record<string, string | und
   const find = async (name: string): Promise<string> => {
     for (const folder of folders) {
       const path = `${folder}/${name}`;
-      if (await access(path, constants.X_OK).then(() => true, () => false)) return path;
+      if (
+        await access(path, constants.X_OK).then(
+          () => true,
+          () => false,
+        )
+      )
+        return path;
     }
-    throw new OpError('not-found', 'looking for a real control plane', `${name} is neither in NODELET_ASSETS nor on PATH`, { advice: 'put etcd, kube-apiserver, kube-controller-manager and kube-scheduler into one folder and set NODELET_ASSETS to it' });
+    throw new OpError('not-found', 'looking for a real control plane', `${name} is neither in NODELET_ASSETS nor on PATH`, {
+      advice: 'put etcd, kube-apiserver, kube-controller-manager and kube-scheduler into one folder and set NODELET_ASSETS to it',
+    });
   };
-  const [etcd, apiserver, controllerManager, scheduler] = await Promise.all([find('etcd'), find('kube-apiserver'), find('kube-controller-manager'), find('kube-scheduler')]);
+  const [etcd, apiserver, controllerManager, scheduler] = await Promise.all([
+    find('etcd'),
+    find('kube-apiserver'),
+    find('kube-controller-manager'),
+    find('kube-scheduler'),
+  ]);
   return { etcd, apiserver, controllerManager, scheduler };
 }

@@ -35,7 +35,10 @@ async function answer(store: ImageStore, request: IncomingMessage, response: Ser
   const digest = reference.startsWith('sha256:') ? reference : await digestOf(store, `${url.searchParams.get('ns') ?? 'docker.io'}/${repository}:${reference}`);
   if (digest === null || !/^sha256:[0-9a-f]{64}$/.test(digest)) return refuse(response, 404, 'MANIFEST_UNKNOWN');
   const path = blobPath(store, digest);
-  const size = await stat(path).then((info) => info.size, () => null);
+  const size = await stat(path).then(
+    (info) => info.size,
+    () => null,
+  );
   if (size === null) return refuse(response, 404, kind === 'blobs' ? 'BLOB_UNKNOWN' : 'MANIFEST_UNKNOWN');
   response.writeHead(200, {
     'content-type': kind === 'manifests' ? MANIFEST_TYPE : 'application/octet-stream',
@@ -43,7 +46,10 @@ async function answer(store: ImageStore, request: IncomingMessage, response: Ser
     'docker-content-digest': digest,
   });
   if (request.method === 'HEAD') response.end();
-  else createReadStream(path).on('error', () => response.destroy()).pipe(response);
+  else
+    createReadStream(path)
+      .on('error', () => response.destroy())
+      .pipe(response);
 }
 
 async function digestOf(store: ImageStore, name: string): Promise<string | null> {

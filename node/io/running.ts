@@ -45,7 +45,14 @@ export async function lastWords(plan: SetPlan): Promise<string[]> {
     if (first === null) said.push(`${place.name} does not run`);
     for (const service of services.filter((one) => one.restarts > 0 || one.pid === null)) {
       const log = await readFile(`${place.dir}/log/${service.name}.log`, 'utf8').catch(() => '');
-      said.push(`${place.name} ${service.name} (started again ${service.restarts} times):`, ...log.trimEnd().split('\n').slice(-LAST_LINES).map((line) => `  ${line}`));
+      said.push(
+        `${place.name} ${service.name} (started again ${service.restarts} times):`,
+        ...log
+          .trimEnd()
+          .split('\n')
+          .slice(-LAST_LINES)
+          .map((line) => `  ${line}`),
+      );
     }
   }
   return said;

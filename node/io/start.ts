@@ -49,11 +49,19 @@ export async function startSet(options: StartOptions): Promise<void> {
     await connectHub(plan, process.pid);
     return { process, fresh: true };
   });
-  await context.progress.step(nodes.length === 1 ? `${nodes[0]?.name} started` : `${nodes.length} nodes started`, () => Promise.all(nodes.map((node) => startNode(plan, node, paths, hub, cgroups))));
+  await context.progress.step(nodes.length === 1 ? `${nodes[0]?.name} started` : `${nodes.length} nodes started`, () =>
+    Promise.all(nodes.map((node) => startNode(plan, node, paths, hub, cgroups))),
+  );
   await routeHub(plan, await runningNodes(plan), hub.process.pid);
 }
 
-async function startNode(plan: SetPlan, node: NodePlan, paths: ProgramPaths, hub: { process: HostProcess; fresh: boolean }, cgroups: NonNullable<Machine['cgroup']>): Promise<void> {
+async function startNode(
+  plan: SetPlan,
+  node: NodePlan,
+  paths: ProgramPaths,
+  hub: { process: HostProcess; fresh: boolean },
+  cgroups: NonNullable<Machine['cgroup']>,
+): Promise<void> {
   const running = await firstProcess(node.dir);
   if (running !== null) {
     // A new hub has taken the old link with it; the node itself runs on.
@@ -72,9 +80,17 @@ export async function runningNodes(plan: SetPlan): Promise<NodePlan[]> {
 
 function programPaths({ context, machine }: StartOptions): ProgramPaths {
   const { containerd, runc } = machine.programs;
-  if (containerd === undefined || runc === undefined) throw new OpError('not-found', 'starting a node', 'containerd or runc is missing', { advice: 'see: nodelet doctor' });
+  if (containerd === undefined || runc === undefined)
+    throw new OpError('not-found', 'starting a node', 'containerd or runc is missing', { advice: 'see: nodelet doctor' });
   const folders = [...new Set([dirname(containerd), dirname(runc), '/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'])];
-  return { node: process.execPath, bundle: `${context.root}/dist/nodelet.mjs`, sys: `${context.root}/dist/sys`, containerd, path: folders.join(':'), images: `${context.root}/dist/images` };
+  return {
+    node: process.execPath,
+    bundle: `${context.root}/dist/nodelet.mjs`,
+    sys: `${context.root}/dist/sys`,
+    containerd,
+    path: folders.join(':'),
+    images: `${context.root}/dist/images`,
+  };
 }
 
 async function writeCredentials(plan: SetPlan, real: boolean): Promise<void> {
@@ -142,12 +158,21 @@ function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly strin
 }
 
 function nodePlace(plan: SetPlan, node: NodePlan, paths: ProgramPaths, cgroupDirs: readonly string[]): Place {
-  const visible = [plan.state, ...[dirname(dirname(paths.bundle)), paths.node, dirname(paths.containerd)].filter((path) => HIDDEN.some((prefix) => path.startsWith(prefix)))];
+  const visible = [
+    plan.state,
+    ...[dirname(dirname(paths.bundle)), paths.node, dirname(paths.containerd)].filter((path) => HIDDEN.some((prefix) => path.startsWith(prefix))),
+  ];
   const lib = `${node.dir}/lib`;
   return {
     hostname: node.name,
     dir: node.dir,
-    folders: [`${lib}/kubelet`, `${lib}/containerd`, `${lib}/cni`, `${node.dir}/varlog/pods`, ...visible.filter((path) => path.startsWith('/var/lib/')).map((path) => `${lib}${path.slice('/var/lib'.length)}`)],
+    folders: [
+      `${lib}/kubelet`,
+      `${lib}/containerd`,
+      `${lib}/cni`,
+      `${node.dir}/varlog/pods`,
+      ...visible.filter((path) => path.startsWith('/var/lib/')).map((path) => `${lib}${path.slice('/var/lib'.length)}`),
+    ],
     files: [],
     cgroupDirs,
     binds: [

@@ -25,7 +25,10 @@ export async function loadSet(home: string, name: string): Promise<SavedSet | nu
     if (saved.version !== 1) throw new Error(`version ${String(saved.version)}`);
     return saved;
   } catch (cause) {
-    throw new OpError('invalid', `reading ${path}`, 'this file is not ours or is damaged', { cause, advice: `remove ${home}/${name} if nothing of it is needed` });
+    throw new OpError('invalid', `reading ${path}`, 'this file is not ours or is damaged', {
+      cause,
+      advice: `remove ${home}/${name} if nothing of it is needed`,
+    });
   }
 }
 

@@ -16,9 +16,24 @@ interface PodRow {
 
 async function pods(set: TestSet): Promise<Map<string, PodRow>> {
   const list = JSON.parse(await set.k(['get', 'pods', '-l', 'app=web', '-o', 'json'])) as {
-    items: { metadata: { name: string; uid: string; deletionTimestamp?: string }; status: { containerStatuses?: { restartCount: number; ready: boolean; containerID?: string }[] } }[];
+    items: {
+      metadata: { name: string; uid: string; deletionTimestamp?: string };
+      status: { containerStatuses?: { restartCount: number; ready: boolean; containerID?: string }[] };
+    }[];
   };
-  return new Map(list.items.filter((pod) => pod.metadata.deletionTimestamp === undefined).map((pod) => [pod.metadata.name, { uid: pod.metadata.uid, restarts: pod.status.containerStatuses?.[0]?.restartCount ?? 0, ready: pod.status.containerStatuses?.[0]?.ready ?? false, containerId: pod.status.containerStatuses?.[0]?.containerID ?? '' }]));
+  return new Map(
+    list.items
+      .filter((pod) => pod.metadata.deletionTimestamp === undefined)
+      .map((pod) => [
+        pod.metadata.name,
+        {
+          uid: pod.metadata.uid,
+          restarts: pod.status.containerStatuses?.[0]?.restartCount ?? 0,
+          ready: pod.status.containerStatuses?.[0]?.ready ?? false,
+          containerId: pod.status.containerStatuses?.[0]?.containerID ?? '',
+        },
+      ]),
+  );
 }
 
 function get(address: string): Promise<boolean> {
@@ -68,10 +83,15 @@ test(`kill -9 of agent, netfilter, control and containerd, each ${ROUNDS} times,
       }
       await eventually('the same pods, the same containers, none restarted', 60_000, async () => {
         const now = await pods(set);
-        assert.deepEqual(Object.fromEntries([...now].map(([name, pod]) => [name, pod.containerId])), Object.fromEntries([...before].map(([name, pod]) => [name, pod.containerId])));
+        assert.deepEqual(
+          Object.fromEntries([...now].map(([name, pod]) => [name, pod.containerId])),
+          Object.fromEntries([...before].map(([name, pod]) => [name, pod.containerId])),
+        );
         return [...now.values()].every((pod) => pod.ready && pod.restarts === 0) ? true : null;
       });
-      await eventually('the node is Ready', 60_000, async () => ((await set.k(['get', 'node', 'node-1', '-o', 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'])) === 'True' ? true : null));
+      await eventually('the node is Ready', 60_000, async () =>
+        (await set.k(['get', 'node', 'node-1', '-o', 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'])) === 'True' ? true : null,
+      );
     });
   }
   await set.k(['scale', 'deploy/web', '--replicas=11']);

@@ -38,7 +38,7 @@ test('after kill -9 of everything down leaves nothing, and so does up, which bri
 test('bad input gets one message and starts nothing', { skip: problem ?? false }, async (t) => {
   const before = machineState();
   const { execa } = await import('execa');
-  const run = (args: readonly string[], env: Record<string, string> = {}) => execa('./nodelet', [...args], { reject: false, env });
+  const run = (args: readonly string[], env: Record<string, string> = {}) => execa(`${process.cwd()}/nodelet`, [...args], { reject: false, env });
   const cases: [string, readonly string[], RegExp][] = [
     ['a missing file', ['up', 'nowhere.yaml', '--name', 'bad'], /nowhere\.yaml/],
     ['a bad name', ['up', '--name', 'Bad/..'], /not a name/],

@@ -57,11 +57,19 @@ volumes:
 });
 
 test('1.51: what is missing is said, and the pod starts by itself once it is there', { skip, timeout: 240_000 }, async () => {
-  const env = (kind: 'configMapKeyRef' | 'secretKeyRef', name: string, key: string, extra = ''): string => `containers:\n- name: m\n  ${sleeper}\n  env:\n  - { name: V, valueFrom: { ${kind}: { name: ${name}, key: ${key}${extra} } } }`;
+  const env = (kind: 'configMapKeyRef' | 'secretKeyRef', name: string, key: string, extra = ''): string =>
+    `containers:\n- name: m\n  ${sleeper}\n  env:\n  - { name: V, valueFrom: { ${kind}: { name: ${name}, key: ${key}${extra} } } }`;
   await set.k(['apply', '-f', '-'], pod('env-object', env('configMapKeyRef', 'later', 'k'), 'shop'));
   await set.k(['apply', '-f', '-'], pod('env-key', env('secretKeyRef', 'redis-auth', 'nokey'), 'shop'));
   await set.k(['apply', '-f', '-'], pod('env-optional', env('configMapKeyRef', 'never', 'k', ', optional: true'), 'shop'));
-  await set.k(['apply', '-f', '-'], pod('volume', `containers:\n- name: m\n  ${sleeper}\n  volumeMounts: [{ name: v, mountPath: /v }]\nvolumes: [{ name: v, configMap: { name: later-volume } }]`, 'shop'));
+  await set.k(
+    ['apply', '-f', '-'],
+    pod(
+      'volume',
+      `containers:\n- name: m\n  ${sleeper}\n  volumeMounts: [{ name: v, mountPath: /v }]\nvolumes: [{ name: v, configMap: { name: later-volume } }]`,
+      'shop',
+    ),
+  );
   const waiting = async (name: string): Promise<{ reason: string; message?: string }> =>
     eventually(`${name} waits`, 20_000, async () => {
       const state = (await podNamed(set, 'shop', name)).status.containerStatuses?.[0]?.state.waiting;
@@ -70,7 +78,13 @@ test('1.51: what is missing is said, and the pod starts by itself once it is the
   assert.match((await waiting('env-object')).message ?? '', /configmap "later" not found/);
   assert.match((await waiting('env-key')).message ?? '', /couldn't find key nokey in Secret shop\/redis-auth/);
   await ready(set, 'shop', 'env-optional');
-  await eventually('FailedMount', 20_000, async () => ((await eventList(set, 'shop')).some((event) => event.reason === 'FailedMount' && /MountVolume\.SetUp failed for volume "v" : configmap "later-volume" not found/.test(event.message)) ? true : null));
+  await eventually('FailedMount', 20_000, async () =>
+    (await eventList(set, 'shop')).some(
+      (event) => event.reason === 'FailedMount' && /MountVolume\.SetUp failed for volume "v" : configmap "later-volume" not found/.test(event.message),
+    )
+      ? true
+      : null,
+  );
   assert.equal((await podNamed(set, 'shop', 'volume')).status.containerStatuses?.[0]?.state.waiting?.reason, 'ContainerCreating');
   await set.k(['-n', 'shop', 'create', 'configmap', 'later', '--from-literal=k=v']);
   await set.k(['-n', 'shop', 'create', 'configmap', 'later-volume', '--from-literal=k=v']);
@@ -108,9 +122,12 @@ volumes:
   const one = await ready(set, 'shop', 'down');
   const env = (await set.k(['-n', 'shop', 'exec', 'down', '--', 'env'])).split('\n');
   const node = (await set.status()).nodes[0]?.ip ?? '';
-  for (const line of ['POD_NAME=down', 'NODE_NAME=node-1', `POD_IP=${one.status.podIP}`, `HOST_IP=${node}`, 'APP=down', `MEM_LIMIT=${64 * 2 ** 20}`]) assert.ok(env.includes(line), line);
+  for (const line of ['POD_NAME=down', 'NODE_NAME=node-1', `POD_IP=${one.status.podIP}`, `HOST_IP=${node}`, 'APP=down', `MEM_LIMIT=${64 * 2 ** 20}`])
+    assert.ok(env.includes(line), line);
   assert.equal(await set.k(['-n', 'shop', 'exec', 'down', '--', 'cat', '/info/labels']), 'app="down"\ntier="x"');
   assert.equal(await set.k(['-n', 'shop', 'exec', 'down', '--', 'cat', '/info/app']), 'down');
-  const refused = await set.kubectl(['apply', '-f', '-'], { input: pod('bad', `containers:\n- name: m\n  ${sleeper}\n  env:\n  - { name: V, valueFrom: { fieldRef: { fieldPath: metadata.labels } } }`, 'shop') });
+  const refused = await set.kubectl(['apply', '-f', '-'], {
+    input: pod('bad', `containers:\n- name: m\n  ${sleeper}\n  env:\n  - { name: V, valueFrom: { fieldRef: { fieldPath: metadata.labels } } }`, 'shop'),
+  });
   assert.notEqual(refused.code, 0, 'the whole label map is no environment variable');
 });

@@ -17,7 +17,15 @@ test('1.61: logs in all their forms', { skip, timeout: 120_000 }, async () => {
   await set.k(['apply', '-f', '-'], web);
   await set.k(['rollout', 'status', 'deploy/web', '--timeout=60s']);
   await set.k(['logs', 'deploy/web']);
-  await set.k(['apply', '-f', '-'], pod('talks', 'containers:\n- { name: m, image: "busybox:1.37", command: [sh, -c, "i=0; while :; do i=$((i+1)); echo line $i; [ -e /tmp/end ] && exit 1; sleep 0.2; done"] }', 'default', '{ app: talks }'));
+  await set.k(
+    ['apply', '-f', '-'],
+    pod(
+      'talks',
+      'containers:\n- { name: m, image: "busybox:1.37", command: [sh, -c, "i=0; while :; do i=$((i+1)); echo line $i; [ -e /tmp/end ] && exit 1; sleep 0.2; done"] }',
+      'default',
+      '{ app: talks }',
+    ),
+  );
   await ready(set, 'default', 'talks');
   await eventually('lines', 10_000, async () => ((await set.k(['logs', 'talks', '-c', 'm'])).split('\n').length > 5 ? true : null));
   assert.equal((await set.k(['logs', 'talks', '--tail=2'])).split('\n').length, 2);
@@ -41,12 +49,16 @@ test('1.61: logs in all their forms', { skip, timeout: 120_000 }, async () => {
 });
 
 test('1.64: init containers one after the other, a sidecar in its turn and stopped last', { skip, timeout: 120_000 }, async () => {
-  const say = (name: string, command: string): string => `- name: ${name}\n  image: "busybox:1.37"\n  volumeMounts: [{ name: log, mountPath: /log }]\n  command: [sh, -c, ${JSON.stringify(command)}]\n`;
+  const say = (name: string, command: string): string =>
+    `- name: ${name}\n  image: "busybox:1.37"\n  volumeMounts: [{ name: log, mountPath: /log }]\n  command: [sh, -c, ${JSON.stringify(command)}]\n`;
   const stays = (name: string): string => `echo ${name} up >> /log/order; trap "echo ${name} down >> /log/order; exit 0" TERM; while :; do sleep 0.1; done`;
   await set.nodelet(['exec', '--', 'rm', '-rf', '/tmp/nodelet-wt-order']);
   await set.k(
     ['apply', '-f', '-'],
-    pod('order', `initContainers:\n${say('one', 'echo one >> /log/order')}${say('side', stays('side')).replace('- name: side\n', '- name: side\n  restartPolicy: Always\n')}${say('two', 'sleep 1; echo two >> /log/order')}containers:\n${say('main', stays('main'))}volumes: [{ name: log, hostPath: { path: /tmp/nodelet-wt-order, type: DirectoryOrCreate } }]`),
+    pod(
+      'order',
+      `initContainers:\n${say('one', 'echo one >> /log/order')}${say('side', stays('side')).replace('- name: side\n', '- name: side\n  restartPolicy: Always\n')}${say('two', 'sleep 1; echo two >> /log/order')}containers:\n${say('main', stays('main'))}volumes: [{ name: log, hostPath: { path: /tmp/nodelet-wt-order, type: DirectoryOrCreate } }]`,
+    ),
   );
   await ready(set, 'default', 'order', 40_000);
   await set.k(['delete', 'pod', 'order']);
@@ -74,11 +86,16 @@ volumes: [{ name: log, hostPath: { path: /tmp/nodelet-wt-end, type: DirectoryOrC
       '{ app: ends }',
     ),
   );
-  await set.k(['apply', '-f', '-'], 'apiVersion: v1\nkind: Service\nmetadata: { name: ends, namespace: default }\nspec: { selector: { app: ends }, ports: [{ port: 80 }] }\n');
+  await set.k(
+    ['apply', '-f', '-'],
+    'apiVersion: v1\nkind: Service\nmetadata: { name: ends, namespace: default }\nspec: { selector: { app: ends }, ports: [{ port: 80 }] }\n',
+  );
   await ready(set, 'default', 'ends');
   await set.k(['delete', 'pod', 'ends', '--wait=false']);
   const conditions = await eventually('the endpoint is terminating', 3_000, async () => {
-    const slices = JSON.parse(await set.k(['get', 'endpointslices', '-l', 'kubernetes.io/service-name=ends', '-o', 'json'])) as { items: { endpoints: { conditions: { ready: boolean; terminating?: boolean; serving?: boolean } }[] }[] };
+    const slices = JSON.parse(await set.k(['get', 'endpointslices', '-l', 'kubernetes.io/service-name=ends', '-o', 'json'])) as {
+      items: { endpoints: { conditions: { ready: boolean; terminating?: boolean; serving?: boolean } }[] }[];
+    };
     const found = slices.items[0]?.endpoints[0]?.conditions;
     return found?.terminating === true ? found : null;
   });
@@ -86,7 +103,10 @@ volumes: [{ name: log, hostPath: { path: /tmp/nodelet-wt-end, type: DirectoryOrC
   assert.equal(conditions.serving, true);
   assert.ok((await podNamed(set, 'default', 'ends')).metadata.deletionTimestamp !== undefined);
   await eventually('gone', 20_000, async () => ((await set.kubectl(['get', 'pod', 'ends'])).code === 0 ? null : true));
-  const [hook = 0, term = 0] = (await set.nodelet(['exec', '--', 'sh', '-c', 'cat /tmp/nodelet-wt-end/hook /tmp/nodelet-wt-end/term'])).out.trim().split('\n').map(Number);
+  const [hook = 0, term = 0] = (await set.nodelet(['exec', '--', 'sh', '-c', 'cat /tmp/nodelet-wt-end/hook /tmp/nodelet-wt-end/term'])).out
+    .trim()
+    .split('\n')
+    .map(Number);
   await set.nodelet(['exec', '--', 'rm', '-rf', '/tmp/nodelet-wt-end']);
   assert.ok(term - hook >= 5 && term - hook <= 7, `TERM came ${term - hook} s after the hook began`);
 });

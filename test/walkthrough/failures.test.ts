@@ -12,10 +12,12 @@ after(async () => {
   await set?.[Symbol.asyncDispose]();
 });
 
-const waiting = async (name: string): Promise<string | undefined> => (await podNamed(set, 'default', name)).status.containerStatuses?.[0]?.state.waiting?.reason;
+const waiting = async (name: string): Promise<string | undefined> =>
+  (await podNamed(set, 'default', name)).status.containerStatuses?.[0]?.state.waiting?.reason;
 
 test('1.58: failures have a name', { skip, timeout: 120_000 }, async () => {
-  const container = (command: string, extra = ''): string => `containers:\n- name: m\n  image: "busybox:1.37"\n  command: [sh, -c, ${JSON.stringify(command)}]\n${extra}`;
+  const container = (command: string, extra = ''): string =>
+    `containers:\n- name: m\n  image: "busybox:1.37"\n  command: [sh, -c, ${JSON.stringify(command)}]\n${extra}`;
   await set.k(['apply', '-f', '-'], pod('tag', 'containers:\n- { name: m, image: "nginx:no-such-tag" }'));
   await set.k(['apply', '-f', '-'], pod('exits', container('echo run $RANDOM; exit 3')));
   await set.k(['apply', '-f', '-'], pod('hungry', container('x=a; while :; do x=$x$x; done', '  resources: { limits: { memory: 24Mi } }')));
@@ -32,17 +34,36 @@ test('1.58: failures have a name', { skip, timeout: 120_000 }, async () => {
     return [state?.state.terminated, state?.lastState.terminated].find((end) => end?.reason === 'OOMKilled') ?? null;
   });
   assert.equal(killed.exitCode, 137);
-  const unready = await eventually('Unhealthy', 20_000, async () => (await eventList(set, 'default')).find((event) => event.reason === 'Unhealthy' && event.involvedObject.name === 'unready') ?? null);
+  const unready = await eventually(
+    'Unhealthy',
+    20_000,
+    async () => (await eventList(set, 'default')).find((event) => event.reason === 'Unhealthy' && event.involvedObject.name === 'unready') ?? null,
+  );
   assert.match(unready.message, /^Readiness probe failed/);
   assert.deepEqual((await set.k(['get', 'pod', 'unready', '--no-headers'])).split(/\s+/).slice(1, 3), ['0/1', 'Running']);
 });
 
 test('1.59: a pod that fits nowhere says why', { skip }, async () => {
   await set.k(['apply', '-f', '-'], pod('huge', 'containers:\n- { name: m, image: "busybox:1.37", resources: { requests: { cpu: "1000" } } }'));
-  await set.k(['apply', '-f', '-'], pod('claims', 'containers:\n- { name: m, image: "busybox:1.37", volumeMounts: [{ name: d, mountPath: /d }] }\nvolumes: [{ name: d, persistentVolumeClaim: { claimName: data } }]'));
-  await set.k(['apply', '-f', '-'], 'apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: { name: data, namespace: default }\nspec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } } }\n');
+  await set.k(
+    ['apply', '-f', '-'],
+    pod(
+      'claims',
+      'containers:\n- { name: m, image: "busybox:1.37", volumeMounts: [{ name: d, mountPath: /d }] }\nvolumes: [{ name: d, persistentVolumeClaim: { claimName: data } }]',
+    ),
+  );
+  await set.k(
+    ['apply', '-f', '-'],
+    'apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: { name: data, namespace: default }\nspec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } } }\n',
+  );
   const failed = async (name: string, pattern: RegExp): Promise<void> => {
-    const event = await eventually(`FailedScheduling of ${name}`, 20_000, async () => (await eventList(set, 'default')).find((one) => one.reason === 'FailedScheduling' && one.involvedObject.name === name && pattern.test(one.message)) ?? null);
+    const event = await eventually(
+      `FailedScheduling of ${name}`,
+      20_000,
+      async () =>
+        (await eventList(set, 'default')).find((one) => one.reason === 'FailedScheduling' && one.involvedObject.name === name && pattern.test(one.message)) ??
+        null,
+    );
     assert.match(event.message, pattern);
     const condition = (await podNamed(set, 'default', name)).status.conditions?.find((one) => one.type === 'PodScheduled');
     assert.deepEqual([condition?.status, condition?.reason], ['False', 'Unschedulable']);
@@ -60,8 +81,10 @@ test('1.60: describe and events show conditions and Events', { skip }, async () 
   await set.k(['rollout', 'status', 'deploy/web', '--timeout=60s']);
   const name = (await set.k(['get', 'pods', '-l', 'app=web', '-o', 'name'])).split('\n')[0]?.replace('pod/', '') ?? '';
   const described = await set.k(['describe', 'pod', name]);
-  for (const pattern of [/^Status:\s+Running$/m, /^\s+Ready\s+True/m, /Scheduled.*default-scheduler.*Successfully assigned/, /Started.*kubelet/]) assert.match(described, pattern);
+  for (const pattern of [/^Status:\s+Running$/m, /^\s+Ready\s+True/m, /Scheduled.*default-scheduler.*Successfully assigned/, /Started.*kubelet/])
+    assert.match(described, pattern);
   const deployment = await set.k(['describe', 'deploy', 'web']);
-  for (const pattern of [/Available\s+True\s+MinimumReplicasAvailable/, /ScalingReplicaSet/, /3 desired \| 3 updated \| 3 total \| 3 available/]) assert.match(deployment, pattern);
+  for (const pattern of [/Available\s+True\s+MinimumReplicasAvailable/, /ScalingReplicaSet/, /3 desired \| 3 updated \| 3 total \| 3 available/])
+    assert.match(deployment, pattern);
   assert.match(await set.k(['events', '--for', `pod/${name}`]), /Container started|Started/);
 });

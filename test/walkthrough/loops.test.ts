@@ -22,9 +22,14 @@ beforeEach(async () => {
   });
 });
 
-const addresses = async (): Promise<string[]> => (await set.k(['get', 'endpointslices', '-l', 'kubernetes.io/service-name=web', '-o', 'jsonpath={.items[*].endpoints[*].addresses[0]}'])).split(' ').sort();
+const addresses = async (): Promise<string[]> =>
+  (await set.k(['get', 'endpointslices', '-l', 'kubernetes.io/service-name=web', '-o', 'jsonpath={.items[*].endpoints[*].addresses[0]}'])).split(' ').sort();
 const replicaSets = async (): Promise<{ name: string; uid: string; replicas: number }[]> =>
-  (JSON.parse(await set.k(['get', 'rs', '-l', 'app=web', '-o', 'json'])) as { items: { metadata: { name: string; uid: string }; spec: { replicas: number } }[] }).items.map((item) => ({ ...item.metadata, replicas: item.spec.replicas }));
+  (
+    JSON.parse(await set.k(['get', 'rs', '-l', 'app=web', '-o', 'json'])) as {
+      items: { metadata: { name: string; uid: string }; spec: { replicas: number } }[];
+    }
+  ).items.map((item) => ({ ...item.metadata, replicas: item.spec.replicas }));
 
 test('1.33: a relabelled pod loses its owner and its traffic, and runs on; another takes its place', { skip }, async () => {
   const victim = (await podList(set, 'default', 'app=web'))[0];
@@ -62,7 +67,9 @@ test('1.35: a deleted pod is replaced at once; only the template makes a second 
     return pods.filter((pod) => pod.metadata.deletionTimestamp === undefined).length === 3 ? true : null;
   });
   await set.k(['scale', 'deploy/web', '--replicas=4']);
-  await eventually('four', 20_000, async () => ((await podList(set, 'default', 'app=web')).filter((pod) => pod.metadata.deletionTimestamp === undefined).length === 4 ? true : null));
+  await eventually('four', 20_000, async () =>
+    (await podList(set, 'default', 'app=web')).filter((pod) => pod.metadata.deletionTimestamp === undefined).length === 4 ? true : null,
+  );
   assert.equal((await replicaSets()).length, 1);
   await set.k(['patch', 'deploy', 'web', '-p', '{"spec":{"template":{"metadata":{"annotations":{"touched":"yes"}}}}}']);
   await eventually('a second ReplicaSet', 10_000, async () => ((await replicaSets()).length === 2 ? true : null));
@@ -70,7 +77,10 @@ test('1.35: a deleted pod is replaced at once; only the template makes a second 
 });
 
 test('1.36: three ways to delete a Deployment', { skip, timeout: 180_000 }, async () => {
-  const gone = (): Promise<true> => eventually('ReplicaSets and pods gone', 60_000, async () => ((await replicaSets()).length === 0 && (await podList(set, 'default', 'app=web')).length === 0 ? true : null));
+  const gone = (): Promise<true> =>
+    eventually('ReplicaSets and pods gone', 60_000, async () =>
+      (await replicaSets()).length === 0 && (await podList(set, 'default', 'app=web')).length === 0 ? true : null,
+    );
   await set.k(['delete', 'deploy', 'web']);
   assert.notEqual((await set.kubectl(['get', 'deploy', 'web'])).code, 0);
   await gone();

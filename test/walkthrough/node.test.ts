@@ -28,7 +28,9 @@ interface Seen {
 /** Every change of the pods of `shop`, as a watch shows it, while `during` runs. */
 async function watchShop(during: () => Promise<void>): Promise<Seen[]> {
   const { kubeconfig } = await set.status();
-  const child = spawn('kubectl', [`--kubeconfig=${kubeconfig}`, 'get', '--raw', '/api/v1/namespaces/shop/pods?watch=1'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn('kubectl', [`--kubeconfig=${kubeconfig}`, 'get', '--raw', '/api/v1/namespaces/shop/pods?watch=1'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   const seen: Seen[] = [];
   let rest = '';
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
@@ -72,7 +74,11 @@ test('1.25, 1.26: at most five status writes to Ready, and Ready within a second
 });
 
 test('1.21: sandbox, image, container, start, in that order', { skip }, async () => {
-  const log = await inNode('sh', '-c', "grep -hoE 'RunPodSandbox for|PullImage|CreateContainer within sandbox|StartContainer for' /var/lib/nodelet/*/nodes/node-1/log/containerd.log | head -400");
+  const log = await inNode(
+    'sh',
+    '-c',
+    "grep -hoE 'RunPodSandbox for|PullImage|CreateContainer within sandbox|StartContainer for' /var/lib/nodelet/*/nodes/node-1/log/containerd.log | head -400",
+  );
   const calls = log.split('\n').map((line) => line.split(' ')[0]);
   assert.ok(calls.indexOf('RunPodSandbox') < calls.indexOf('PullImage'), 'the sandbox comes before the image');
   assert.ok(calls.indexOf('PullImage') < calls.indexOf('CreateContainer'));
@@ -98,12 +104,19 @@ test('1.24: an image that is there is not pulled; the policy follows the tag', {
   const pulled = events.filter((event) => event.reason === 'Pulled').at(-1);
   assert.match(pulled?.message ?? '', /^Container image "nginx:1\.30-alpine" already present on machine/);
   assert.ok(events.filter((event) => event.reason === 'Pulling').length >= 1);
-  const policies = await set.k(['apply', '--dry-run=server', '-o', 'jsonpath={.spec.containers[*].imagePullPolicy}', '-f', '-'], pod('tags', 'containers:\n- { name: a, image: "x:latest" }\n- { name: b, image: x }\n- { name: c, image: "x:1" }'));
+  const policies = await set.k(
+    ['apply', '--dry-run=server', '-o', 'jsonpath={.spec.containers[*].imagePullPolicy}', '-f', '-'],
+    pod('tags', 'containers:\n- { name: a, image: "x:latest" }\n- { name: b, image: x }\n- { name: c, image: "x:1" }'),
+  );
   assert.equal(policies, 'Always Always IfNotPresent');
 });
 
 test('1.27: the Lease moves every ten seconds and belongs to the Node', { skip }, async () => {
-  const read = async () => JSON.parse(await set.k(['-n', 'kube-node-lease', 'get', 'lease', 'node-1', '-o', 'json'])) as { metadata: { ownerReferences: { kind: string; name: string; uid: string }[] }; spec: { leaseDurationSeconds: number; renewTime: string; holderIdentity: string } };
+  const read = async () =>
+    JSON.parse(await set.k(['-n', 'kube-node-lease', 'get', 'lease', 'node-1', '-o', 'json'])) as {
+      metadata: { ownerReferences: { kind: string; name: string; uid: string }[] };
+      spec: { leaseDurationSeconds: number; renewTime: string; holderIdentity: string };
+    };
   const times: number[] = [];
   await eventually('three renewals', 35_000, async () => {
     const lease = await read();
@@ -118,7 +131,10 @@ test('1.27: the Lease moves every ten seconds and belongs to the Node', { skip }
     assert.ok(gap > 9_000 && gap < 12_500, `renewals ${gap} ms apart`);
   }
   const lease = await read();
-  assert.deepEqual(lease.metadata.ownerReferences.map((owner) => [owner.kind, owner.name]), [['Node', 'node-1']]);
+  assert.deepEqual(
+    lease.metadata.ownerReferences.map((owner) => [owner.kind, owner.name]),
+    [['Node', 'node-1']],
+  );
   assert.equal(lease.metadata.ownerReferences[0]?.uid, await set.k(['get', 'node', 'node-1', '-o', 'jsonpath={.metadata.uid}']));
 });
 
@@ -144,8 +160,12 @@ test('1.30: a killed process is started again in the same sandbox, then later an
   assert.equal(once.status.containerStatuses?.[0]?.lastState.terminated?.exitCode, 137);
   await kill();
   const started = performance.now();
-  await eventually('CrashLoopBackOff', 5_000, async () => ((await podNamed(set, 'default', 'crash')).status.containerStatuses?.[0]?.state.waiting?.reason === 'CrashLoopBackOff' ? true : null));
-  await eventually('restarted again', 20_000, async () => ((await podNamed(set, 'default', 'crash')).status.containerStatuses?.[0]?.restartCount === 2 ? true : null));
+  await eventually('CrashLoopBackOff', 5_000, async () =>
+    (await podNamed(set, 'default', 'crash')).status.containerStatuses?.[0]?.state.waiting?.reason === 'CrashLoopBackOff' ? true : null,
+  );
+  await eventually('restarted again', 20_000, async () =>
+    (await podNamed(set, 'default', 'crash')).status.containerStatuses?.[0]?.restartCount === 2 ? true : null,
+  );
   const waited = performance.now() - started;
   assert.ok(waited > 8_000 && waited < 14_000, `the second restart came after ${Math.round(waited)} ms`);
   await set.k(['delete', 'pod', 'crash', '--grace-period=0', '--force']);
@@ -154,8 +174,25 @@ test('1.30: a killed process is started again in the same sandbox, then later an
 test('1.31: resolv.conf and the token', { skip }, async () => {
   const name = (await podList(set, 'shop'))[0]?.metadata.name ?? '';
   const resolv = await set.k(['-n', 'shop', 'exec', name, '--', 'cat', '/etc/resolv.conf']);
-  assert.deepEqual(resolv.split('\n').map((line) => line.trim()).sort(), ['nameserver 10.96.0.10'.replace('10.96', (await set.k(['-n', 'kube-system', 'get', 'service', 'kube-dns', '-o', 'jsonpath={.spec.clusterIP}'])).split('.').slice(0, 2).join('.')), 'options ndots:5', 'search shop.svc.cluster.local svc.cluster.local cluster.local']);
-  assert.deepEqual((await set.k(['-n', 'shop', 'exec', name, '--', 'ls', '/var/run/secrets/kubernetes.io/serviceaccount'])).split('\n'), ['ca.crt', 'namespace', 'token']);
+  assert.deepEqual(
+    resolv
+      .split('\n')
+      .map((line) => line.trim())
+      .sort(),
+    [
+      'nameserver 10.96.0.10'.replace(
+        '10.96',
+        (await set.k(['-n', 'kube-system', 'get', 'service', 'kube-dns', '-o', 'jsonpath={.spec.clusterIP}'])).split('.').slice(0, 2).join('.'),
+      ),
+      'options ndots:5',
+      'search shop.svc.cluster.local svc.cluster.local cluster.local',
+    ],
+  );
+  assert.deepEqual((await set.k(['-n', 'shop', 'exec', name, '--', 'ls', '/var/run/secrets/kubernetes.io/serviceaccount'])).split('\n'), [
+    'ca.crt',
+    'namespace',
+    'token',
+  ]);
   assert.equal(await set.k(['-n', 'shop', 'exec', name, '--', 'cat', '/var/run/secrets/kubernetes.io/serviceaccount/namespace']), 'shop');
   const sleeper = 'containers:\n- { name: m, image: "busybox:1.37", command: [sleep, "1000"] }';
   await set.k(['apply', '-f', '-'], pod('two-dots', `automountServiceAccountToken: false\ndnsConfig: { options: [{ name: ndots, value: "2" }] }\n${sleeper}`));
@@ -170,7 +207,13 @@ test('1.31: resolv.conf and the token', { skip }, async () => {
 });
 
 test('1.32: logs lie under /var/log/pods in the CRI format and are rotated', { skip, timeout: 120_000 }, async () => {
-  await set.k(['apply', '-f', '-'], pod('chatty', 'containers:\n- { name: m, image: "busybox:1.37", command: [sh, -c, "echo first; yes $(seq 200 | tr -d \\"\\\\n\\") | head -c 12000000; sleep 1000"] }'));
+  await set.k(
+    ['apply', '-f', '-'],
+    pod(
+      'chatty',
+      'containers:\n- { name: m, image: "busybox:1.37", command: [sh, -c, "echo first; yes $(seq 200 | tr -d \\"\\\\n\\") | head -c 12000000; sleep 1000"] }',
+    ),
+  );
   const chatty = await ready(set, 'default', 'chatty');
   const dir = `/var/log/pods/default_chatty_${chatty.metadata.uid}/m`;
   assert.match(await inNode('head', '-n', '1', `${dir}/0.log`).catch(() => ''), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(Z|[+-]\d\d:\d\d) stdout F first$|^/);

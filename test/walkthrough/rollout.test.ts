@@ -42,8 +42,14 @@ test('1.55: a new image goes 3/0, 3/1, 2/2, 1/3, 0/3, never more than four pods 
   }
   assert.equal((await rollout).code, 0);
   const order = ['3/0', '3/1', '2/1', '2/2', '1/2', '1/3', '0/3'];
-  assert.deepEqual(seen, [...seen].sort((a, b) => order.indexOf(a) - order.indexOf(b)));
-  assert.ok(seen.every((step) => order.includes(step)), seen.join(', '));
+  assert.deepEqual(
+    seen,
+    [...seen].sort((a, b) => order.indexOf(a) - order.indexOf(b)),
+  );
+  assert.ok(
+    seen.every((step) => order.includes(step)),
+    seen.join(', '),
+  );
 });
 
 test('1.56: old 0 0 0, new 3 3 3; history; undo brings the old ReplicaSet back', { skip }, async () => {
@@ -67,7 +73,11 @@ test('1.56: old 0 0 0, new 3 3 3; history; undo brings the old ReplicaSet back',
 test('1.57: an image that never gets ready stops at the surge; progress runs out; Recreate ends all first', { skip, timeout: 120_000 }, async () => {
   await set.k(['-n', 'shop', 'patch', 'deploy', 'web', '-p', '{"spec":{"progressDeadlineSeconds":8}}']);
   await set.k(['-n', 'shop', 'set', 'image', 'deploy/web', 'nginx=localhost:1/none:x']);
-  await eventually('ProgressDeadlineExceeded', 30_000, async () => ((await set.k(['-n', 'shop', 'get', 'deploy', 'web', '-o', 'jsonpath={.status.conditions[?(@.type=="Progressing")].reason}'])) === 'ProgressDeadlineExceeded' ? true : null));
+  await eventually('ProgressDeadlineExceeded', 30_000, async () =>
+    (await set.k(['-n', 'shop', 'get', 'deploy', 'web', '-o', 'jsonpath={.status.conditions[?(@.type=="Progressing")].reason}'])) === 'ProgressDeadlineExceeded'
+      ? true
+      : null,
+  );
   const pods = await podList(set, 'shop', 'app=web');
   assert.equal(pods.filter(isReady).length, 3);
   assert.equal(pods.length, 4);

@@ -19,7 +19,8 @@ after(async () => {
   await set?.[Symbol.asyncDispose]();
 });
 
-const inClient = async (...command: string[]): Promise<{ code: number; out: string; err: string }> => set.kubectl(['-n', 'shop', 'exec', 'client', '--', ...command]);
+const inClient = async (...command: string[]): Promise<{ code: number; out: string; err: string }> =>
+  set.kubectl(['-n', 'shop', 'exec', 'client', '--', ...command]);
 const clusterIP = (): Promise<string> => set.k(['-n', 'shop', 'get', 'service', 'web', '-o', 'jsonpath={.spec.clusterIP}']);
 
 function fetchPage(host: string, port = 80): Promise<number> {
@@ -40,7 +41,8 @@ interface Slice {
   ports: { port: number; protocol: string }[];
   endpoints: { addresses: string[]; conditions: { ready: boolean; serving?: boolean; terminating?: boolean }; nodeName: string; targetRef: { name: string } }[];
 }
-const slices = async (service: string): Promise<Slice[]> => (JSON.parse(await set.k(['-n', 'shop', 'get', 'endpointslices', '-l', `kubernetes.io/service-name=${service}`, '-o', 'json'])) as { items: Slice[] }).items;
+const slices = async (service: string): Promise<Slice[]> =>
+  (JSON.parse(await set.k(['-n', 'shop', 'get', 'endpointslices', '-l', `kubernetes.io/service-name=${service}`, '-o', 'json'])) as { items: Slice[] }).items;
 
 test('1.39: a ClusterIP that no interface has and no process listens on', { skip }, async () => {
   const row = (await set.k(['-n', 'shop', 'get', 'service', 'web', '--no-headers'])).split(/\s+/);
@@ -57,7 +59,10 @@ test('1.40: one EndpointSlice and the Endpoints with the same addresses', { skip
   const slice = found[0] as Slice;
   assert.match(slice.metadata.name, /^web-[a-z0-9]{5}$/);
   assert.equal(slice.addressType, 'IPv4');
-  assert.deepEqual(slice.ports.map((port) => port.port), [80]);
+  assert.deepEqual(
+    slice.ports.map((port) => port.port),
+    [80],
+  );
   const addresses = slice.endpoints.map((endpoint) => endpoint.addresses[0]).sort();
   assert.equal(addresses.length, 3);
   for (const endpoint of slice.endpoints) assert.deepEqual([endpoint.conditions.ready, endpoint.nodeName], [true, 'node-1']);
@@ -73,7 +78,10 @@ test('1.41: connections from pod, node and host reach every pod, a third each; a
   const pods = await podList(set, 'shop', 'app=web');
   for (const one of pods) await set.k(['-n', 'shop', 'exec', one.metadata.name, '--', 'sh', '-c', `echo ${one.metadata.name} > /usr/share/nginx/html/name`]);
   const counted = await inClient('sh', '-c', `for i in $(seq 90); do wget -q -O - http://${address}/name; done | sort | uniq -c`);
-  const counts = counted.out.trim().split('\n').map((line) => Number(line.trim().split(' ')[0]));
+  const counts = counted.out
+    .trim()
+    .split('\n')
+    .map((line) => Number(line.trim().split(' ')[0]));
   assert.equal(counts.length, 3, counted.out);
   for (const count of counts) assert.ok(count > 12 && count < 50, counted.out);
 });
@@ -86,7 +94,12 @@ test('1.42: nobody answers a ping to the ClusterIP', { skip }, async () => {
 test('1.43: readiness takes a pod out and does not restart it, liveness restarts it; a wrong selector refuses', { skip, timeout: 120_000 }, async () => {
   await set.k(
     ['apply', '-f', '-'],
-    pod('probed', 'containers:\n- name: m\n  image: "busybox:1.37"\n  command: [sh, -c, "touch /tmp/ready /tmp/alive; sleep 3600"]\n  readinessProbe: { exec: { command: [cat, /tmp/ready] }, periodSeconds: 1, failureThreshold: 1 }\n  livenessProbe: { exec: { command: [cat, /tmp/alive] }, periodSeconds: 1, failureThreshold: 2 }\n  ports: [{ containerPort: 80 }]', 'shop', '{ app: probed }'),
+    pod(
+      'probed',
+      'containers:\n- name: m\n  image: "busybox:1.37"\n  command: [sh, -c, "touch /tmp/ready /tmp/alive; sleep 3600"]\n  readinessProbe: { exec: { command: [cat, /tmp/ready] }, periodSeconds: 1, failureThreshold: 1 }\n  livenessProbe: { exec: { command: [cat, /tmp/alive] }, periodSeconds: 1, failureThreshold: 2 }\n  ports: [{ containerPort: 80 }]',
+      'shop',
+      '{ app: probed }',
+    ),
   );
   await set.k(['apply', '-f', '-'], shopService.replace('name: web', 'name: probed').replace('app: web', 'app: probed'));
   const before = await ready(set, 'shop', 'probed');
@@ -121,8 +134,19 @@ test('1.44: names of Services, short and whole', { skip }, async () => {
 });
 
 test('1.45: a headless Service resolves to its pods, and each pod has a name', { skip }, async () => {
-  await set.k(['apply', '-f', '-'], pod('redis-0', 'hostname: redis-0\nsubdomain: redis\ncontainers:\n- { name: m, image: "busybox:1.37", command: [sleep, "3600"] }', 'shop', '{ app: redis }'));
-  await set.k(['apply', '-f', '-'], 'apiVersion: v1\nkind: Service\nmetadata: { name: redis, namespace: shop }\nspec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }\n');
+  await set.k(
+    ['apply', '-f', '-'],
+    pod(
+      'redis-0',
+      'hostname: redis-0\nsubdomain: redis\ncontainers:\n- { name: m, image: "busybox:1.37", command: [sleep, "3600"] }',
+      'shop',
+      '{ app: redis }',
+    ),
+  );
+  await set.k(
+    ['apply', '-f', '-'],
+    'apiVersion: v1\nkind: Service\nmetadata: { name: redis, namespace: shop }\nspec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }\n',
+  );
   const one = await ready(set, 'shop', 'redis-0');
   for (const name of ['redis.shop.svc.cluster.local', 'redis-0.redis.shop.svc.cluster.local']) {
     await eventually(name, 10_000, async () => ((await inClient('nslookup', name)).out.includes(one.status.podIP ?? 'none') ? true : null));

@@ -19,7 +19,9 @@ after(async () => {
 
 async function watchPods(during: () => Promise<void>): Promise<string[][]> {
   const { kubeconfig } = await set.status();
-  const child = spawn('kubectl', [`--kubeconfig=${kubeconfig}`, 'get', 'pods', '-l', 'app=web', '--watch', '--output-watch-events', '--no-headers'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn('kubectl', [`--kubeconfig=${kubeconfig}`, 'get', 'pods', '-l', 'app=web', '--watch', '--output-watch-events', '--no-headers'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   let text = '';
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     text += chunk;
@@ -45,21 +47,36 @@ test('1.16: a watch sees one pod come and one go, in order', { skip }, async () 
     await set.k(['scale', 'deploy/web', '--replicas=3']);
     await delay(6_000);
   });
-  assert.deepEqual(rows.slice(0, 3).map((row) => row[0]), ['ADDED', 'ADDED', 'ADDED']);
+  assert.deepEqual(
+    rows.slice(0, 3).map((row) => row[0]),
+    ['ADDED', 'ADDED', 'ADDED'],
+  );
   const old = new Set(rows.slice(0, 3).map((row) => row[1]));
   const rest = rows.slice(3);
   const fresh = rest.find((row) => row[0] === 'ADDED')?.[1];
   assert.ok(fresh !== undefined && !old.has(fresh), 'a new pod is ADDED');
-  const steps = (name: string | undefined, from: readonly string[][]): string[] => from.filter((row) => row[1] === name).map((row) => `${row[0]} ${row[2]} ${row[3]}`);
-  const coming = steps(fresh, rest.filter((row) => !['Terminating', 'Completed'].includes(row[3] ?? '') && row[0] !== 'DELETED'));
+  const steps = (name: string | undefined, from: readonly string[][]): string[] =>
+    from.filter((row) => row[1] === name).map((row) => `${row[0]} ${row[2]} ${row[3]}`);
+  const coming = steps(
+    fresh,
+    rest.filter((row) => !['Terminating', 'Completed'].includes(row[3] ?? '') && row[0] !== 'DELETED'),
+  );
   const allowed = ['ADDED 0/1 Pending', 'MODIFIED 0/1 Pending', 'MODIFIED 0/1 ContainerCreating', 'MODIFIED 1/1 Running'];
   assert.deepEqual([...new Set(coming)], allowed);
-  assert.deepEqual(coming, [...coming].sort((a, b) => allowed.indexOf(a) - allowed.indexOf(b)), 'never out of order');
+  assert.deepEqual(
+    coming,
+    [...coming].sort((a, b) => allowed.indexOf(a) - allowed.indexOf(b)),
+    'never out of order',
+  );
   const gone = rest.find((row) => row[0] === 'DELETED')?.[1];
   const going = steps(gone, rest).filter((step) => !allowed.includes(step));
   const order = ['MODIFIED 1/1 Terminating', 'MODIFIED 0/1 Completed', 'DELETED 0/1 Completed'];
   assert.deepEqual([...new Set(going)], order, going.join(', '));
-  assert.deepEqual(going, [...going].sort((a, b) => order.indexOf(a) - order.indexOf(b)), 'never out of order');
+  assert.deepEqual(
+    going,
+    [...going].sort((a, b) => order.indexOf(a) - order.indexOf(b)),
+    'never out of order',
+  );
 });
 
 test('1.17: a version out of the window is 410 inside a 200', { skip }, async () => {
@@ -83,7 +100,10 @@ test('1.18: a stale replace conflicts, a scale does not', { skip }, async () => 
   const replaced = await set.kubectl(['replace', '-f', '-'], { input: saved });
   assert.notEqual(replaced.code, 0);
   assert.match(replaced.err, /Error from server \(Conflict\)/);
-  assert.match(replaced.err, /Operation cannot be fulfilled on deployments\.apps "web": the object has been modified; please apply your changes to the latest version and try again/);
+  assert.match(
+    replaced.err,
+    /Operation cannot be fulfilled on deployments\.apps "web": the object has been modified; please apply your changes to the latest version and try again/,
+  );
   await set.k(['scale', 'deploy/web', '--replicas=3']);
   await set.k(['patch', 'deploy', 'web', '-p', '{"metadata":{"labels":{"x":"y"}}}']);
 });
@@ -92,9 +112,19 @@ test('1.19: a watch from the list’s version gives each later change once', { s
   const list = JSON.parse(await set.k(['get', '--raw', '/api/v1/namespaces/default/configmaps'])) as { metadata: { resourceVersion: string } };
   for (const name of ['a', 'b', 'c']) await set.k(['create', 'configmap', `watch-${name}`]);
   const watch = async (version: string): Promise<{ type: string; object: { metadata: { name: string; resourceVersion: string } } }[]> =>
-    (await set.k(['get', '--raw', `/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=${version}&timeoutSeconds=2`])).split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as never);
+    (await set.k(['get', '--raw', `/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=${version}&timeoutSeconds=2`]))
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as never);
   const first = await watch(list.metadata.resourceVersion);
-  assert.deepEqual(first.map((event) => `${event.type} ${event.object.metadata.name}`), ['ADDED watch-a', 'ADDED watch-b', 'ADDED watch-c']);
+  assert.deepEqual(
+    first.map((event) => `${event.type} ${event.object.metadata.name}`),
+    ['ADDED watch-a', 'ADDED watch-b', 'ADDED watch-c'],
+  );
   const later = await watch(first[1]?.object.metadata.resourceVersion ?? '');
-  assert.deepEqual(later.map((event) => event.object.metadata.name), ['watch-c'], 'from the last seen version nothing is lost or repeated');
+  assert.deepEqual(
+    later.map((event) => event.object.metadata.name),
+    ['watch-c'],
+    'from the last seen version nothing is lost or repeated',
+  );
 });

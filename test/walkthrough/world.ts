@@ -24,7 +24,14 @@ export async function withShop(set: TestSet): Promise<void> {
 }
 
 export interface PodObject {
-  metadata: { name: string; uid: string; namespace: string; labels?: Record<string, string>; ownerReferences?: { name: string; uid: string }[]; deletionTimestamp?: string };
+  metadata: {
+    name: string;
+    uid: string;
+    namespace: string;
+    labels?: Record<string, string>;
+    ownerReferences?: { name: string; uid: string }[];
+    deletionTimestamp?: string;
+  };
   spec: { nodeName?: string };
   status: {
     phase: string;
@@ -41,7 +48,11 @@ export interface ContainerState {
   started?: boolean;
   restartCount: number;
   containerID?: string;
-  state: { waiting?: { reason: string; message?: string }; running?: { startedAt: string }; terminated?: { exitCode: number; reason: string; startedAt: string; finishedAt: string } };
+  state: {
+    waiting?: { reason: string; message?: string };
+    running?: { startedAt: string };
+    terminated?: { exitCode: number; reason: string; startedAt: string; finishedAt: string };
+  };
   lastState: { terminated?: { exitCode: number; reason: string } };
 }
 
@@ -54,7 +65,8 @@ export async function podNamed(set: TestSet, namespace: string, name: string): P
   return JSON.parse(await set.k(['-n', namespace, 'get', 'pod', name, '-o', 'json'])) as PodObject;
 }
 
-export const isReady = (pod: PodObject): boolean => pod.status.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') === true;
+export const isReady = (pod: PodObject): boolean =>
+  pod.status.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') === true;
 
 export async function ready(set: TestSet, namespace: string, name: string, timeoutMs = 30_000): Promise<PodObject> {
   return eventually(`pod ${name} ready`, timeoutMs, async () => {
