@@ -17,9 +17,9 @@ export function limitPod(pod: Obj, around: Surroundings): void {
       fill(resources, 'limits', item['default'] ?? {});
       for (const [name, value] of Object.entries(hadLimits)) if (resources['requests']?.[name] === undefined) (resources['requests'] ??= {})[name] = value;
       fill(resources, 'requests', item['defaultRequest'] ?? {});
-      for (const [name, most] of Object.entries(item['max'] ?? {})) {
+      for (const [name, most] of Object.entries((item['max'] ?? {}) as Record<string, string>)) {
         const limit = resources['limits']?.[name];
-        if (limit === undefined || compareQuantities(limit, most as string) > 0) {
+        if (limit === undefined || compareQuantities(limit, most) > 0) {
           throw forbidden(
             { group: '', resource: 'pods' },
             pod['metadata'].name ?? '',
@@ -29,9 +29,9 @@ export function limitPod(pod: Obj, around: Surroundings): void {
           );
         }
       }
-      for (const [name, least] of Object.entries(item['min'] ?? {})) {
+      for (const [name, least] of Object.entries((item['min'] ?? {}) as Record<string, string>)) {
         const request = resources['requests']?.[name];
-        if (request === undefined || compareQuantities(request, least as string) < 0) {
+        if (request === undefined || compareQuantities(request, least) < 0) {
           throw forbidden(
             { group: '', resource: 'pods' },
             pod['metadata'].name ?? '',
@@ -128,7 +128,7 @@ export function checkQuota(info: ResourceInfo, object: Obj, around: Surroundings
 function namesWithout(pod: Obj, key: string): string {
   const [field, resource] = key.includes('.') ? (key.split('.') as [string, string]) : ['requests', key];
   return (pod['spec']?.containers ?? [])
-    .filter((container: Obj) => container['resources']?.[field]?.[resource!] === undefined)
+    .filter((container: Obj) => container['resources']?.[field]?.[resource] === undefined)
     .map((container: Obj) => container['name'])
     .join(',');
 }

@@ -235,7 +235,7 @@ function prune(types: Types, shape: Shape | undefined, merged: Obj, last: FieldS
   for (const manager of others) owned = union(owned, manager.set);
   const gone = difference(withNamedFields(given), withNamedFields(owned));
   const inOthers = withoutAncestorsOf(gone, withNamedFields(owned));
-  return (removeFields(types, shape, merged, inOthers) ?? {}) as Obj;
+  return removeFields(types, shape, merged, inOthers) ?? {};
 }
 
 /** A container is only removed when nothing below it is owned by anybody. */

@@ -47,7 +47,7 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
     }
     switch (shape.type) {
       case 'string':
-        if (typeof value !== 'string') return wrong(path, value, id?.endsWith('Time') === true ? 'v1.Time' : 'string');
+        if (typeof value !== 'string') return wrong(path, value, id?.endsWith('Time') ? 'v1.Time' : 'string');
         if (shape.format === 'date-time' && value !== '' && !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(value))
           return wrong(path, value, 'v1.Time');
         return shape.format === 'date-time' && value === '' ? undefined : value;
@@ -89,7 +89,7 @@ export function fit(types: Types, definition: Definition, object: Obj, goVersion
     owner = outer;
     return value;
   };
-  walk(definition as Shape, object, '');
+  walk(definition, object, '');
   return { complaints };
 }
 

@@ -10,7 +10,7 @@ function refuse(message: string): never {
 
 function parts(pointer: unknown): string[] {
   if (typeof pointer !== 'string' || (pointer !== '' && !pointer.startsWith('/'))) refuse(`invalid path ${JSON.stringify(pointer)}`);
-  return (pointer as string)
+  return pointer
     .split('/')
     .slice(1)
     .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
@@ -102,5 +102,5 @@ export function applyJsonPatch(document: Obj, operations: unknown): Obj {
     }
   }
   if (!isObject(holder.root)) refuse('the result is no object');
-  return holder.root as Obj;
+  return holder.root;
 }

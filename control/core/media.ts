@@ -23,6 +23,3 @@ export function negotiate(accept: string, isWatch: boolean): Accepted | undefine
   }
   return undefined;
 }
-
-/** The media type of a header without its parameters. */
-export const bareType = (header: string): string => header.split(';')[0]!.trim().toLowerCase();

@@ -28,7 +28,7 @@ function property(schema: Schema, from: Property, dialect: Dialect, used: Set<st
 
 function definition(schema: Schema, from: Definition, dialect: Dialect, used: Set<string>): Obj {
   const { id: _, properties, required, ...rest } = from;
-  const out = property(schema, rest as Property, dialect, used);
+  const out = property(schema, rest, dialect, used);
   if (required !== undefined) out['required'] = required;
   if (properties !== undefined)
     out['properties'] = Object.fromEntries(Object.entries(properties).map(([name, item]) => [name, property(schema, item, dialect, used)]));

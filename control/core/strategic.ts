@@ -84,7 +84,7 @@ function mergeList(types: Types, shape: Shape | undefined, current: unknown, pat
     const unique = merged.filter((item, at) => merged.findIndex((other) => same(other, item)) === at);
     return inOrder(unique, original, order ?? patch, undefined);
   }
-  return mergeKeyedList(types, shape, original as Obj[], patch as Obj[], key, order);
+  return mergeKeyedList(types, shape, original as Obj[], patch, key, order);
 }
 
 function mergeKeyedList(types: Types, shape: Shape | undefined, original: Obj[], patch: Obj[], key: string, order: unknown): unknown[] {

@@ -1,7 +1,7 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import type { Obj } from './json.ts';
 import type { Cell, Column } from './table-cells.ts';
-import { ageOf, col, name, wide } from './table-cells.ts';
+import { col, name } from './table-cells.ts';
 import { WORKLOAD_TABLES } from './tables-workloads.ts';
 import { OTHER_TABLES } from './tables-others.ts';
 import { podConditions, POD_TABLE } from './table-pods.ts';
@@ -36,5 +36,3 @@ export function rowOf(info: ResourceInfo, object: Obj, nowMs: number): Obj {
   }
   return row;
 }
-
-export { ageOf, wide };

@@ -89,7 +89,7 @@ export function createKernel(options: { store: Store; clock: Clock; rng: Rng; lo
     ...options,
     schema: definitions,
     types: createTypes(definitions, wire),
-    registry: createRegistry(resources as ResourceInfo[]),
+    registry: createRegistry(resources),
     view,
     strategy: (info) => strategyOf(collectionOf(info)),
     surroundings: () => ({

@@ -83,11 +83,11 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
       burst.startedMs = undefined;
     });
   };
-  const objectOf = <T>(answer: Answer): T => copy(answer.kind === 'object' ? answer.object : undefined) as T;
+  const objectOf = (answer: Answer): unknown => copy(answer.kind === 'object' ? answer.object : undefined);
 
   return {
     async get<T extends KubeObject>(ref: ResourceRef, options?: CallOptions, signal?: AbortSignal) {
-      return objectOf<T>(await run('GET', ref, { ...options?.query }, undefined, undefined, signal));
+      return objectOf(await run('GET', ref, { ...options?.query }, undefined, undefined, signal)) as T;
     },
     async list<T extends KubeObject>(ref: ResourceRef, list?: ListOptions, options?: CallOptions, signal?: AbortSignal) {
       const query: Record<string, string> = { ...options?.query };
@@ -98,15 +98,15 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
       const items = answer.entries.map((entry) => copy(toServed(resource.group, resource.version, entry.object)) as T);
       return { kind: `${resource.kind}List`, apiVersion: apiVersionOf(resource), metadata: answer.metadata, items } as KubeList<T>;
     },
-    async create<T extends KubeObject, B = T>(ref: ResourceRef, body: B, options?: CallOptions, signal?: AbortSignal) {
-      return objectOf<T>(await run('POST', ref, { ...options?.query }, body, undefined, signal));
+    async create<T extends KubeObject>(ref: ResourceRef, body: unknown, options?: CallOptions, signal?: AbortSignal) {
+      return objectOf(await run('POST', ref, { ...options?.query }, body, undefined, signal)) as T;
     },
     async update<T extends KubeObject>(ref: ResourceRef, body: T, options?: CallOptions, signal?: AbortSignal) {
-      return objectOf<T>(await run('PUT', ref, { ...options?.query }, body, undefined, signal));
+      return objectOf(await run('PUT', ref, { ...options?.query }, body, undefined, signal)) as T;
     },
     async patch<T extends KubeObject>(ref: ResourceRef, type: PatchType, body: unknown, options?: CallOptions & { force?: boolean }, signal?: AbortSignal) {
       const query = { ...options?.query, ...(options?.force === true ? { force: 'true' } : {}) };
-      return objectOf<T>(await run('PATCH', ref, query, body, PATCH_TYPES[type], signal));
+      return objectOf(await run('PATCH', ref, query, body, PATCH_TYPES[type], signal)) as T;
     },
     async delete(ref: ResourceRef, body?: DeleteOptions, options?: CallOptions, signal?: AbortSignal) {
       const answer = await run(
@@ -117,7 +117,7 @@ export function createLocalApi(kernel: Kernel, api: Api, user: User, userAgent: 
         undefined,
         signal,
       );
-      return objectOf<KubeObject>(answer);
+      return objectOf(answer) as KubeObject;
     },
     async raw(method, path, options, signal) {
       const url = new URL(path, 'https://localhost');

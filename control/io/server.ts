@@ -160,7 +160,7 @@ async function serve(options: ServerOptions, state: { inFlight: number }, reques
     if (isForwarded(call)) await serveForwarded(options, call, request, response);
     else await send(options, call, response, await options.api.handle(call));
   } catch (error) {
-    sendError(options, error, response, /^(curl|Wget|Mozilla)/.test(String(request.headers['user-agent'] ?? '')));
+    sendError(options, error, response, /^(curl|Wget|Mozilla)/.test(request.headers['user-agent'] ?? ''));
   } finally {
     if (!isLong) state.inFlight--;
   }
@@ -203,7 +203,7 @@ function stream(answer: Extract<Answer, { kind: 'watch' }>, response: Response):
   let isOver = false;
   const sink: Sink = {
     write(line) {
-      if (isOver || response.destroyed === true) return false;
+      if (isOver || response.destroyed) return false;
       response.write(line);
       return raw.writableLength <= WATCH_BACKLOG_MAX_BYTES;
     },
@@ -244,7 +244,7 @@ function sendError(options: ServerOptions, error: unknown, response: Response, p
   }
   const failure = error instanceof Failure ? error : internal(messageOf(error));
   if (!(error instanceof Failure)) options.kernel.log.error('request failed', { err: error, stack: error instanceof Error ? error.stack : undefined });
-  if (response.headersSent || response.destroyed === true) {
+  if (response.headersSent || response.destroyed) {
     response.end();
     return;
   }
@@ -285,8 +285,8 @@ function upgrade(options: ServerOptions, request: IncomingMessage, socket: Duple
 
 /** v5 channels and tunnelled port-forward: not known to runtimes, so a kubelet has to translate them. */
 function isNewWebSocket(request: IncomingMessage): boolean {
-  if (String(request.headers.upgrade ?? '').toLowerCase() !== 'websocket') return false;
-  const protocols = String(request.headers['sec-websocket-protocol'] ?? '');
+  if ((request.headers.upgrade ?? '').toLowerCase() !== 'websocket') return false;
+  const protocols = request.headers['sec-websocket-protocol'] ?? '';
   return protocols.includes('v5.channel.k8s.io') || protocols.startsWith('SPDY/3.1+portforward');
 }
 

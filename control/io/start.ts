@@ -29,7 +29,7 @@ export interface ControlOptions {
   rng: Rng;
   log: Log;
   /** The disk refused or an invariant broke: the process has to end. */
-  fatal(error: unknown): void;
+  fatal: (error: unknown) => void;
 }
 
 export interface Control extends AsyncDisposable {

@@ -46,7 +46,7 @@ export async function subresource(kernel: Kernel, tokens: Tokens, info: Resource
       return readOrWrite(kernel, info, call, resized);
     case 'serviceaccounts/token':
       if (call.method !== 'POST') throw methodNotAllowed(info);
-      return { status: 201, kind: 'object', object: tokens.issue(call.info.namespace, call.info.name, ((await parseBody(kernel, call)) ?? {}) as Obj) };
+      return { status: 201, kind: 'object', object: tokens.issue(call.info.namespace, call.info.name, (await parseBody(kernel, call)) ?? {}) };
     case 'certificatesigningrequests/approval':
       return readOrWrite(kernel, info, call, (next, old) => ({ ...old, status: { ...old['status'], conditions: next['status']?.conditions } }));
     default:

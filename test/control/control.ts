@@ -62,7 +62,7 @@ export async function startForTest(flags: readonly string[] = []): Promise<Runni
         timeout: 30_000,
         ...(input === undefined ? { stdin: 'ignore' as const } : { input }),
       });
-      return { code: result.exitCode ?? -1, out: String(result.stdout), err: String(result.stderr) };
+      return { code: result.exitCode ?? -1, out: result.stdout, err: result.stderr };
     },
     async [Symbol.asyncDispose]() {
       stop.abort();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -10,6 +10,28 @@ import { openStore } from '../../control/io/store.ts';
 
 const ROUNDS = 12;
 
+/** Writes without end and says each number once it is acknowledged; the test kills it from outside. */
+async function write(path: string, from: number): Promise<never> {
+  const store = openStore({
+    path,
+    clock: realClock,
+    fatal(error) {
+      throw error;
+    },
+  });
+  for (let count = from; ;) {
+    for (let at = 0; at < 7; at++) {
+      count++;
+      store.put('/x', 'a', `o${count % 50}`, { kind: 'X', metadata: { name: `o${count % 50}` }, count });
+    }
+    await store.committed();
+    writeSync(1, `${count} ${store.revision}\n`);
+  }
+}
+
+// This file is its own child.
+if (process.argv[2] === 'write') await write(process.argv[3]!, Number(process.argv[4]));
+
 test(`nothing acknowledged is lost in ${ROUNDS} kills`, async () => {
   const directory = mkdtempSync(join(tmpdir(), 'kill-'));
   const path = join(directory, 'state.db');
@@ -17,7 +39,7 @@ test(`nothing acknowledged is lost in ${ROUNDS} kills`, async () => {
     let acknowledged = 0;
     let revision = 0;
     for (let round = 0; round < ROUNDS; round++) {
-      const child = spawn(process.execPath, [join(import.meta.dirname, 'store-writer.ts'), path, String(acknowledged)], {
+      const child = spawn(process.execPath, [import.meta.filename, 'write', path, String(acknowledged)], {
         stdio: ['ignore', 'pipe', 'inherit'],
       });
       let text = '';
