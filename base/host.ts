@@ -4,8 +4,8 @@ export interface Host {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly pid: number;
-  stdout(text: string): void;
-  stderr(text: string): void;
+  readonly stdout: (text: string) => void;
+  readonly stderr: (text: string) => void;
   /** Aborted at SIGTERM or SIGINT. */
   readonly signal: AbortSignal;
   /** Whether standard output is a terminal: colours and progress bars only then. */

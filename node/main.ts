@@ -44,7 +44,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     (run: (context: Context, ...rest: never[]) => Promise<number>) =>
     async (...all: unknown[]): Promise<void> => {
       const command = all.at(-1) as Command;
-      done(await run(createContext(host, command.optsWithGlobals() as CommonOptions), ...(all.slice(0, -1) as never[])));
+      done(await run(createContext(host, command.optsWithGlobals<CommonOptions>()), ...(all.slice(0, -1) as never[])));
     };
   const add = (name: string, summary: string, examples: readonly string[], parent: Command = program): Command =>
     parent
@@ -160,7 +160,7 @@ async function run(): Promise<number> {
     const program = commandTable(host, (value) => {
       code = value;
     });
-    await program.parseAsync(host.args as string[], { from: 'user' });
+    await program.parseAsync([...host.args], { from: 'user' });
     return code;
   } catch (error) {
     return failure(host, error);

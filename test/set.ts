@@ -60,7 +60,7 @@ async function command(argv: readonly string[], options: { input?: string; timeo
     env: options.env ?? {},
     stripFinalNewline: false,
   });
-  return { code: result.exitCode ?? -1, out: `${result.stdout}`, err: `${result.stderr}` };
+  return { code: result.exitCode ?? -1, out: result.stdout, err: result.stderr };
 }
 
 /** Brings up a set of its own and takes it down when disposed. */

@@ -52,7 +52,7 @@ export async function builtInRecipe(machine: Machine, name: string): Promise<Ima
     throw new OpError('invalid', 'making an image', `there is no recipe "${name}"`, { advice: 'use pause, busybox, server or scratch' });
   if (busybox === undefined)
     throw new OpError('not-found', `making the ${name} image`, 'busybox is not installed', { advice: 'apt-get install busybox-static' });
-  const applets = `${(await execa(busybox, ['--list'])).stdout}`.split('\n').filter((applet) => /^[\w[.-]+$/.test(applet));
+  const applets = (await execa(busybox, ['--list'])).stdout.split('\n').filter((applet) => /^[\w[.-]+$/.test(applet));
   return name === 'busybox' ? busyboxRecipe(busybox, applets) : serverRecipe(busybox, applets);
 }
 

@@ -21,7 +21,7 @@ export async function sysIsStale(root: string): Promise<boolean> {
 export async function buildSys(root: string): Promise<void> {
   const result = await execa('sh', [`${root}/sys/build.sh`, `${root}/dist/sys`], { reject: false, all: true });
   if (result.exitCode !== 0)
-    throw new OpError('failed', 'building sys', `${result.all}`.trim().split('\n').at(-1) ?? 'cc failed', {
+    throw new OpError('failed', 'building sys', result.all.trim().split('\n').at(-1) ?? 'cc failed', {
       advice: `run: sh ${root}/sys/build.sh ${root}/dist/sys`,
     });
 }

@@ -14,7 +14,7 @@ export async function launch(sys: string, place: Place): Promise<HostProcess> {
   await writeFile(`${place.dir}/init.spec`, initSpec(place), { mode: 0o600 });
   const result = await execa(sys, nsrunArguments(place), { reject: false, all: true, timeout: 20_000 });
   if (result.exitCode !== 0)
-    throw new OpError('failed', `starting ${place.hostname}`, `${result.all ?? ''}`.trim() || `sys ended with ${result.exitCode}`, {
+    throw new OpError('failed', `starting ${place.hostname}`, result.all.trim() || `sys ended with ${result.exitCode}`, {
       advice: 'see: nodelet doctor',
     });
   const pid = Number((await readFile(`${place.dir}/init.pid`, 'utf8')).trim().split(' ')[0]);

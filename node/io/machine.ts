@@ -81,7 +81,7 @@ async function cgroups(): Promise<Machine['cgroup']> {
 
 async function versionOf(command: string, args: readonly string[], pattern: RegExp): Promise<string | null> {
   const result = await execa(command, [...args], { reject: false, timeout: 10_000 });
-  return pattern.exec(`${result.stdout}`)?.[1] ?? null;
+  return pattern.exec(result.stdout)?.[1] ?? null;
 }
 
 async function hasCapability(bit: bigint): Promise<boolean> {

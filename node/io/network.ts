@@ -5,20 +5,20 @@ import type { NodePlan, SetPlan } from '../core/plan.ts';
 async function ip(lines: readonly string[], doing: string, pid?: number): Promise<void> {
   const command = pid === undefined ? ['ip'] : ['nsenter', '-t', String(pid), '-n', 'ip'];
   const result = await execa(command[0] ?? 'ip', [...command.slice(1), '-batch', '-'], { input: `${lines.join('\n')}\n`, reject: false });
-  if (result.exitCode !== 0) throw new OpError('failed', doing, `${result.stderr}`.trim().split('\n')[0] ?? 'ip failed');
+  if (result.exitCode !== 0) throw new OpError('failed', doing, result.stderr.trim().split('\n')[0] ?? 'ip failed');
 }
 
 /** Makes a namespace of ours a router; the setting is the namespace's own. */
 async function forward(pid: number): Promise<void> {
   const result = await execa('nsenter', ['-t', String(pid), '-n', 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'], { reject: false });
-  if (result.exitCode !== 0) throw new OpError('denied', 'letting the hub forward packets', `${result.stderr}`.trim());
+  if (result.exitCode !== 0) throw new OpError('denied', 'letting the hub forward packets', result.stderr.trim());
 }
 
 /** Routes of the host, IPv4. */
 export async function hostRoutes(): Promise<{ dst: string; dev: string }[]> {
   const result = await execa('ip', ['-4', '-json', 'route', 'show', 'table', 'main'], { reject: false });
   if (result.exitCode !== 0) return [];
-  return (JSON.parse(`${result.stdout}` || '[]') as { dst: string; dev?: string }[]).map((route) => ({ dst: route.dst, dev: route.dev ?? '?' }));
+  return (JSON.parse(result.stdout || '[]') as { dst: string; dev?: string }[]).map((route) => ({ dst: route.dst, dev: route.dev ?? '?' }));
 }
 
 /**

@@ -52,8 +52,8 @@ test('bad input gets one message and starts nothing', { skip: problem ?? false }
     await t.test(name, async () => {
       const result = await run(args);
       assert.notEqual(result.exitCode, 0);
-      assert.match(`${result.stderr}`, message);
-      assert.doesNotMatch(`${result.stderr}`, /\n\s+at /);
+      assert.match(result.stderr, message);
+      assert.doesNotMatch(result.stderr, /\n\s+at /);
     });
   }
   assert.deepEqual(machineState(), before);

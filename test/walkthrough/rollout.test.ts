@@ -25,12 +25,12 @@ test('1.55: a new image goes 3/0, 3/1, 2/2, 1/3, 0/3, never more than four pods 
   const old = (await replicaSets())[0]?.metadata.name;
   await set.k(['-n', 'shop', 'set', 'image', 'deploy/web', 'nginx=nginx:1.31-alpine']);
   const seen: string[] = [];
-  let done = false;
+  const ended = new AbortController();
   const rollout = set.kubectl(['-n', 'shop', 'rollout', 'status', 'deploy/web', '--timeout=90s'], { timeoutMs: 100_000 }).then((answer) => {
-    done = true;
+    ended.abort();
     return answer;
   });
-  while (!done) {
+  while (!ended.signal.aborted) {
     const sets = await replicaSets();
     const from = sets.find((one) => one.metadata.name === old)?.spec.replicas ?? 0;
     const to = sets.find((one) => one.metadata.name !== old)?.spec.replicas ?? 0;

@@ -63,7 +63,7 @@ test('1.40: one EndpointSlice and the Endpoints with the same addresses', { skip
     slice.ports.map((port) => port.port),
     [80],
   );
-  const addresses = slice.endpoints.map((endpoint) => endpoint.addresses[0]).sort();
+  const addresses = slice.endpoints.map((endpoint) => endpoint.addresses[0] ?? '').sort();
   assert.equal(addresses.length, 3);
   for (const endpoint of slice.endpoints) assert.deepEqual([endpoint.conditions.ready, endpoint.nodeName], [true, 'node-1']);
   const endpoints = (await set.k(['-n', 'shop', 'get', 'endpoints', 'web', '-o', 'jsonpath={.subsets[0].addresses[*].ip}'])).split(' ').sort();
