@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import { messageOf } from '../../base/errors.ts';
+import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { changedUids } from '../core/pleg.ts';
 import type { Listing } from '../core/pleg.ts';
@@ -30,6 +30,9 @@ export interface RunningPleg extends Pleg {
 }
 
 const periodMs = 1000;
+/** Between two listings, however many reasons there are. */
+const gapMs = 50;
+const eventsRetryMs = 5000;
 const thresholdMs = 180_000;
 
 /** The pod lifecycle event generator: the whole runtime listed once a second, told apart from the listing before. */
@@ -62,15 +65,32 @@ export function createPleg(options: PlegOptions): RunningPleg {
     }
   };
 
+  const relistSoon = (): void => {
+    soon = true;
+    wake?.();
+  };
+  /** Ends that the runtime tells of are a reason to look sooner, and no more than that. */
+  const followEnds = async (signal: AbortSignal): Promise<void> => {
+    while (!signal.aborted) {
+      try {
+        for await (const event of cri.runtime.getContainerEvents({}, { signal })) if (event.containerEventType === 'CONTAINER_STOPPED_EVENT') relistSoon();
+      } catch (error) {
+        if (signal.aborted || hasCode(error, 'unsupported')) return;
+      }
+      await clock.sleep(eventsRetryMs, signal).catch(() => undefined);
+    }
+  };
+
   return {
     async run(signal) {
+      void followEnds(signal);
       while (!signal.aborted) {
         soon = false;
         await relist(signal);
-        if (soon || signal.aborted) continue;
+        if (signal.aborted) break;
         const { promise, resolve } = Promise.withResolvers<void>();
         wake = resolve;
-        using _timer = clock.after(periodMs, resolve);
+        using _timer = clock.after(soon ? gapMs : periodMs, resolve);
         const stop = (): void => resolve();
         signal.addEventListener('abort', stop, { once: true });
         await promise;
@@ -78,10 +98,7 @@ export function createPleg(options: PlegOptions): RunningPleg {
         wake = null;
       }
     },
-    relistSoon() {
-      soon = true;
-      wake?.();
-    },
+    relistSoon,
     unhealthy() {
       const elapsedMs = clock.monoMs() - (lastMs ?? startedMs);
       if (lastMs === null) return 'pleg has yet to be successful';
