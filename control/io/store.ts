@@ -79,7 +79,7 @@ const keyOf = (namespace: string, name: string): string => (namespace === '' ? n
 
 export function openStore(options: StoreOptions): Store {
   const database = new DatabaseSync(options.path);
-  database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${options.durability === 'power' ? 'FULL' : 'NORMAL'}; PRAGMA wal_autocheckpoint = 500;`);
+  database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${options.durability === 'power' ? 'FULL' : 'NORMAL'}; PRAGMA wal_autocheckpoint = 1000;`);
   database.exec(
     'CREATE TABLE IF NOT EXISTS objects (collection TEXT, namespace TEXT, name TEXT, revision INTEGER, value TEXT, PRIMARY KEY (collection, namespace, name)) WITHOUT ROWID',
   );
