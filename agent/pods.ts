@@ -1,4 +1,4 @@
-import { readdir } from 'node:fs/promises';
+import { access, readdir } from 'node:fs/promises';
 import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
@@ -140,7 +140,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       memoryCapacityBytes: BigInt(machine.memoryBytes),
       hugePageSizes: await hugePageSizes(),
       swapControllerAvailable: machine.swapBytes > 0,
-      maskedPaths: defaultMaskedPaths,
+      maskedPaths: [...defaultMaskedPaths, ...(await thermalPaths())],
       nodeName: node.name,
     },
   };
@@ -199,4 +199,20 @@ async function hugePageSizes(): Promise<string[]> {
     if (kib === 0) return [];
     return kib % 1_048_576 === 0 ? [`${kib / 1_048_576}GB`] : kib % 1024 === 0 ? [`${kib / 1024}MB`] : [`${kib}KB`];
   });
+}
+
+/** What tells of the machine's heat, and by it of other pods' work; hidden where the kernel has it. */
+async function thermalPaths(): Promise<string[]> {
+  const root = '/sys/devices/system/cpu';
+  const names = await readdir(root).catch(() => [] as string[]);
+  const paths = names.filter((name) => /^cpu\d+$/.test(name)).map((name) => `${root}/${name}/thermal_throttle`);
+  const there = await Promise.all(
+    paths.map((path) =>
+      access(path).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
+  return paths.filter((_, index) => there[index]);
 }

@@ -166,6 +166,8 @@ async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, s
     config = await configOf(deps, run, attempt, signal);
     await deps.files.mkdir(config.logDirectory ?? '');
     runtimeHandler = await deps.runtimeClasses.handlerOf(run.pod.spec.runtimeClassName, signal);
+    // Running it without what it asked for would hand root on the node to a pod that gave it up.
+    if (run.pod.spec.hostUsers === false) throw new Error("can't set `spec.hostUsers: false`, runtime does not support user namespaces");
     // Not cut off by the pod's end: a sandbox that was half made would be known to nobody.
     ({ podSandboxId: id } = await cri.runtime.runPodSandbox({ config, runtimeHandler }, { timeoutMs: timeoutMs * 2 }));
   } catch (error) {
