@@ -126,7 +126,8 @@ function everyMinute(kernel: Kernel, parts: DisposableStack, send: () => void, l
   const arm = (): void => {
     next = kernel.clock.after(BOOKMARK_EVERY_MS, () => {
       send();
-      arm();
+      // A bookmark can be the line that a slow peer does not take: then the watch is over.
+      if (!parts.disposed) arm();
     });
   };
   arm();
