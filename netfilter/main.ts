@@ -5,6 +5,7 @@ import type { Host } from '../base/host.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
 import { readKubeConfig } from '../base/kubeapi/config.ts';
 import { createLog, type Log } from '../base/log.ts';
+import { watchLoopDelay } from '../base/loop-delay.ts';
 import { realRng } from '../base/rng.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
 import { createSysClient } from '../base/sys/client.ts';
@@ -60,6 +61,8 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   await setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
   await setOomScore(host.pid, config.oomScoreAdj, log);
   const metrics: Metrics = proxyMetrics();
+  using loopDelay = watchLoopDelay();
+  const page = { text: (): string => metrics.text() + loopDelay.text() };
   const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
   await using api = createKubeApi({
     config: master === '' ? kubeConfig : { ...kubeConfig, server: master },
@@ -69,7 +72,7 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
     userAgent: `nodelet-netfilter/${version}`,
   });
   await using _healthz = await listen('healthz', config.healthzBindAddress, config, log, (at) => serveHealthz(at, health, metrics));
-  await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, metrics, config.mode));
+  await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, page, config.mode));
   await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy });
   const proxy = new Proxy({ ...means, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });

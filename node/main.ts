@@ -126,9 +126,10 @@ function commandTable(host: Host, done: (code: number) => void): Command {
   add('test [suites...]', 'check the code, then run every suite this machine can run', ['sudo ./nodelet test', 'sudo ./nodelet test node netfilter']).action(
     action(async (context, suites: string[]) => (await import('./commands/develop.ts')).test(context, suites)),
   );
-  add('bench [what]', 'measure a running set: event-loop delay of the agent with 30 pods under churn', ['sudo ./nodelet bench loop']).action(
-    action(async (context, what: string | undefined) => (await import('./commands/develop.ts')).bench(context, what)),
-  );
+  add('bench [what]', 'measure a running set: event-loop delay of the agent with 30 pods under churn', ['sudo ./nodelet bench loop'])
+    .option('--pods <count>', 'how many pods', '30')
+    .option('--seconds <count>', 'how long pods are deleted', '60')
+    .action(action(async (context, what: string | undefined, options: never) => (await import('./commands/develop.ts')).bench(context, what, options)));
   return program;
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Counter, countedHistogram, Histogram, labelText, metricText } from './metrics-text.ts';
+import { Counter, Histogram, labelText, metricText } from './metrics-text.ts';
 
 test('labels are escaped', () => {
   assert.equal(labelText({ a: 'x"y\\z\n', b: '' }), '{a="x\\"y\\\\z\\n",b=""}');
@@ -40,9 +40,4 @@ test('series are bounded', () => {
   const counter = new Counter('c', 'Help.');
   for (let n = 0; n < 10_000; n++) counter.add({ n: String(n) });
   assert.equal(counter.text().split('\n').length - 3, 4_096);
-});
-
-test('a histogram counted elsewhere', () => {
-  const text = countedHistogram('d', 'Help.', [1, 2], (bound) => bound * 10, 5, 25);
-  assert.match(text, /d_bucket\{le="1"\} 10\nd_bucket\{le="2"\} 20\nd_bucket\{le="\+Inf"\} 25\nd_sum 5\nd_count 25\n$/);
 });

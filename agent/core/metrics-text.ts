@@ -124,10 +124,3 @@ function histogramLines(name: string, labels: Labels, buckets: readonly number[]
   lines.push(line(`${name}_bucket`, { labels: { ...labels, le: '+Inf' }, value: count }));
   return lines.join('') + line(`${name}_sum`, { labels, value: sum }) + line(`${name}_count`, { labels, value: count });
 }
-
-/** A histogram that somebody else counted: `below` says how many were at most a bound. */
-export function countedHistogram(name: string, help: string, buckets: readonly number[], below: (bound: number) => number, sum: number, count: number): string {
-  const cumulative = buckets.map((bound) => Math.min(count, below(bound)));
-  const counts = cumulative.map((value, index) => value - (cumulative[index - 1] ?? 0));
-  return `# HELP ${name} ${help}\n# TYPE ${name} histogram\n${histogramLines(name, {}, buckets, counts, sum, count)}`;
-}

@@ -1,14 +1,11 @@
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { readdir, readFile } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
-import { Counter, countedHistogram, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
+import { watchLoopDelay } from '../../base/loop-delay.ts';
+import { Counter, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
 import type { Interceptor } from '../../cri/mod.ts';
 import type { Pods } from '../seams.ts';
 import type { ProbeLabels } from './probes.ts';
 
-/** How finely the delay of the event loop is looked at; idle loops show about this much, which is taken off. */
-const resolutionMs = 10;
-const loopBuckets = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
 const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
 export interface MetricsOptions {
@@ -22,7 +19,7 @@ export interface MetricsOptions {
 /** The agent's own metrics, under the kubelet's names; what upstream has no name for begins with nodelet_. */
 export class AgentMetrics implements Disposable {
   readonly #options: MetricsOptions;
-  readonly #loop = monitorEventLoopDelay({ resolution: resolutionMs });
+  readonly #loop = watchLoopDelay();
   readonly #startedSeconds: number;
   readonly #relist = new Histogram('kubelet_pleg_relist_duration_seconds', '[ALPHA] Duration in seconds for relisting pods in PLEG.', plegBuckets);
   readonly #relistInterval = new Histogram('kubelet_pleg_relist_interval_seconds', '[ALPHA] Interval in seconds between relisting in PLEG.', plegBuckets);
@@ -62,7 +59,6 @@ export class AgentMetrics implements Disposable {
   constructor(options: MetricsOptions) {
     this.#options = options;
     this.#startedSeconds = options.clock.nowMs() / 1000;
-    this.#loop.enable();
   }
 
   /** A relist ended now and took so long. */
@@ -107,15 +103,6 @@ export class AgentMetrics implements Disposable {
     this.#probeDuration.remove(durationSeriesOf(labels));
   }
 
-  /** Delays of the event loop beyond the sampling itself, since the start or the last `reset`. */
-  loopDelay(reset = false): { p50Ms: number; p99Ms: number; maxMs: number } {
-    const ms = (nanos: number): number => Math.max(0, nanos / 1e6 - resolutionMs);
-    const seen = this.#loop.count > 0;
-    const delay = { p50Ms: seen ? ms(this.#loop.percentile(50)) : 0, p99Ms: seen ? ms(this.#loop.percentile(99)) : 0, maxMs: seen ? ms(this.#loop.max) : 0 };
-    if (reset) this.#loop.reset();
-    return delay;
-  }
-
   /** /metrics. */
   async text(): Promise<string> {
     const { nodeName, cgroupVersion } = this.#options;
@@ -155,7 +142,7 @@ export class AgentMetrics implements Disposable {
       metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [
         { labels: {}, value: counts.eventsDropped },
       ]),
-      this.#loopText(),
+      this.#loop.text(),
       await processText(this.#startedSeconds),
     ].join('');
   }
@@ -166,23 +153,7 @@ export class AgentMetrics implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#loop.disable();
-  }
-
-  #loopText(): string {
-    const { count } = this.#loop;
-    const percentiles = [...this.#loop.percentiles].map(([percent, nanos]): [number, number] => [percent, Math.max(0, nanos / 1e6 - resolutionMs) / 1000]);
-    const below = (bound: number): number => {
-      const [percent = 0] = percentiles.findLast(([, value]) => value <= bound) ?? [];
-      return Math.round((count * percent) / 100);
-    };
-    const mean = count === 0 ? 0 : Math.max(0, this.#loop.mean / 1e6 - resolutionMs) / 1000;
-    return (
-      countedHistogram('nodelet_event_loop_delay_seconds', 'How late the event loop ran what was due.', loopBuckets, below, mean * count, count) +
-      metricText('nodelet_event_loop_delay_max_seconds', 'gauge', 'The longest delay of the event loop since the start.', [
-        { labels: {}, value: this.loopDelay().maxMs / 1000 },
-      ])
-    );
+    this.#loop[Symbol.dispose]();
   }
 }
 

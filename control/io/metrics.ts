@@ -1,7 +1,8 @@
+import type { LoopDelay } from '../../base/loop-delay.ts';
 import type { Store } from './store.ts';
 
 /** The few numbers that tell whether this control plane keeps up. */
-export function metricsText(store: Store, inFlight: () => number): string {
+export function metricsText(store: Store, loopDelay: LoopDelay, inFlight: () => number): string {
   const { objects, changes, watchers } = store.counts();
   const line = (name: string, help: string, value: number): string => `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${name} ${value}\n`;
   return [
@@ -11,5 +12,6 @@ export function metricsText(store: Store, inFlight: () => number): string {
     line('apiserver_current_inflight_requests', 'Requests being carried out', inFlight()),
     line('apiserver_storage_revision', 'Newest version on disk', store.revision),
     line('process_resident_memory_bytes', 'Resident memory size in bytes.', process.memoryUsage.rss()),
+    loopDelay.text(),
   ].join('');
 }

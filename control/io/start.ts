@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
+import { watchLoopDelay } from '../../base/loop-delay.ts';
 import type { Rng } from '../../base/rng.ts';
 import { addressAt } from '../core/strategy-services.ts';
 import { createApi } from './api.ts';
@@ -69,7 +70,8 @@ export async function startControl(options: ControlOptions): Promise<Control> {
   store.compact();
   const tokens = createTokens(kernel, pki.accountKeyPem);
   let inFlight = (): number => 0;
-  const plain = createPlainPaths(kernel, () => metricsText(store, inFlight), tokens);
+  const loopDelay = watchLoopDelay();
+  const plain = createPlainPaths(kernel, () => metricsText(store, loopDelay, inFlight), tokens);
   const api = createApi(kernel, tokens, plain);
   const server = await startServer({ kernel, api, tokens, pki, bindAddress: options.bindAddress, port: config.securePort, fatal: options.fatal });
   inFlight = () => server.inFlight;
@@ -95,6 +97,7 @@ export async function startControl(options: ControlOptions): Promise<Control> {
       closing.abort();
       await warm;
       expiry[Symbol.dispose]();
+      loopDelay[Symbol.dispose]();
       await server[Symbol.asyncDispose]();
       store[Symbol.dispose]();
     },

@@ -22,8 +22,9 @@ async function script(context: Context, name: string, args: readonly string[]): 
 
 export const test = (context: Context, suites: readonly string[]): Promise<number> => script(context, 'test.ts', suites);
 
-export const bench = (context: Context, what: string | undefined): Promise<number> => {
+export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string }): Promise<number> => {
   if (what !== undefined && what !== 'loop')
     throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, { advice: 'use: nodelet bench loop' });
-  return script(context, 'bench-loop.ts', ['--name', context.options.name, ...(context.options.json ? ['--json'] : [])]);
+  const { name, json } = context.options;
+  return script(context, 'bench-loop.ts', ['--name', name, '--pods', options.pods, '--seconds', options.seconds, ...(json ? ['--json'] : [])]);
 };
