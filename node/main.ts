@@ -60,8 +60,8 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     'sudo ./nodelet up --name second --json',
     'sudo ./nodelet up --control-plane real      # kube-apiserver, etcd … from PATH or NODELET_ASSETS',
   ])
-    .option('--nodes <count>', 'how many nodes', '1')
-    .addOption(new Option('--control-plane <kind>', 'which control plane').choices(['embedded', 'real']).default('embedded'))
+    .option('--nodes <count>', 'how many nodes; 1 when left out')
+    .addOption(new Option('--control-plane <kind>', 'which control plane').choices(['embedded', 'real']))
     .option('--containerd <path>', 'a containerd (binary or its folder) instead of the distribution’s')
     .option('--subnet <cidr>', 'addresses of control plane and nodes, a /24')
     .option('--pod-cidr <cidr>', 'addresses of pods, a /16')

@@ -4,31 +4,25 @@ import { OpError } from '../../base/errors.ts';
 import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
 import { imagesOf, readManifest, type ManifestObject } from '../core/manifest.ts';
-import { conflicts, MAX_NODES, subnetProblem, type SetPlan } from '../core/plan.ts';
+import type { SetPlan } from '../core/plan.ts';
 import { parseImageName, standIn } from '../core/oci.ts';
 import { buildSys, sysIsStale } from '../io/build.ts';
 import { connectCluster, type Cluster } from '../io/cluster.ts';
 import { listImages, makeImage } from '../io/images.ts';
 import { lockSet } from '../io/lock.ts';
 import type { Machine } from '../io/machine.ts';
-import { hostRoutes } from '../io/network.ts';
 import { installPackages, missingPackages } from '../io/packages.ts';
 import { findControlPlane } from '../io/real.ts';
 import { registryAnswers } from '../io/registries.ts';
 import { firstProcess, lastWords } from '../io/running.ts';
-import { freeIndex, listSets, loadSet, planOf, saveSet, type SavedSet } from '../io/state.ts';
-import { PAUSE_IMAGE, startSet } from '../io/start.ts';
+import { loadSet, planOf } from '../io/state.ts';
+import { PAUSE_IMAGE, startSet, type StartOptions } from '../io/start.ts';
+import { checkChoice, growSet, newSet, type SetChoice } from './choose.ts';
 import { lookAtMachine, requireRoot, table, type Context } from './context.ts';
 import { killSet, removeRemains } from './down.ts';
 import { builtInRecipe, imageStore } from './image.ts';
 
-export interface UpOptions {
-  readonly nodes: string;
-  readonly controlPlane: 'embedded' | 'real';
-  readonly containerd?: string;
-  readonly subnet?: string;
-  readonly podCidr?: string;
-  readonly serviceCidr?: string;
+export interface UpOptions extends SetChoice {
   readonly timeout: string;
 }
 
@@ -36,43 +30,29 @@ const REGISTRY_TIMEOUT_MS = 3_000;
 
 /** `nodelet up [MANIFEST]`. */
 export async function up(context: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
-  const started = performance.now();
+  const begunAt = performance.now();
   const objects = manifest === undefined ? [] : await readManifestFile(manifest);
   requireRoot();
-  const wanted = checkOptions(options);
+  checkChoice(options);
+  const timeoutMs = Number(options.timeout) * 1000;
+  if (!(timeoutMs > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
   await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
-  const machine = await prepareMachine(context, previous?.containerd ?? options.containerd);
   const real = (previous?.options.controlPlane ?? options.controlPlane) === 'real' ? await findControlPlane(context.host.env) : null;
-  const saved = previous ?? (await newSet(context, machine, options, wanted));
-  const plan = planOf(context.home, saved);
+  const machine = await prepareMachine(context, previous?.containerd ?? options.containerd);
   await makeImages(context, machine, objects);
 
-  const isNew = previous === null;
-  let cluster: Cluster;
   const installedAt = performance.now();
-  try {
-    if (isNew) await saveSet(context.home, saved);
-    await startSet({ context, plan, saved, machine, real });
-    cluster = await connectCluster(plan, context.host.signal);
-    await context.progress.step('API server answers', () => cluster.ready(60_000));
-    await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () => cluster.nodesRegistered(60_000));
-  } catch (error) {
-    if (isNew) {
-      for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
-      context.progress.note('  taking back what was started');
-      await killSet(plan).catch(() => undefined);
-      await removeRemains(context, plan).catch(() => undefined);
-    }
-    throw error;
-  }
-  await using _cluster = cluster;
+  const saved = previous === null ? await newSet(context, machine, options) : await growSet(context, previous, options);
+  const plan = planOf(context.home, saved);
+  const started = await startAll(context, { plan, saved, machine, real, isNew: previous === null });
+  await using cluster = started;
   if (objects.length > 0) {
     await context.progress.step(`${manifest} applied (${objects.length} objects)`, () => cluster.apply(objects));
-    await context.progress.step('pods ready', () => cluster.podsReady(objects, wanted.timeoutMs));
+    await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
     await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, 15_000));
   } else await context.progress.step('nodes ready', () => cluster.nodesReady(60_000));
-  await report(context, plan, cluster, objects, { totalMs: performance.now() - started, sinceInstalledMs: performance.now() - installedAt });
+  await report(context, plan, cluster, objects, { totalMs: performance.now() - begunAt, sinceInstalledMs: performance.now() - installedAt });
   return 0;
 }
 
@@ -90,22 +70,24 @@ async function readManifestFile(path: string): Promise<ManifestObject[]> {
   return objects;
 }
 
-function checkOptions(options: UpOptions): { nodeCount: number; timeoutMs: number } {
-  const nodeCount = Number(options.nodes);
-  if (!Number.isInteger(nodeCount) || nodeCount < 1 || nodeCount > MAX_NODES)
-    throw new OpError('invalid', 'reading --nodes', `"${options.nodes}" is not a number from 1 to ${MAX_NODES}`);
-  const seconds = Number(options.timeout);
-  if (!(seconds > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
-  const checks: [string | undefined, 16 | 24, string][] = [
-    [options.subnet, 24, '--subnet'],
-    [options.podCidr, 16, '--pod-cidr'],
-    [options.serviceCidr, 16, '--service-cidr'],
-  ];
-  for (const [value, prefix, flag] of checks) {
-    const problem = value === undefined ? null : subnetProblem(value, prefix);
-    if (problem !== null) throw new OpError('invalid', `reading ${flag}`, problem);
+/** Starts what does not run yet; takes back a new set that does not come up. */
+async function startAll(context: Context, set: Omit<StartOptions, 'context'> & { isNew: boolean }): Promise<Cluster> {
+  const { plan, isNew } = set;
+  try {
+    await startSet({ context, ...set });
+    const cluster = await connectCluster(plan, context.host.signal);
+    await context.progress.step('API server answers', () => cluster.ready(60_000));
+    await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () => cluster.nodesRegistered(60_000));
+    return cluster;
+  } catch (error) {
+    if (isNew) {
+      for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      context.progress.note('  taking back what was started');
+      await killSet(plan).catch(() => undefined);
+      await removeRemains(context, plan).catch(() => undefined);
+    }
+    throw error;
   }
-  return { nodeCount, timeoutMs: seconds * 1000 };
 }
 
 /** Brings what is missing of the distribution's packages and our C program, and refuses a machine that cannot run a node. */
@@ -116,8 +98,9 @@ async function prepareMachine(context: Context, containerd: string | undefined):
       advice: 'mount cgroup2 on /sys/fs/cgroup, or run this container privileged',
     });
   }
-  if (containerd !== undefined && machine.containerdVersion === null)
-    throw new OpError('not-found', 'reading --containerd', `${containerd} is no containerd that runs here`);
+  const isOurs = machine.programs.containerd === containerd || machine.programs.containerd === `${containerd}/containerd`;
+  if (containerd !== undefined && (!isOurs || machine.containerdVersion === null))
+    throw new OpError('not-found', 'reading --containerd', `there is no containerd at ${containerd} that runs here`);
   const stale = await sysIsStale(context.root);
   const missing = missingPackages(machine, { wantCompiler: stale });
   if (missing.length > 0) {
@@ -132,27 +115,6 @@ async function prepareMachine(context: Context, containerd: string | undefined):
   if (stale) await context.progress.step('sys built', () => buildSys(context.root));
   if (machine.cgroup?.version === 1) context.progress.note('  cgroup v1 here: the kubelet is configured with failCgroupV1: false');
   return machine;
-}
-
-async function newSet(context: Context, machine: Machine, options: UpOptions, wanted: { nodeCount: number }): Promise<SavedSet> {
-  const index = freeIndex(await listSets(context.home));
-  const saved: SavedSet = {
-    version: 1,
-    options: {
-      name: context.options.name,
-      index,
-      nodeCount: wanted.nodeCount,
-      controlPlane: options.controlPlane,
-      ...(options.subnet === undefined ? {} : { subnet: options.subnet }),
-      ...(options.podCidr === undefined ? {} : { podCidr: options.podCidr }),
-      ...(options.serviceCidr === undefined ? {} : { serviceCidr: options.serviceCidr }),
-    },
-    ...(options.containerd === undefined ? {} : { containerd: options.containerd }),
-    cgroupVersion: machine.cgroup?.version ?? 2,
-  };
-  const taken = conflicts(planOf(context.home, saved), await hostRoutes());
-  if (taken.length > 0) throw new OpError('conflict', 'choosing addresses', taken[0] ?? '', { advice: 'nothing was started' });
-  return saved;
 }
 
 /** Makes pause and the manifest's images where no registry answers for them and nobody made them before. */

@@ -49,7 +49,8 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
 
   const until = async (doing: string, timeoutMs: number, look: () => Promise<string | null>, advice = 'see: nodelet doctor'): Promise<void> => {
     const deadline = performance.now() + timeoutMs;
-    for (let last = 'nothing yet'; ; await delay(POLL_MS, undefined, { signal })) {
+    for (let last = 'nothing yet'; ; await delay(POLL_MS)) {
+      if (signal.aborted) throw new OpError('aborted', doing, 'stopped');
       try {
         const missing = await look();
         if (missing === null) return;

@@ -1,4 +1,4 @@
-import { mkdir, readFile, rmdir, unlink, writeFile } from 'node:fs/promises';
+import { link, mkdir, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
@@ -8,29 +8,48 @@ const RETRY_MS = 20;
 
 /**
  * A lock file that names its holder's process; that of a process which ended without giving it back is taken over.
- * Waits for at most `waitMs`, then throws OpError `conflict`.
+ * It appears with its content or not at all. Waits for at most `waitMs`, then throws OpError `conflict`.
  */
 export async function lockFile(path: string, doing: string, waitMs: number): Promise<AsyncDisposable> {
   const self = await processOf(process.pid);
+  const mine = `${self?.pid} ${self?.startTicks}`;
   const deadline = performance.now() + waitMs;
   for (;;) {
-    try {
-      await mkdir(dirname(path), { recursive: true, mode: 0o755 });
-      await writeFile(path, `${self?.pid} ${self?.startTicks}`, { flag: 'wx' });
-      return { [Symbol.asyncDispose]: () => unlink(path).catch(() => undefined) };
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT') continue;
-      if (code !== 'EEXIST') throw error;
-    }
+    if (await create(path, mine)) return { [Symbol.asyncDispose]: () => unlink(path).catch(() => undefined) };
     const text = await readFile(path, 'utf8').catch(() => null);
-    const [pid = '', startTicks = ''] = (text ?? '').split(' ');
-    if (text !== null && text !== '' && !(await isAlive({ pid: Number(pid), startTicks }))) {
-      await unlink(path).catch(() => undefined);
-    } else if (performance.now() > deadline) {
+    if (text === null) continue;
+    const [pid = '', startTicks = ''] = text.split(' ');
+    if (!(await isAlive({ pid: Number(pid), startTicks }))) await takeAway(path, text);
+    else if (performance.now() > deadline) {
       throw new OpError('conflict', doing, `another command (process ${pid}) is at it`, { advice: 'wait for it to end, or end it' });
     } else await delay(RETRY_MS);
   }
+}
+
+async function create(path: string, content: string): Promise<boolean> {
+  const draft = `${path}.${process.pid}`;
+  await mkdir(dirname(path), { recursive: true, mode: 0o755 });
+  try {
+    await writeFile(draft, content);
+    await link(draft, path);
+    return true;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // ENOENT: the folder went between the two calls; whoever had the lock last removes it when it is empty.
+    if (code !== 'EEXIST' && code !== 'ENOENT') throw error;
+    return false;
+  } finally {
+    await unlink(draft).catch(() => undefined);
+  }
+}
+
+/** Removes a dead holder's lock; one that somebody else has put in its place meanwhile goes back. */
+async function takeAway(path: string, dead: string): Promise<void> {
+  const aside = `${path}.${process.pid}.dead`;
+  await rename(path, aside).catch(() => undefined);
+  const taken = await readFile(aside, 'utf8').catch(() => null);
+  if (taken !== null && taken !== dead) await link(aside, path).catch(() => undefined);
+  await unlink(aside).catch(() => undefined);
 }
 
 /** Holds a set for one command that changes it. */

@@ -59,9 +59,9 @@ export async function listSets(home: string): Promise<SavedSet[]> {
   return sets;
 }
 
-/** The lowest number that no set has. */
-export function freeIndex(sets: readonly SavedSet[]): number {
+/** The lowest number that no set has and that is not taken otherwise. */
+export function freeIndex(sets: readonly SavedSet[], isTaken: (index: number) => boolean): number {
   const taken = new Set(sets.map((set) => set.options.index));
-  for (let index = 0; index < MAX_SETS; index += 1) if (!taken.has(index)) return index;
+  for (let index = 0; index < MAX_SETS; index += 1) if (!taken.has(index) && !isTaken(index)) return index;
   throw new OpError('exhausted', 'starting another set', `${MAX_SETS} sets run already`, { advice: 'end one with: nodelet down --name NAME' });
 }
