@@ -1,7 +1,12 @@
 import { execFileSync } from 'node:child_process';
+import { rmdir } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { execa } from 'execa';
+import { lockFile } from '../node/io/lock.ts';
 import { inspectMachine, kubectlIsRecent } from '../node/io/machine.ts';
+
+/** How long a test waits for another run, in another checkout, that has a set of the same name. */
+const OTHER_RUN_MS = 15 * 60_000;
 
 /** Why a set cannot be started here, or null. */
 export async function setProblem(): Promise<string | null> {
@@ -66,10 +71,16 @@ async function command(argv: readonly string[], options: { input?: string; timeo
 /** Brings up a set of its own and takes it down when disposed. */
 export async function testSet(name: string, args: readonly string[] = []): Promise<TestSet> {
   const nodelet: TestSet['nodelet'] = (words, options) => command([`${root}nodelet`, ...named(words, name)], { timeoutMs: 180_000, ...options });
+  const lock = await lockFile(`/run/nodelet-tests/${name}`, `testing with the set ${name}`, OTHER_RUN_MS);
+  const unlock = async (): Promise<void> => {
+    await lock[Symbol.asyncDispose]();
+    await rmdir('/run/nodelet-tests').catch(() => undefined);
+  };
   await nodelet(['down']);
   const up = await nodelet(['up', ...args], { timeoutMs: 300_000 });
   if (up.code !== 0) {
     await nodelet(['down']);
+    await unlock();
     throw new Error(`nodelet up --name ${name} ended with ${up.code}:\n${up.err}`);
   }
   const state = `${process.env['NODELET_STATE'] ?? '/var/lib/nodelet'}/${name}`;
@@ -89,6 +100,7 @@ export async function testSet(name: string, args: readonly string[] = []): Promi
     },
     async [Symbol.asyncDispose]() {
       const down = await nodelet(['down']);
+      await unlock();
       if (down.code !== 0) throw new Error(`nodelet down --name ${name} ended with ${down.code}: ${down.err}`);
     },
   };
