@@ -4,8 +4,9 @@ import { createLog } from '../base/log.ts';
 import { connectProxy, dnsForwarder } from './io/egress.ts';
 import { imageServer } from './io/registry.ts';
 
-export const IMAGE_PORT = 5_000;
-export const PROXY_PORT = 3_128;
+/* Not the ports that registries and proxies commonly have: theirs often listen on every address of the host. */
+export const IMAGE_PORT = 10_889;
+export const PROXY_PORT = 10_888;
 
 /** What a set needs of the host's network: images made here, a way out for pulls, names. Runs in the host's network namespace. */
 export async function main(host: Host): Promise<number> {

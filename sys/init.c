@@ -2,7 +2,7 @@
  * PID 1 of a node: starts the services of a spec file, reaps every orphan, restarts what died. A spec is lines of
  * "word value": state FILE, control SOCKET, then per service: service NAME, argv ARG (repeated), env NAME=VALUE
  * (repeated; nothing else is inherited), log FILE, cwd DIR, delay MS (first restart delay, doubled up to 30 s,
- * forgotten once it ran 10 s), oom SCORE. SIGHUP reads it again. SIGTERM and SIGINT stop services in reverse order.
+ * forgotten once it ran 10 s), oom SCORE, nice VALUE. SIGHUP reads it again. SIGTERM and SIGINT stop services in reverse order.
  * Control takes one line per connection: start|stop|restart NAME, signal NAME NUMBER, status.
  */
 #include "sys.h"
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,8 +29,8 @@
 
 struct service {
   char *name, *argv[MAX_WORDS], *env[MAX_WORDS], *log, *cwd, *oom;
-  int argc, envc;
-  int64_t delay_ms;
+  int argc, envc, nice;
+  int64_t delay_ms, cap_ms;
   bool wanted, removed, restarting;
   pid_t pid;
   unsigned restarts, failures;
@@ -86,6 +87,7 @@ static bool read_spec(struct service **found, int *count) {
       s = found[(*count)++] = calloc(1, sizeof *s);
       s->name = strdup(value);
       s->delay_ms = 1000;
+      s->cap_ms = MAX_DELAY_MS;
       s->wanted = true;
     } else if (!s) good = false;
     else if (!strcmp(word, "argv")) good = put(s->argv, &s->argc, value);
@@ -93,7 +95,9 @@ static bool read_spec(struct service **found, int *count) {
     else if (!strcmp(word, "log")) free(s->log), s->log = strdup(value);
     else if (!strcmp(word, "cwd")) free(s->cwd), s->cwd = strdup(value);
     else if (!strcmp(word, "oom")) free(s->oom), s->oom = strdup(value);
+    else if (!strcmp(word, "nice")) s->nice = atoi(value);
     else if (!strcmp(word, "delay")) s->delay_ms = atoll(value) > 0 ? atoll(value) : 1;
+    else if (!strcmp(word, "cap")) s->cap_ms = atoll(value) > 0 ? atoll(value) : 1;
     else good = false;
     if (!good) fprintf(stderr, "sys init: %s line %d is not understood\n", spec_path, number);
   }
@@ -120,6 +124,7 @@ static void start_service(struct service *s) {
     dup2(null, 0), dup2(log, 1), dup2(log, 2);
     int oom = s->oom ? open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) : -1;
     if (oom >= 0 && write(oom, s->oom, strlen(s->oom)) < 0) dprintf(2, "oom score: %s\n", strerror(errno));
+    if (s->nice && setpriority(PRIO_PROCESS, 0, s->nice) < 0) dprintf(2, "nice: %s\n", strerror(errno));
     environ = s->env;
     if (chdir(s->cwd ? s->cwd : "/") == 0) execvp(s->argv[0], s->argv);
     dprintf(2, "%s: %s\n", s->argv[0], strerror(errno));
@@ -146,8 +151,8 @@ static void died(struct service *s, int status) {
   changed = true;
   if (!s->wanted || s->removed || stopping_until) return;
   int64_t delay_ms = s->delay_ms;
-  for (unsigned i = 0; i < s->failures && delay_ms < MAX_DELAY_MS; i++) delay_ms *= 2;
-  if (delay_ms > MAX_DELAY_MS) delay_ms = s->delay_ms > MAX_DELAY_MS ? s->delay_ms : MAX_DELAY_MS;
+  for (unsigned i = 0; i < s->failures && delay_ms < s->cap_ms; i++) delay_ms *= 2;
+  if (delay_ms > s->cap_ms) delay_ms = s->delay_ms > s->cap_ms ? s->delay_ms : s->cap_ms;
   s->start_at = now + (s->restarting ? 0 : delay_ms);
   s->failures += s->restarting ? 0 : 1;
   s->restarting = false;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -43,6 +44,9 @@ static void start_program(struct program *p, int in, int out, int err, int statu
   if (*p->cwd && chdir(p->cwd) < 0) goto failed;
   where = "dup";
   if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) goto failed;
+  where = "priority";
+  /* A daemon may run ahead of everything; what it starts does not. */
+  if (getpriority(PRIO_PROCESS, 0) < 0 && setpriority(PRIO_PROCESS, 0, 0) < 0) goto failed;
   where = p->argv[0];
   environ = p->env;
   execvp(p->argv[0], p->argv);

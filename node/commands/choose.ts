@@ -1,13 +1,10 @@
-import { networkInterfaces } from 'node:os';
 import { OpError } from '../../base/errors.ts';
-import { conflicts, MAX_NODES, planSet, subnetProblem } from '../core/plan.ts';
-import { lockFile } from '../io/lock.ts';
+import { cgroupOf, conflicts, MAX_NODES, MAX_SETS, subnetProblem, type Conflict } from '../core/plan.ts';
+import { claimNumber, processIn, requirePorts } from '../io/claim.ts';
 import type { Machine } from '../io/machine.ts';
-import { hostRoutes } from '../io/network.ts';
-import { freeIndex, listSets, planOf, saveSet, type SavedSet } from '../io/state.ts';
+import { hasHostLink, hostRoutes } from '../io/network.ts';
+import { listSets, planOf, saveSet, type SavedSet } from '../io/state.ts';
 import type { Context } from './context.ts';
-
-const LOCK_WAIT_MS = 10_000;
 
 /** Options of `up` that say what a set is; absent ones are what it was before, or the defaults. */
 export interface SetChoice {
@@ -38,9 +35,9 @@ export function checkChoice(choice: SetChoice): void {
 }
 
 /** The set that is there already, grown by more nodes if that was asked for; it cannot change otherwise. */
-export async function growSet(context: Context, previous: SavedSet, choice: SetChoice): Promise<SavedSet> {
+export async function growSet(context: Context, previous: SavedSet, choice: SetChoice): Promise<Chosen> {
   const { options } = previous;
-  const differs: [string, unknown, unknown][] = [
+  const differs: [string, string | undefined, string | undefined][] = [
     ['--control-plane', choice.controlPlane, options.controlPlane],
     ['--containerd', choice.containerd, previous.containerd],
     ['--subnet', choice.subnet, options.subnet],
@@ -49,7 +46,7 @@ export async function growSet(context: Context, previous: SavedSet, choice: SetC
   ];
   for (const [flag, wanted, had] of differs) {
     if (wanted !== undefined && wanted !== had)
-      throw new OpError('conflict', `reading ${flag}`, `the set "${options.name}" runs with ${had === undefined ? 'the default' : String(had)}`, {
+      throw new OpError('conflict', `reading ${flag}`, `the set "${options.name}" runs with ${had ?? 'the default'}`, {
         advice: 'end it first with: nodelet down',
       });
   }
@@ -60,21 +57,58 @@ export async function growSet(context: Context, previous: SavedSet, choice: SetC
     });
   const saved: SavedSet = { ...previous, options: { ...options, nodeCount } };
   if (nodeCount > options.nodeCount) await saveSet(context.home, saved);
-  return saved;
+  return { saved, [Symbol.asyncDispose]: () => Promise.resolve() };
 }
 
-/** Chooses a number and addresses that nothing on this machine has, and writes the set down. */
-export async function newSet(context: Context, machine: Machine, choice: SetChoice): Promise<SavedSet> {
-  await using _lock = await lockFile(`${context.home}/choosing.lock`, 'choosing addresses', LOCK_WAIT_MS);
-  const links = networkInterfaces();
-  // A link without a set of ours here belongs to a set whose state lies elsewhere.
-  const foreign = (index: number): boolean =>
-    planSet({ name: 'x', index, stateHome: context.home, nodeCount: 1, controlPlane: 'embedded' }).hub.hostLink in links;
-  const saved: SavedSet = {
+/** A set that was chosen; its number stays held against other commands until this is disposed. */
+export interface Chosen extends AsyncDisposable {
+  readonly saved: SavedSet;
+}
+
+/** Chooses the first number whose link and addresses nothing on this machine has. */
+export async function newSet(context: Context, machine: Machine, choice: SetChoice): Promise<Chosen> {
+  const rival = machine.cgroup === null ? null : await processIn(machine.cgroup, cgroupOf(context.options.name));
+  if (rival !== null)
+    throw new OpError('conflict', 'choosing a name', `process ${rival} belongs to a set "${context.options.name}" that has its files elsewhere`, {
+      advice: 'nothing was started; choose another with --name, or end that one (NODELET_STATE names the folder it was started with)',
+    });
+  const [sets, routes] = [await listSets(context.home), await hostRoutes()];
+  await requirePorts();
+  const numbers = new Set(sets.map((set) => set.options.index));
+  let taken = `${MAX_SETS} sets run already`;
+  for (let index = 0; index < MAX_SETS; index += 1) {
+    if (numbers.has(index)) continue;
+    const saved = savedSet(context.options.name, index, machine, choice);
+    const plan = planOf(context.home, saved);
+    const held = await claimNumber(index);
+    // A link without a set of ours here belongs to a set whose state lies elsewhere.
+    const problems = held === null || (await hasHostLink(plan)) ? null : conflicts(plan, routes);
+    if (held !== null && problems?.length === 0) return { saved, [Symbol.asyncDispose]: () => held[Symbol.asyncDispose]() };
+    await held?.[Symbol.asyncDispose]();
+    const given = problems?.find(({ flag }) => isGiven(choice, flag));
+    if (given !== undefined) throw new OpError('conflict', 'choosing addresses', given.text, { advice: 'nothing was started' });
+    taken = problems?.[0]?.text ?? taken;
+  }
+  throw new OpError('exhausted', 'choosing addresses', taken, { advice: 'nothing was started; end another set with: nodelet down --name NAME' });
+}
+
+function isGiven(choice: SetChoice, flag: Conflict['flag']): boolean {
+  switch (flag) {
+    case '--subnet':
+      return choice.subnet !== undefined;
+    case '--pod-cidr':
+      return choice.podCidr !== undefined;
+    case '--service-cidr':
+      return choice.serviceCidr !== undefined;
+  }
+}
+
+function savedSet(name: string, index: number, machine: Machine, choice: SetChoice): SavedSet {
+  return {
     version: 1,
     options: {
-      name: context.options.name,
-      index: freeIndex(await listSets(context.home), foreign),
+      name,
+      index,
       nodeCount: Number(choice.nodes ?? 1),
       controlPlane: choice.controlPlane ?? 'embedded',
       ...(choice.subnet === undefined ? {} : { subnet: choice.subnet }),
@@ -84,8 +118,4 @@ export async function newSet(context: Context, machine: Machine, choice: SetChoi
     ...(choice.containerd === undefined ? {} : { containerd: choice.containerd }),
     cgroupVersion: machine.cgroup?.version ?? 2,
   };
-  const taken = conflicts(planOf(context.home, saved), await hostRoutes());
-  if (taken.length > 0) throw new OpError('conflict', 'choosing addresses', taken[0] ?? '', { advice: 'nothing was started' });
-  await saveSet(context.home, saved);
-  return saved;
 }

@@ -1,26 +1,25 @@
 import { readFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
-import { OpError } from '../../base/errors.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
 import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
 import { imagesOf, readManifest, type ManifestObject } from '../core/manifest.ts';
 import type { SetPlan } from '../core/plan.ts';
 import { parseImageName, standIn } from '../core/oci.ts';
-import { buildSys, sysIsStale } from '../io/build.ts';
 import { connectCluster, type Cluster } from '../io/cluster.ts';
 import { listImages, makeImage } from '../io/images.ts';
 import { lockSet } from '../io/lock.ts';
 import type { Machine } from '../io/machine.ts';
-import { installPackages, missingPackages } from '../io/packages.ts';
 import { findControlPlane } from '../io/real.ts';
 import { registryAnswers } from '../io/registries.ts';
 import { firstProcess, lastWords } from '../io/running.ts';
-import { loadSet, planOf } from '../io/state.ts';
+import { loadSet, planOf, saveSet } from '../io/state.ts';
 import { PAUSE_IMAGE, startSet, type StartOptions } from '../io/start.ts';
 import { checkChoice, growSet, newSet, type SetChoice } from './choose.ts';
-import { lookAtMachine, requireRoot, table, type Context } from './context.ts';
+import { requireRoot, table, type Context } from './context.ts';
 import { killSet, removeRemains } from './down.ts';
 import { builtInRecipe, imageStore } from './image.ts';
+import { prepareMachine } from './prepare.ts';
 
 export interface UpOptions extends SetChoice {
   readonly timeout: string;
@@ -29,7 +28,8 @@ export interface UpOptions extends SetChoice {
 const REGISTRY_TIMEOUT_MS = 3_000;
 
 /** `nodelet up [MANIFEST]`. */
-export async function up(context: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
+export async function up(given: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
+  const context = stoppable(given);
   const begunAt = performance.now();
   const objects = manifest === undefined ? [] : await readManifestFile(manifest);
   requireRoot();
@@ -39,18 +39,23 @@ export async function up(context: Context, manifest: string | undefined, options
   await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
   const real = (previous?.options.controlPlane ?? options.controlPlane) === 'real' ? await findControlPlane(context.host.env) : null;
-  const machine = await prepareMachine(context, previous?.containerd ?? options.containerd);
+  const machine = await prepareMachine(context, { containerd: previous?.containerd ?? options.containerd, forTests: false });
   await makeImages(context, machine, objects);
 
   const installedAt = performance.now();
-  const saved = previous === null ? await newSet(context, machine, options) : await growSet(context, previous, options);
+  await using chosen = previous === null ? await newSet(context, machine, options) : await growSet(context, previous, options);
+  const { saved } = chosen;
   const plan = planOf(context.home, saved);
-  const started = await startAll(context, { plan, saved, machine, real, isNew: previous === null });
-  await using cluster = started;
+  await using cluster = await startAll(context, { plan, saved, machine, real, isNew: previous === null });
   if (objects.length > 0) {
-    await context.progress.step(`${manifest} applied (${objects.length} objects)`, () => cluster.apply(objects));
-    await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
-    await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, 15_000));
+    try {
+      await context.progress.step(`${manifest} applied (${objects.length} objects)`, () => cluster.apply(objects));
+      await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
+      await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, 15_000));
+    } catch (error) {
+      if (previous === null && context.host.signal.aborted) await takeBack(context, plan);
+      throw error;
+    }
   } else await context.progress.step('nodes ready', () => cluster.nodesReady(60_000));
   await report(context, plan, cluster, objects, { totalMs: performance.now() - begunAt, sinceInstalledMs: performance.now() - installedAt });
   return 0;
@@ -74,6 +79,7 @@ async function readManifestFile(path: string): Promise<ManifestObject[]> {
 async function startAll(context: Context, set: Omit<StartOptions, 'context'> & { isNew: boolean }): Promise<Cluster> {
   const { plan, isNew } = set;
   try {
+    if (isNew) await saveSet(context.home, set.saved);
     await startSet({ context, ...set });
     const cluster = await connectCluster(plan, context.host.signal);
     await context.progress.step('API server answers', () => cluster.ready(60_000));
@@ -81,40 +87,41 @@ async function startAll(context: Context, set: Omit<StartOptions, 'context'> & {
     return cluster;
   } catch (error) {
     if (isNew) {
-      for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
-      context.progress.note('  taking back what was started');
-      await killSet(plan).catch(() => undefined);
-      await removeRemains(context, plan).catch(() => undefined);
+      if (!context.host.signal.aborted) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      await takeBack(context, plan);
     }
     throw error;
   }
 }
 
-/** Brings what is missing of the distribution's packages and our C program, and refuses a machine that cannot run a node. */
-async function prepareMachine(context: Context, containerd: string | undefined): Promise<Machine> {
-  let machine = await lookAtMachine(context, containerd);
-  if (machine.cgroup === null) {
-    throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with memory and cpu is mounted', {
-      advice: 'mount cgroup2 on /sys/fs/cgroup, or run this container privileged',
-    });
+async function takeBack(context: Context, plan: SetPlan): Promise<void> {
+  context.progress.note('  taking back what was started');
+  try {
+    await killSet(plan);
+    await removeRemains(context, plan);
+  } catch (error) {
+    context.progress.note(`  not all of it: ${messageOf(error)}; go on with: nodelet down --name ${plan.name}`);
   }
-  const isOurs = machine.programs.containerd === containerd || machine.programs.containerd === `${containerd}/containerd`;
-  if (containerd !== undefined && (!isOurs || machine.containerdVersion === null))
-    throw new OpError('not-found', 'reading --containerd', `there is no containerd at ${containerd} that runs here`);
-  const stale = await sysIsStale(context.root);
-  const missing = missingPackages(machine, { wantCompiler: stale });
-  if (missing.length > 0) {
-    if (machine.programs['apt-get'] === undefined) {
-      throw new OpError('not-found', 'looking at this machine', `missing: ${missing.join(', ')}, and there is no apt-get to install them`, {
-        advice: 'install them by hand, or give a containerd with --containerd',
-      });
-    }
-    await context.progress.step(`packages installed: ${missing.join(' ')}`, () => installPackages(missing));
-    machine = await lookAtMachine(context, containerd);
-  }
-  if (stale) await context.progress.step('sys built', () => buildSys(context.root));
-  if (machine.cgroup?.version === 1) context.progress.note('  cgroup v1 here: the kubelet is configured with failCgroupV1: false');
-  return machine;
+}
+
+/** The same context for a command that SIGINT and SIGTERM end: no step begins after them, and what fails by them is called that. */
+function stoppable(context: Context): Context {
+  const { signal } = context.host;
+  const stopped = (): OpError => new OpError('aborted', 'nodelet up', 'stopped by a signal', { advice: 'see what runs with: nodelet status' });
+  return {
+    ...context,
+    progress: {
+      ...context.progress,
+      async step(title, work) {
+        if (signal.aborted) throw stopped();
+        try {
+          return await context.progress.step(title, work);
+        } catch (error) {
+          throw signal.aborted ? stopped() : error;
+        }
+      },
+    },
+  };
 }
 
 /** Makes pause and the manifest's images where no registry answers for them and nobody made them before. */

@@ -18,6 +18,7 @@ export interface Place {
 
 /** A program that dies starts again after this, and ever later while it keeps dying. */
 const RESTART_MS = 100;
+const RESTART_CAP_MS = 2_000;
 
 /** The file that `sys init` reads: one stanza a service. */
 export function initSpec(place: Place): string {
@@ -28,8 +29,10 @@ export function initSpec(place: Place): string {
       `service ${service.name}`,
       ...service.argv.map((argument) => `argv ${argument}`),
       ...Object.entries(service.env).map(([name, value]) => `env ${name}=${value}`),
+      ...(service.nice === undefined ? [] : [`nice ${service.nice}`]),
       `log ${service.logFile}`,
       `delay ${RESTART_MS}`,
+      `cap ${RESTART_CAP_MS}`,
     );
   }
   return `${lines.join('\n')}\n`;

@@ -23,9 +23,17 @@ test('a taken subnet is named with the flag that changes it', () => {
       { dst: 'default', dev: 'eth0' },
       { dst: '10.96.3.0/24', dev: 'vpn0' },
     ]),
-    ['10.96.0.0/16 is taken by the route to 10.96.3.0/24 over vpn0: choose another with --service-cidr'],
+    [{ flag: '--service-cidr', text: '10.96.0.0/16 is taken by 10.96.3.0/24 on vpn0: choose another with --service-cidr' }],
   );
   assert.deepEqual(conflicts(plan, [{ dst: '10.96.0.0/16', dev: 'nodelet0' }]), []);
+});
+
+test('subnets of one set must not share addresses', () => {
+  const crossed = planSet({ name: 'x', index: 0, stateHome: '/x', nodeCount: 1, controlPlane: 'embedded', subnet: '10.244.7.0/24' });
+  assert.deepEqual(
+    conflicts(crossed, []).map((one) => one.flag),
+    ['--pod-cidr'],
+  );
 });
 
 test('names and subnets are checked', () => {

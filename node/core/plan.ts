@@ -124,18 +124,28 @@ export function overlap(a: string, b: string): boolean {
   return aFrom <= bTo && bFrom <= aTo;
 }
 
-/** Routes (other than the default) of the host that a plan would shadow or be shadowed by. */
-export function conflicts(plan: SetPlan, routes: readonly { dst: string; dev: string }[]): string[] {
-  const wanted: [string, string][] = [
+/** A subnet of a plan that is not free, and the flag that chooses another. */
+export interface Conflict {
+  readonly flag: '--subnet' | '--pod-cidr' | '--service-cidr';
+  readonly text: string;
+}
+
+/** Subnets of a plan that share addresses with each other, or with routes (other than the default) and links of the host. */
+export function conflicts(plan: SetPlan, routes: readonly { dst: string; dev: string }[]): Conflict[] {
+  const wanted: [string, Conflict['flag']][] = [
     [plan.hub.subnet, '--subnet'],
     [plan.podCidr, '--pod-cidr'],
     [plan.serviceCidr, '--service-cidr'],
   ];
-  const found: string[] = [];
+  const found: Conflict[] = [];
+  for (const [at, [cidr, flag]] of wanted.entries()) {
+    for (const [other, otherFlag] of wanted.slice(0, at))
+      if (overlap(cidr, other)) found.push({ flag, text: `${cidr} shares addresses with ${other} of ${otherFlag}: choose another with ${flag}` });
+  }
   for (const route of routes) {
     if (route.dst === 'default' || route.dev === plan.hub.hostLink || route.dst.includes(':')) continue;
     for (const [cidr, flag] of wanted) {
-      if (overlap(cidr, route.dst)) found.push(`${cidr} is taken by the route to ${route.dst} over ${route.dev}: choose another with ${flag}`);
+      if (overlap(cidr, route.dst)) found.push({ flag, text: `${cidr} is taken by ${route.dst} on ${route.dev}: choose another with ${flag}` });
     }
   }
   return found;

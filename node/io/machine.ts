@@ -1,5 +1,5 @@
 import { access, constants, readdir, readFile } from 'node:fs/promises';
-import { delimiter } from 'node:path';
+import { delimiter, resolve } from 'node:path';
 import { execa } from 'execa';
 
 /** What this machine has, read once per command. */
@@ -97,11 +97,14 @@ export async function inspectMachine(options: { containerd?: string | undefined;
   const preferred =
     options.containerd === undefined
       ? []
-      : [options.containerd.endsWith('/containerd') ? options.containerd.slice(0, -'/containerd'.length) : options.containerd];
-  const folders = [...preferred, ...SYSTEM_PATH, ...options.path.split(delimiter)];
-  const found = await Promise.all(
-    PROGRAMS.map(async (name) => [name, await find(name, name === 'kubectl' ? [...options.path.split(delimiter), ...SYSTEM_PATH] : folders)] as const),
-  );
+      : [resolve(options.containerd.endsWith('/containerd') ? options.containerd.slice(0, -'/containerd'.length) : options.containerd)];
+  const system = [...SYSTEM_PATH, ...options.path.split(delimiter)];
+  const foldersOf = (name: Program): readonly string[] => {
+    if (name === 'kubectl') return [...options.path.split(delimiter), ...SYSTEM_PATH];
+    // A containerd that was asked for is taken from there or not at all.
+    return name === 'containerd' && preferred.length > 0 ? preferred : [...preferred, ...system];
+  };
+  const found = await Promise.all(PROGRAMS.map(async (name) => [name, await find(name, foldersOf(name))] as const));
   const programs: Partial<Record<Program, string>> = Object.fromEntries(found.filter(([, path]) => path !== undefined));
   let cniBinDir: string | null = null;
   for (const dir of CNI_DIRS) {

@@ -14,11 +14,25 @@ async function forward(pid: number): Promise<void> {
   if (result.exitCode !== 0) throw new OpError('denied', 'letting the hub forward packets', result.stderr.trim());
 }
 
-/** Routes of the host, IPv4. */
+/** What IPv4 addresses of the host lead where: routes, and addresses of links that are down and so have none. */
 export async function hostRoutes(): Promise<{ dst: string; dev: string }[]> {
-  const result = await execa('ip', ['-4', '-json', 'route', 'show', 'table', 'main'], { reject: false });
-  if (result.exitCode !== 0) return [];
-  return (JSON.parse(result.stdout || '[]') as { dst: string; dev?: string }[]).map((route) => ({ dst: route.dst, dev: route.dev ?? '?' }));
+  const ask = async <T>(args: readonly string[]): Promise<T[]> => {
+    const result = await execa('ip', ['-4', '-json', ...args], { reject: false });
+    if (result.exitCode !== 0) throw new OpError('failed', 'reading the addresses of this machine', result.stderr.trim() || 'ip failed');
+    return JSON.parse(result.stdout || '[]') as T[];
+  };
+  const [routes, links] = await Promise.all([
+    ask<{ dst: string; dev?: string }>(['route', 'show', 'table', 'main']),
+    ask<{ ifname?: string; addr_info?: { local?: string; prefixlen?: number }[] }>(['address', 'show']),
+  ]);
+  const addresses = links.flatMap((link) =>
+    (link.addr_info ?? []).map((address) => ({ dst: `${address.local}/${address.prefixlen}`, dev: link.ifname ?? '?' })),
+  );
+  return [...routes.map((route) => ({ dst: route.dst, dev: route.dev ?? '?' })), ...addresses];
+}
+
+export async function hasHostLink(set: SetPlan): Promise<boolean> {
+  return (await execa('ip', ['link', 'show', 'dev', set.hub.hostLink], { reject: false })).exitCode === 0;
 }
 
 /**

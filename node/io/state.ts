@@ -1,6 +1,7 @@
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { hasCode, OpError } from '../../base/errors.ts';
-import { planSet, MAX_SETS, type SetOptions, type SetPlan } from '../core/plan.ts';
+import { planSet, type SetOptions, type SetPlan } from '../core/plan.ts';
 
 /** What is remembered of a set between commands; everything else follows from it. */
 export interface SavedSet {
@@ -13,7 +14,7 @@ export interface SavedSet {
 
 /** Folder of all sets. */
 export function stateHome(env: Readonly<Record<string, string | undefined>>): string {
-  return env['NODELET_STATE'] ?? '/var/lib/nodelet';
+  return resolve(env['NODELET_STATE'] || '/var/lib/nodelet');
 }
 
 export async function loadSet(home: string, name: string): Promise<SavedSet | null> {
@@ -57,11 +58,4 @@ export async function listSets(home: string): Promise<SavedSet[]> {
     }
   }
   return sets;
-}
-
-/** The lowest number that no set has and that is not taken otherwise. */
-export function freeIndex(sets: readonly SavedSet[], isTaken: (index: number) => boolean): number {
-  const taken = new Set(sets.map((set) => set.options.index));
-  for (let index = 0; index < MAX_SETS; index += 1) if (!taken.has(index) && !isTaken(index)) return index;
-  throw new OpError('exhausted', 'starting another set', `${MAX_SETS} sets run already`, { advice: 'end one with: nodelet down --name NAME' });
 }
