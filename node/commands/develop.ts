@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process';
 import { access } from 'node:fs/promises';
-import { OpError } from '../../base/errors.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
 import type { Context } from './context.ts';
+import { prepareMachine } from './prepare.ts';
 
 /** Runs a script of the checkout; an unpacked release has none. */
 async function script(context: Context, name: string, args: readonly string[]): Promise<number> {
@@ -20,7 +21,18 @@ async function script(context: Context, name: string, args: readonly string[]): 
   });
 }
 
-export const test = (context: Context, suites: readonly string[]): Promise<number> => script(context, 'test.ts', suites);
+/** `nodelet test [SUITE…]`: brings what the tests need where it may, then runs them; without root those that need it skip. */
+export async function test(context: Context, suites: readonly string[]): Promise<number> {
+  if (process.geteuid?.() === 0) {
+    try {
+      await prepareMachine(context, { containerd: undefined, forTests: true });
+    } catch (error) {
+      if (!(error instanceof OpError)) throw error;
+      context.progress.note(`  ${messageOf(error)}: tests that need it are skipped`);
+    }
+  } else context.progress.note('  not root: tests that need root are skipped');
+  return script(context, 'test.ts', suites);
+}
 
 export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string }): Promise<number> => {
   if (what !== undefined && what !== 'loop')

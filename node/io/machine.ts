@@ -28,6 +28,10 @@ export type Program =
   | 'catatonit'
   | 'apt-get'
   | 'kubectl'
+  | 'conntrack'
+  | 'openssl'
+  | 'pgrep'
+  | 'git'
   | 'containerd-shim-runc-v2';
 
 const PROGRAMS: readonly Program[] = [
@@ -42,6 +46,10 @@ const PROGRAMS: readonly Program[] = [
   'catatonit',
   'apt-get',
   'kubectl',
+  'conntrack',
+  'openssl',
+  'pgrep',
+  'git',
   'containerd-shim-runc-v2',
 ];
 const SYSTEM_PATH = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];

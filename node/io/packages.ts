@@ -20,6 +20,17 @@ export function missingPackages(machine: Machine, options: { wantCompiler: boole
   return missing;
 }
 
+/** Packages that only the tests need. */
+export function missingForTests(machine: Machine): string[] {
+  const { programs } = machine;
+  const missing: string[] = [];
+  if (programs.conntrack === undefined) missing.push('conntrack');
+  if (programs.openssl === undefined) missing.push('openssl');
+  if (programs.pgrep === undefined) missing.push('procps');
+  if (programs.git === undefined) missing.push('git');
+  return missing;
+}
+
 const POLICY = '/usr/sbin/policy-rc.d';
 
 /** Installs packages without letting them start services: the node runs its own containerd, not the host's. */

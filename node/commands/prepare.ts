@@ -1,0 +1,32 @@
+import { OpError } from '../../base/errors.ts';
+import { buildSys, sysIsStale } from '../io/build.ts';
+import type { Machine } from '../io/machine.ts';
+import { installPackages, missingPackages, missingForTests } from '../io/packages.ts';
+import { lookAtMachine, type Context } from './context.ts';
+
+/** Brings what is missing of the distribution's packages and our C program, and refuses a machine that cannot run a node. */
+export async function prepareMachine(context: Context, options: { containerd: string | undefined; forTests: boolean }): Promise<Machine> {
+  const { containerd, forTests } = options;
+  let machine = await lookAtMachine(context, containerd);
+  if (machine.cgroup === null) {
+    throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with memory and cpu is mounted', {
+      advice: 'mount cgroup2 on /sys/fs/cgroup, or run this container privileged',
+    });
+  }
+  if (containerd !== undefined && machine.containerdVersion === null)
+    throw new OpError('not-found', 'reading --containerd', `there is no containerd at ${containerd} that runs here`);
+  const stale = await sysIsStale(context.root);
+  const missing = [...missingPackages(machine, { wantCompiler: stale || forTests }), ...(forTests ? missingForTests(machine) : [])];
+  if (missing.length > 0) {
+    if (machine.programs['apt-get'] === undefined) {
+      throw new OpError('not-found', 'looking at this machine', `missing: ${missing.join(', ')}, and there is no apt-get to install them`, {
+        advice: 'install them by hand, or give a containerd with --containerd',
+      });
+    }
+    await context.progress.step(`packages installed: ${missing.join(' ')}`, () => installPackages(missing));
+    machine = await lookAtMachine(context, containerd);
+  }
+  if (stale) await context.progress.step('sys built', () => buildSys(context.root));
+  if (machine.cgroup?.version === 1 && !forTests) context.progress.note('  cgroup v1 here: the kubelet is configured with failCgroupV1: false');
+  return machine;
+}
