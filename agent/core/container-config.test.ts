@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import { containerConfig, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
+import { containerConfig, linuxResources, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
 import type { ConfigContext } from './container-config.ts';
 import { hostnameOf } from './hostname.ts';
 
@@ -105,6 +105,12 @@ test("shares and quotas keep to the kernel's bounds", () => {
     [0n, 1n, 1500n].map((milli) => quotaOf(milli, 100_000n)),
     [0n, 1000n, 150_000n],
   );
+});
+
+test('over its memory limit a container ends as a whole on cgroup v2, unless asked otherwise', () => {
+  const groupOf = (cgroupVersion: 1 | 2, singleProcessOOMKill: boolean | null): string | undefined =>
+    linuxResources({ ...context, cgroupVersion, singleProcessOOMKill }, 100n, 0n, 1n << 26n).unified?.['memory.oom.group'];
+  assert.deepEqual([groupOf(2, null), groupOf(2, false), groupOf(2, true), groupOf(1, null)], ['1', '1', undefined, undefined]);
 });
 
 test('signals go over by name', () => {

@@ -244,7 +244,8 @@ export function linuxResources(context: ConfigContext, cpuRequest: bigint | null
     resources.cpuQuota = String(quotaOf(cpuLimit, BigInt(period)));
     resources.cpuPeriod = String(period);
   }
-  if (context.cgroupVersion === 2 && context.singleProcessOOMKill === false) resources.unified = { 'memory.oom.group': '1' };
+  // Unset means false here: over its limit a container ends as a whole. Version 1 knows no such thing.
+  if (context.cgroupVersion === 2 && context.singleProcessOOMKill !== true) resources.unified = { 'memory.oom.group': '1' };
   return resources;
 }
 
