@@ -76,7 +76,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--subnet <cidr>', 'addresses of control plane and nodes, a /24')
     .option('--pod-cidr <cidr>', 'addresses of pods, a /16')
     .option('--service-cidr <cidr>', 'addresses of Services, a /16')
-    .option('--timeout <seconds>', 'how long to wait for the manifest’s pods', '120')
+    .option('--timeout <seconds>', 'how long to wait for the manifest’s pods; what comes before them waits longer in proportion', '120')
     .action(action(async (context, manifest: string | undefined, options: never) => (await import('./commands/up.ts')).up(context, manifest, options)));
   add('down', 'end a set and remove all of it', ['sudo ./nodelet down', 'sudo ./nodelet down --name second']).action(
     action(async (context) => (await import('./commands/down.ts')).down(context)),

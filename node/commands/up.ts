@@ -26,6 +26,8 @@ export interface UpOptions extends SetChoice {
 }
 
 const REGISTRY_TIMEOUT_MS = 3_000;
+/** The default of --timeout. */
+const USUAL_TIMEOUT_MS = 120_000;
 
 /** `nodelet up [MANIFEST]`. */
 export async function up(given: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
@@ -35,6 +37,8 @@ export async function up(given: Context, manifest: string | undefined, options: 
   requireRoot();
   checkChoice(options);
   const timeoutMs = Number(options.timeout) * 1000;
+  // A machine that needs longer for pods needs longer for all before them.
+  const patient = (ms: number): number => Math.max(ms, (ms * timeoutMs) / USUAL_TIMEOUT_MS);
   if (!(timeoutMs > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
   await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
@@ -46,17 +50,17 @@ export async function up(given: Context, manifest: string | undefined, options: 
   await using chosen = previous === null ? await newSet(context, machine, options) : await growSet(context, previous, options);
   const { saved } = chosen;
   const plan = planOf(context.home, saved);
-  await using cluster = await startAll(context, { plan, saved, machine, real, isNew: previous === null });
+  await using cluster = await startAll(context, { plan, saved, machine, real, isNew: previous === null, startMs: patient(60_000) });
   if (objects.length > 0) {
     try {
       await context.progress.step(`${manifest} applied (${objects.length} objects)`, () => cluster.apply(objects));
       await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
-      await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, 15_000));
+      await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, patient(15_000)));
     } catch (error) {
       if (previous === null && context.host.signal.aborted) await takeBack(context, plan);
       throw error;
     }
-  } else await context.progress.step('nodes ready', () => cluster.nodesReady(60_000));
+  } else await context.progress.step('nodes ready', () => cluster.nodesReady(patient(60_000)));
   await report(context, plan, cluster, objects, { totalMs: performance.now() - begunAt, sinceInstalledMs: performance.now() - installedAt });
   return 0;
 }
@@ -76,14 +80,14 @@ async function readManifestFile(path: string): Promise<ManifestObject[]> {
 }
 
 /** Starts what does not run yet; takes back a new set that does not come up. */
-async function startAll(context: Context, set: Omit<StartOptions, 'context'> & { isNew: boolean }): Promise<Cluster> {
-  const { plan, isNew } = set;
+async function startAll(context: Context, set: Omit<StartOptions, 'context'> & { isNew: boolean; startMs: number }): Promise<Cluster> {
+  const { plan, isNew, startMs } = set;
   try {
     if (isNew) await saveSet(context.home, set.saved);
     await startSet({ context, ...set });
     const cluster = await connectCluster(plan, context.host.signal);
-    await context.progress.step('API server answers', () => cluster.ready(60_000));
-    await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () => cluster.nodesRegistered(60_000));
+    await context.progress.step('API server answers', () => cluster.ready(startMs));
+    await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () => cluster.nodesRegistered(startMs));
     return cluster;
   } catch (error) {
     if (isNew) {
