@@ -16,6 +16,12 @@ const IMPATIENT_MS = 1_000;
 
 function hostOf(args: readonly string[]): Host {
   const stop = new AbortController();
+  // A reader that has seen enough (`nodelet status | head`) is no failure.
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EPIPE') throw error;
+    });
+  }
   let askedAt = 0;
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.on(signal, () => {
