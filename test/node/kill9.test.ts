@@ -36,15 +36,16 @@ async function pods(set: TestSet): Promise<Map<string, PodRow>> {
   );
 }
 
-function get(address: string): Promise<boolean> {
+/** Null for an answer, else what went wrong. A lost packet is sent again after a second, so the bound is longer. */
+function get(address: string): Promise<string | null> {
   return new Promise((resolve) => {
-    const call = request({ host: address, port: 80, timeout: 1_000, agent: false }, (response) => {
+    const call = request({ host: address, port: 80, timeout: 5_000, agent: false }, (response) => {
       response.resume();
-      response.on('end', () => resolve(response.statusCode === 200));
-      response.on('error', () => resolve(false));
+      response.on('end', () => resolve(response.statusCode === 200 ? null : `status ${response.statusCode}`));
+      response.on('error', (error) => resolve(error.message));
     });
-    call.on('timeout', () => call.destroy());
-    call.on('error', () => resolve(false));
+    call.on('timeout', () => call.destroy(new Error('no answer in 5 s')));
+    call.on('error', (error) => resolve(error.message));
     call.end();
   });
 }
@@ -63,11 +64,12 @@ test(`kill -9 of agent, netfilter, control and containerd, each ${ROUNDS} times,
       for (let round = 1; round <= ROUNDS; round += 1) {
         const row = (await set.status()).processes.find((process) => process.name === victim);
         assert.ok(row?.pid, `${victim} runs`);
-        let failures = 0;
+        const failures: string[] = [];
         const stop = new AbortController();
         const traffic = (async () => {
           while (!stop.signal.aborted) {
-            if (!(await get(address))) failures += 1;
+            const wrong = await get(address);
+            if (wrong !== null) failures.push(wrong);
             await delay(20);
           }
         })();
@@ -79,7 +81,7 @@ test(`kill -9 of agent, netfilter, control and containerd, each ${ROUNDS} times,
         await delay(1_500);
         stop.abort();
         await traffic;
-        assert.equal(failures, 0, `Service traffic failed ${failures} times around the death of ${victim}`);
+        assert.deepEqual(failures, [], `Service traffic around the death of ${victim}`);
       }
       await eventually('the same pods, the same containers, none restarted', 60_000, async () => {
         const now = await pods(set);
