@@ -23,7 +23,7 @@ export async function doctor(context: Context, options: { containerd?: string })
     },
     { what: 'root', state: machine.isRoot ? 'ok' : 'missing', detail: machine.isRoot ? 'yes' : 'run with sudo' },
     machine.cgroup === null
-      ? { what: 'cgroups', state: 'missing', detail: 'no memory and cpu controller is mounted: mount cgroup2 on /sys/fs/cgroup, or run privileged' }
+      ? { what: 'cgroups', state: 'missing', detail: 'no cpu, memory and pids controllers here: mount cgroup2 on /sys/fs/cgroup, or run privileged' }
       : {
           what: 'cgroups',
           state: machine.cgroup.version === 2 ? 'ok' : 'note',

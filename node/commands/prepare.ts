@@ -9,7 +9,7 @@ export async function prepareMachine(context: Context, options: { containerd: st
   const { containerd, forTests } = options;
   let machine = await lookAtMachine(context, containerd);
   if (machine.cgroup === null) {
-    throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with memory and cpu is mounted', {
+    throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with cpu, memory and pids is mounted', {
       advice: 'mount cgroup2 on /sys/fs/cgroup, or run this container privileged',
     });
   }

@@ -76,8 +76,8 @@ async function cgroups(): Promise<Machine['cgroup']> {
   const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n').map((line) => line.split(' '));
   const v2 = mounts.find((mount) => mount[2] === 'cgroup2');
   if (v2 !== undefined) {
-    const controllers = await readFile(`${v2[1]}/cgroup.controllers`, 'utf8').catch(() => '');
-    if (controllers.split(/\s+/).includes('memory')) return { version: 2, root: v2[1] ?? '', hierarchies: [v2[1] ?? ''] };
+    const controllers = (await readFile(`${v2[1]}/cgroup.controllers`, 'utf8').catch(() => '')).split(/\s+/);
+    if (['cpu', 'memory', 'pids'].every((name) => controllers.includes(name))) return { version: 2, root: v2[1] ?? '', hierarchies: [v2[1] ?? ''] };
   }
   const v1 = mounts.filter((mount) => mount[2] === 'cgroup').map((mount) => mount[1] ?? '');
   const unified = v2?.[1];
