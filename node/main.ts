@@ -1,3 +1,4 @@
+import { flushCompileCache } from 'node:module';
 import { Command, CommanderError, Option } from 'commander';
 import type { Host } from '../base/host.ts';
 import { messageOf, OpError } from '../base/errors.ts';
@@ -13,6 +14,9 @@ const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise
 };
 
 const IMPATIENT_MS = 1_000;
+
+/** By then a daemon has run what its start needs; compiled once, the next starts take it from the cache. */
+const COMPILED_MS = 10_000;
 
 function hostOf(args: readonly string[]): Host {
   const stop = new AbortController();
@@ -152,7 +156,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
 /** What the operating system refused, with what to do about it; null when it is no such thing. */
 function refusal(error: unknown): string | null {
   if (!(error instanceof Error) || !('code' in error) || !('syscall' in error)) return null;
-  const where = 'path' in error && typeof error.path === 'string' ? ` ${error.path}` : '';
+  const where = 'path' in error && typeof error.path === 'string' ? ` ${error.path}` : ' a file';
   switch (error.code) {
     case 'ENOSPC':
     case 'EDQUOT':
@@ -189,12 +193,15 @@ async function run(): Promise<number> {
   const daemon = Object.hasOwn(DAEMONS, command) ? DAEMONS[command] : undefined;
   if (daemon !== undefined) {
     const host = hostOf(rest);
+    setTimeout(flushCompileCache, COMPILED_MS).unref();
     try {
       return await (await daemon()).main(host);
     } catch (error) {
       return failure(host, error);
     }
   }
+  // The cache is this program's; what it starts (kubectl, tests) has its own ways.
+  delete process.env['NODE_COMPILE_CACHE'];
   const host = hostOf(process.argv.slice(2));
   let code = 0;
   try {

@@ -10,7 +10,9 @@ import { openCgroups } from './cgroups.ts';
 import type { PodCgroups } from './cgroups.ts';
 import type { Cri } from './cri.ts';
 
-const retryMs = 500;
+/** Both are started together: at first it is asked often, later it may be away for long. */
+const firstRetryMs = 20;
+const lastRetryMs = 500;
 const callTimeoutMs = 10_000;
 
 /**
@@ -20,7 +22,7 @@ const callTimeoutMs = 10_000;
 export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; fallback: string }, signal: AbortSignal): Promise<'cgroupfs' | 'systemd'> {
   const { cri, clock, log, fallback } = deps;
   let told = false;
-  for (;;) {
+  for (let retryMs = firstRetryMs; ; retryMs = Math.min(lastRetryMs, retryMs * 1.5)) {
     try {
       const { runtimeName, runtimeVersion } = await cri.runtime.version({ version: '0.1.0' }, { timeoutMs: callTimeoutMs, signal });
       log.info('Container runtime initialized', { containerRuntime: runtimeName, version: runtimeVersion });

@@ -1,5 +1,5 @@
-import { Client } from 'undici';
 import type { Credentials } from './credentials.ts';
+import { Client, type UndiciClient } from './undici.ts';
 
 export interface SessionsOptions {
   server: string;
@@ -13,13 +13,13 @@ export interface SessionsOptions {
 }
 
 interface Session {
-  readonly client: Client;
+  readonly client: UndiciClient;
   inFlight: number;
 }
 
 /** A claim on one stream of a session; disposing it gives the stream back. */
 export interface Claim extends Disposable {
-  readonly client: Client;
+  readonly client: UndiciClient;
 }
 
 /**
@@ -34,7 +34,7 @@ export class Sessions implements AsyncDisposable {
   /** Present while the first connection is being made; others wait for its protocol. */
   #probing: { promise: Promise<void>; done: () => void } | undefined;
   /** Given up, but with requests that still run. */
-  readonly #closing = new Set<Client>();
+  readonly #closing = new Set<UndiciClient>();
 
   constructor(options: SessionsOptions) {
     this.#options = options;
@@ -84,7 +84,7 @@ export class Sessions implements AsyncDisposable {
     return session;
   }
 
-  #open(): Client {
+  #open(): UndiciClient {
     const { credentials, perSession, pingMs } = this.#options;
     return new Client(this.#origin, {
       connect: credentials.connector((protocol) => this.#agreed(protocol)),

@@ -38,7 +38,15 @@ function daemon(paths: ProgramPaths, command: string, args: readonly string[], h
   return {
     name: command,
     argv: [paths.node, '--max-semi-space-size=2', `--max-old-space-size=${heapMiB}`, '--disable-warning=ExperimentalWarning', paths.bundle, command, ...args],
-    env: { PATH: paths.path, HOME: '/root', NODELET_SYS: paths.sys, UV_THREADPOOL_SIZE: '8', MALLOC_ARENA_MAX: '2' },
+    env: {
+      PATH: paths.path,
+      HOME: '/root',
+      NODELET_SYS: paths.sys,
+      UV_THREADPOOL_SIZE: '8',
+      MALLOC_ARENA_MAX: '2',
+      // Beside the bundle and one for each command: what is kept is the code that the first start of that command ran.
+      NODE_COMPILE_CACHE: `${paths.bundle.slice(0, paths.bundle.lastIndexOf('/'))}/cache/${command}`,
+    },
     logFile,
     nice: AHEAD,
   };
