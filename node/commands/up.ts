@@ -13,7 +13,7 @@ import type { Machine } from '../io/machine.ts';
 import { findControlPlane } from '../io/real.ts';
 import { registryAnswers } from '../io/registries.ts';
 import { firstProcess, lastWords } from '../io/running.ts';
-import { loadSet, planOf, saveSet } from '../io/state.ts';
+import { loadSet, planOf, requireSpace, saveSet } from '../io/state.ts';
 import { PAUSE_IMAGE, startSet, type StartOptions } from '../io/start.ts';
 import { checkChoice, growSet, newSet, type SetChoice } from './choose.ts';
 import { requireRoot, table, type Context } from './context.ts';
@@ -42,6 +42,7 @@ export async function up(given: Context, manifest: string | undefined, options: 
   if (!(timeoutMs > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
   await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
+  if (previous === null) await requireSpace(context.home);
   const real = (previous?.options.controlPlane ?? options.controlPlane) === 'real' ? await findControlPlane(context.host.env) : null;
   const machine = await prepareMachine(context, { containerd: previous?.containerd ?? options.containerd, forTests: false });
   await makeImages(context, machine, objects);
@@ -57,7 +58,8 @@ export async function up(given: Context, manifest: string | undefined, options: 
       await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
       await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, patient(15_000)));
     } catch (error) {
-      if (previous === null && context.host.signal.aborted) await takeBack(context, plan);
+      if (!context.host.signal.aborted) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      else if (previous === null) await takeBack(context, plan);
       throw error;
     }
   } else await context.progress.step('nodes ready', () => cluster.nodesReady(patient(60_000)));

@@ -1,4 +1,4 @@
-import { link, mkdir, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
+import { mkdir, readlink, rename, rmdir, symlink, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
@@ -7,18 +7,19 @@ import { isAlive, processOf } from './processes.ts';
 const RETRY_MS = 20;
 
 /**
- * A lock file that names its holder's process; that of a process which ended without giving it back is taken over.
- * It appears with its content or not at all. Waits for at most `waitMs`, then throws OpError `conflict`.
+ * A lock that names its holder's process; that of a process which ended without giving it back is taken over. It is a
+ * symbolic link to nowhere: made whole or not at all, and also on a full disk, where `down` must still work.
+ * Waits for at most `waitMs`, then throws OpError `conflict`.
  */
 export async function lockFile(path: string, doing: string, waitMs: number): Promise<AsyncDisposable> {
   const self = await processOf(process.pid);
-  const mine = `${self?.pid} ${self?.startTicks}`;
+  const mine = `${self?.pid}-${self?.startTicks}`;
   const deadline = performance.now() + waitMs;
   for (;;) {
     if (await create(path, mine)) return { [Symbol.asyncDispose]: () => unlink(path).catch(() => undefined) };
-    const text = await readFile(path, 'utf8').catch(() => null);
+    const text = await readlink(path).catch(() => null);
     if (text === null) continue;
-    const [pid = '', startTicks = ''] = text.split(' ');
+    const [pid = '', startTicks = ''] = text.split('-');
     if (!(await isAlive({ pid: Number(pid), startTicks }))) await takeAway(path, text);
     else if (performance.now() > deadline) {
       throw new OpError('conflict', doing, `another command (process ${pid}) is at it`, { advice: 'wait for it to end, or end it' });
@@ -27,19 +28,15 @@ export async function lockFile(path: string, doing: string, waitMs: number): Pro
 }
 
 async function create(path: string, content: string): Promise<boolean> {
-  const draft = `${path}.${process.pid}`;
   await mkdir(dirname(path), { recursive: true, mode: 0o755 });
   try {
-    await writeFile(draft, content);
-    await link(draft, path);
+    await symlink(content, path);
     return true;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     // ENOENT: the folder went between the two calls; whoever had the lock last removes it when it is empty.
     if (code !== 'EEXIST' && code !== 'ENOENT') throw error;
     return false;
-  } finally {
-    await unlink(draft).catch(() => undefined);
   }
 }
 
@@ -47,8 +44,8 @@ async function create(path: string, content: string): Promise<boolean> {
 async function takeAway(path: string, dead: string): Promise<void> {
   const aside = `${path}.${process.pid}.dead`;
   await rename(path, aside).catch(() => undefined);
-  const taken = await readFile(aside, 'utf8').catch(() => null);
-  if (taken !== null && taken !== dead) await link(aside, path).catch(() => undefined);
+  const taken = await readlink(aside).catch(() => null);
+  if (taken !== null && taken !== dead) await symlink(taken, path).catch(() => undefined);
   await unlink(aside).catch(() => undefined);
 }
 

@@ -1,7 +1,9 @@
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, statfs, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { hasCode, OpError } from '../../base/errors.ts';
 import { planSet, type SetOptions, type SetPlan } from '../core/plan.ts';
+
+const NEEDED_MIB = 256;
 
 /** What is remembered of a set between commands; everything else follows from it. */
 export interface SavedSet {
@@ -58,4 +60,14 @@ export async function listSets(home: string): Promise<SavedSet[]> {
     }
   }
   return sets;
+}
+
+/** Refuses a disk on which a set would starve: images, writable layers, logs and the API server's data lie below `home`. */
+export async function requireSpace(home: string): Promise<void> {
+  const { bavail, bsize } = await statfs(home);
+  const freeMiB = Math.floor((bavail * bsize) / 2 ** 20);
+  if (freeMiB >= NEEDED_MIB) return;
+  throw new OpError('exhausted', 'looking for room', `${home} has ${freeMiB} MiB free, and a set needs ${NEEDED_MIB}`, {
+    advice: 'nothing was started; make room there, or name a folder on another disk with NODELET_STATE',
+  });
 }
