@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { connectRuntime, createCriClient, type CriClient } from '../../cri/mod.ts';
 import type { Container, ContainerStatus, Pod, PodSpec } from '../../proto/kube/types.ts';
@@ -20,6 +20,28 @@ export const shell = (script: string): string[] => ['sh', '-c', script];
 
 /** A container of the test's image. */
 export const box = (name: string, command: string[], more: Partial<Container> = {}): Container => ({ name, image: IMAGE, command, ...more });
+
+/** A kubelet of upstream's to run the cases on, in place of the agent: what it does is what is right. */
+const upstream = process.env['NODELET_CASES_KUBELET'];
+
+async function tellInit(folder: string, line: string): Promise<void> {
+  const socket = connect(`${folder}/init.ctl`);
+  socket.write(`${line}\n`);
+  let answer = '';
+  for await (const chunk of socket) answer += String(chunk);
+  if (!answer.startsWith('ok')) throw new Error(`init: "${line}" was answered ${JSON.stringify(answer)}`);
+}
+
+/** The same flags, configuration, certificates and folders, another program. */
+async function useUpstream(kubelet: string, folder: string, initPid: number): Promise<void> {
+  const path = `${folder}/init.spec`;
+  const services = readFileSync(path, 'utf8').split('\n\n');
+  const changed = services.map((text) => (text.startsWith('service agent\n') ? text.replace(/argv [\s\S]*?\nargv agent\n/, `argv ${kubelet}\n`) : text));
+  writeFileSync(path, changed.join('\n\n'));
+  await tellInit(folder, 'stop agent');
+  process.kill(initPid, 'SIGHUP');
+  await tellInit(folder, 'start agent');
+}
 
 /** A set of its own with one namespace, watched from the start, and the node's insides at hand. */
 export class Cases implements AsyncDisposable {
@@ -49,6 +71,7 @@ export class Cases implements AsyncDisposable {
       const status = await set.status();
       const node = status.nodes[0];
       if (node === undefined || node.pid === null) throw new Error('the set has no running node');
+      if (upstream !== undefined) await useUpstream(upstream, node.directory, node.pid);
       return new Cases(set, new Watch(status.kubeconfig, NAMESPACE), { pid: node.pid, directory: node.directory });
     } catch (error) {
       await set[Symbol.asyncDispose]();
@@ -99,19 +122,19 @@ export class Cases implements AsyncDisposable {
     await this.apply({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace: NAMESPACE }, data });
   }
 
-  /** Creates a pod, bound to the node; a `log` volume is `/cases/NAME` of the node for containers that mount it. */
+  /** Creates a pod, bound to the node; a `log` volume is a folder of the node for containers that mount it. */
   async create(name: string, spec: Partial<PodSpec>, metadata: Record<string, unknown> = {}): Promise<void> {
     await this.apply({
       apiVersion: 'v1',
       kind: 'Pod',
       metadata: { name, namespace: NAMESPACE, ...metadata },
-      spec: { ...spec, volumes: [{ name: 'log', hostPath: { path: `/tmp/cases/${name}`, type: 'DirectoryOrCreate' } }, ...(spec.volumes ?? [])] },
+      spec: { ...spec, volumes: [{ name: 'log', hostPath: { path: `${this.folder}/cases/${name}`, type: 'DirectoryOrCreate' } }, ...(spec.volumes ?? [])] },
     });
   }
 
   /** A line file of the pod's `log` volume. */
   log(pod: string, file: string): string[] {
-    return this.lines(`/tmp/cases/${pod}/${file}`);
+    return this.lines(`${this.folder}/cases/${pod}/${file}`);
   }
 
   async remove(name: string, ...options: string[]): Promise<void> {
@@ -136,11 +159,7 @@ export class Cases implements AsyncDisposable {
 
   /** One line to the node's PID 1: `stop agent`, `start agent`, `restart agent`. */
   async init(line: string): Promise<void> {
-    const socket = connect(`${this.folder}/init.ctl`);
-    socket.write(`${line}\n`);
-    let answer = '';
-    for await (const chunk of socket) answer += String(chunk);
-    if (!answer.startsWith('ok')) throw new Error(`init: "${line}" was answered ${JSON.stringify(answer)}`);
+    await tellInit(this.folder, line);
   }
 
   /** The pid of a program of the node on this machine, or null. */
