@@ -1,4 +1,4 @@
-import { kubectlIsRecent } from '../io/machine.ts';
+import { kubectlIsRecent, kubectlWords } from '../io/machine.ts';
 import { missingPackages } from '../io/packages.ts';
 import { lookAtMachine, table, type Context } from './context.ts';
 
@@ -52,7 +52,7 @@ export async function doctor(context: Context, options: { containerd?: string })
       : {
           what: 'kubectl',
           state: 'note',
-          detail: `${machine.kubectlVersion === null ? 'not found' : `v${machine.kubectlVersion}`}: 1.30 or later is needed for "nodelet kubectl"`,
+          detail: `${kubectlWords(machine)}: 1.30 or later is needed for "nodelet kubectl"`,
         },
     {
       what: 'oom_score_adj',

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { OpError } from '../../base/errors.ts';
-import { kubectlIsRecent } from '../io/machine.ts';
+import { kubectlIsRecent, kubectlWords } from '../io/machine.ts';
 import { firstProcess } from '../io/running.ts';
 import { lookAtMachine, requireNode, requireRoot, requireSet, type Context } from './context.ts';
 
@@ -31,8 +31,7 @@ export async function kubectl(context: Context, args: readonly string[]): Promis
   const machine = await lookAtMachine(context, undefined);
   const program = machine.programs.kubectl;
   if (program === undefined || !kubectlIsRecent(machine.kubectlVersion)) {
-    const found = program === undefined ? 'there is none on PATH' : `${program} is v${machine.kubectlVersion ?? '?'}`;
-    throw new OpError('not-found', 'looking for kubectl', found, {
+    throw new OpError('not-found', 'looking for kubectl', kubectlWords(machine), {
       advice: `put kubectl 1.30 or later on PATH; the kubeconfig is ${plan.state}/admin.kubeconfig`,
     });
   }

@@ -4,6 +4,9 @@ import { OpError } from '../../base/errors.ts';
 import { initSpec, nsrunArguments, type Place } from '../core/launch.ts';
 import { processOf, type HostProcess } from './processes.ts';
 
+/** Milliseconds are usual; a slow and loaded machine takes many seconds. */
+const LAUNCH_MS = 90_000;
+
 /**
  * Starts a hub or a node: namespaces of its own with `sys` as their first process, which starts the services. The
  * process outlives this command; `init.pid` names it, with its start time, for the commands that follow.
@@ -12,7 +15,7 @@ export async function launch(sys: string, place: Place): Promise<HostProcess> {
   for (const dir of [`${place.dir}/log`, ...place.folders]) await mkdir(dir, { recursive: true });
   for (const file of place.files) await writeFile(file, '', { flag: 'a' });
   await writeFile(`${place.dir}/init.spec`, initSpec(place), { mode: 0o600 });
-  const result = await execa(sys, nsrunArguments(place), { reject: false, all: true, timeout: 20_000 });
+  const result = await execa(sys, nsrunArguments(place), { reject: false, all: true, timeout: LAUNCH_MS });
   if (result.exitCode !== 0)
     throw new OpError('failed', `starting ${place.hostname}`, result.all.trim() || `sys ended with ${result.exitCode}`, {
       advice: 'see: nodelet doctor',

@@ -56,6 +56,8 @@ const SYSTEM_PATH = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin
 const CNI_DIRS = ['/opt/cni/bin', '/usr/lib/cni', '/usr/libexec/cni'];
 const CNI_PLUGINS = ['ptp', 'host-local', 'portmap', 'loopback'];
 const CAP_SYS_RESOURCE = 24n;
+/** A large program's first start from a cold disk of a slow machine. */
+const VERSION_MS = 60_000;
 
 async function isExecutable(path: string): Promise<boolean> {
   return access(path, constants.X_OK).then(
@@ -88,7 +90,7 @@ async function cgroups(): Promise<Machine['cgroup']> {
 }
 
 async function versionOf(command: string, args: readonly string[], pattern: RegExp): Promise<string | null> {
-  const result = await execa(command, [...args], { reject: false, timeout: 10_000 });
+  const result = await execa(command, [...args], { reject: false, timeout: VERSION_MS });
   return pattern.exec(result.stdout)?.[1] ?? null;
 }
 
@@ -140,4 +142,10 @@ export async function inspectMachine(options: { containerd?: string | undefined;
 export function kubectlIsRecent(version: string | null): boolean {
   const [major = 0, minor = 0] = (version ?? '').split('.').map((part) => Number.parseInt(part, 10));
   return major > 1 || (major === 1 && minor >= 30);
+}
+
+/** What is known of the kubectl that was found, for a sentence. */
+export function kubectlWords({ programs, kubectlVersion }: Machine): string {
+  if (programs.kubectl === undefined) return 'there is none on PATH';
+  return kubectlVersion === null ? `${programs.kubectl} does not tell its version` : `${programs.kubectl} is v${kubectlVersion}`;
 }
