@@ -89,7 +89,10 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     handle: routes.handle,
     upgrade: routes.upgrade,
   });
-  const readOnly = config.readOnlyPort === 0 ? null : await startReadOnly({ log: log.child('server'), address: config.address, port: config.readOnlyPort, handle: routes.handle });
+  const readOnly =
+    config.readOnlyPort === 0
+      ? null
+      : await startReadOnly({ log: log.child('server'), address: config.address, port: config.readOnlyPort, handle: routes.handle });
   return {
     run: (signal) => followServingCert(certs, material, (next) => server.renew(next), signal),
     async [Symbol.asyncDispose]() {

@@ -35,7 +35,11 @@ export async function serveHealthz(at: { host: string; port: number }, health: P
   );
 }
 
-export async function serveMetrics(at: { host: string; port: number }, metrics: Pick<Metrics, 'text'>, mode: string): Promise<AsyncDisposable & { port: number }> {
+export async function serveMetrics(
+  at: { host: string; port: number },
+  metrics: Pick<Metrics, 'text'>,
+  mode: string,
+): Promise<AsyncDisposable & { port: number }> {
   return await serve(at.host, at.port, (request, response) => {
     const text = (type: string, body: string): void => void response.writeHead(200, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
     switch (pathOf(request)) {
