@@ -16,7 +16,7 @@ export function suites(): Map<string, string[]> {
 }
 
 function listed(): string[] {
-  return execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.test.ts'], { encoding: 'utf8' })
+  return execFileSync('git', ['-c', 'safe.directory=*', 'ls-files', '--cached', '--others', '--exclude-standard', '*.test.ts'], { encoding: 'utf8' })
     .split('\n')
     .filter((file) => file !== '');
 }

@@ -52,7 +52,7 @@ const CLOCK_WORDS = /\b(Date\.now\(|new Date\(\)|Math\.random\(|performance\.now
 const CLOCK_ALLOWED = /^(scripts\/|test\/|base\/)|(^|\/)main\.ts$|^node\//;
 
 function files(): string[] {
-  return execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], { encoding: 'utf8' })
+  return execFileSync('git', ['-c', 'safe.directory=*', 'ls-files', '--cached', '--others', '--exclude-standard'], { encoding: 'utf8' })
     .split('\n')
     .filter((file) => file !== '');
 }

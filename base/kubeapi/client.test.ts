@@ -134,8 +134,8 @@ test('the rate is limited after a first burst, but never for heartbeats', async 
   const limitedMs = performance.now() - startedMs;
   assert.ok(limitedMs >= 90, `two of four waited 50 ms each, together ${limitedMs}`);
   const beats = performance.now();
-  for (let count = 0; count < 10; count++) await api.get(leases('a', 'n'), { lane: 'heartbeat' });
-  assert.ok(performance.now() - beats < 400);
+  for (let count = 0; count < 100; count++) await api.get(leases('a', 'n'), { lane: 'heartbeat' });
+  assert.ok(performance.now() - beats < 4_000, 'limited they would take five seconds');
 });
 
 test('a session carries at most 90 watches, requests and heartbeats have sessions of their own', async () => {

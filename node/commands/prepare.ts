@@ -1,3 +1,4 @@
+import { realpath } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
 import { buildSys, sysIsStale } from '../io/build.ts';
 import type { Machine } from '../io/machine.ts';
@@ -7,6 +8,7 @@ import { lookAtMachine, type Context } from './context.ts';
 /** Brings what is missing of the distribution's packages and our C program, and refuses a machine that cannot run a node. */
 export async function prepareMachine(context: Context, options: { containerd: string | undefined; forTests: boolean }): Promise<Machine> {
   const { containerd, forTests } = options;
+  await requireVisible(context);
   let machine = await lookAtMachine(context, containerd);
   if (machine.cgroup === null) {
     throw new OpError('unsupported', 'looking at this machine', 'no cgroup hierarchy with cpu, memory and pids is mounted', {
@@ -29,4 +31,17 @@ export async function prepareMachine(context: Context, options: { containerd: st
   if (stale) await context.progress.step('sys built', () => buildSys(context.root));
   if (machine.cgroup?.version === 1 && !forTests) context.progress.note('  cgroup v1 here: the kubelet is configured with failCgroupV1: false');
   return machine;
+}
+
+/** A node has a /run and a /var/log of its own: what lies below them on this machine is not there for its programs. */
+async function requireVisible(context: Context): Promise<void> {
+  for (const [folder, advice] of [
+    [context.root, 'nothing was started; clone the repository to another folder'],
+    [context.home, 'nothing was started; name another folder with NODELET_STATE'],
+  ] as const) {
+    const path = await realpath(folder).catch(() => folder);
+    const hidden = ['/run/', '/var/log/', '/proc/', '/sys/'].find((place) => path.startsWith(place));
+    if (hidden !== undefined)
+      throw new OpError('unsupported', 'looking at this machine', `nodes do not see ${path}: they have a ${hidden} of their own`, { advice });
+  }
 }

@@ -61,18 +61,19 @@ test('bad input gets one message and starts nothing', { skip: problem ?? false }
   const before = machineState();
   const { execa } = await import('execa');
   const run = (args: readonly string[], env: Record<string, string> = {}) => execa(`${process.cwd()}/nodelet`, [...args], { reject: false, env });
-  const cases: [string, readonly string[], RegExp][] = [
+  const cases: [string, readonly string[], RegExp, Record<string, string>?][] = [
     ['a missing file', ['up', 'nowhere.yaml', '--name', 'bad'], /nowhere\.yaml/],
     ['a bad name', ['up', '--name', 'Bad/..'], /not a name/],
     ['a taken subnet', ['up', '--name', 'bad', '--service-cidr', '127.0.0.0/16', '--subnet', '192.0.2.0/24'], /taken|subnet/],
     ['a wrong number', ['up', '--name', 'bad', '--nodes', 'many'], /--nodes/],
     ['no containerd there', ['up', '--name', 'bad', '--containerd', '/nowhere'], /containerd/],
+    ['a state that nodes do not see', ['up', '--name', 'bad'], /nodes do not see \/run\/bad.*\n.*NODELET_STATE/, { NODELET_STATE: '/run/bad' }],
     ['an unknown set', ['kubectl', '--name', 'bad', 'get', 'pods'], /nodelet up/],
     ['an unknown option', ['up', '--nmae', 'x'], /unknown option/],
   ];
-  for (const [name, args, message] of cases) {
+  for (const [name, args, message, env] of cases) {
     await t.test(name, async () => {
-      const result = await run(args);
+      const result = await run(args, env);
       assert.notEqual(result.exitCode, 0);
       assert.match(result.stderr, message);
       assert.doesNotMatch(result.stderr, /\n\s+at /);
