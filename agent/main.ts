@@ -13,7 +13,7 @@ import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
-import { nodeAddresses, readMachine } from './io/machine.ts';
+import { nodeAddresses, readMachine, waitForAddresses } from './io/machine.ts';
 import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
@@ -87,6 +87,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   await cgroups.ensureRoots();
 
   const events = createEventsApi({ clock, rng, log: log.child('event'), api, nodeName });
+  await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
   const shared = { clock, rng, log, sys, api, cri, events, config, machine };
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();

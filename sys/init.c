@@ -2,7 +2,7 @@
  * PID 1 of a node: starts the services of a spec file, reaps every orphan, restarts what died. A spec is lines of
  * "word value": state FILE, control SOCKET, then per service: service NAME, argv ARG (repeated), env NAME=VALUE
  * (repeated; nothing else is inherited), log FILE, cwd DIR, delay MS (first restart delay, doubled up to 30 s,
- * forgotten once it ran 10 s), oom SCORE, nice VALUE. SIGHUP reads it again. SIGTERM and SIGINT stop services in reverse order.
+ * forgotten once it ran 10 s), oom SCORE, nice VALUE (0). SIGHUP reads it again. SIGTERM and SIGINT stop services in reverse order.
  * Control takes one line per connection: start|stop|restart NAME, signal NAME NUMBER, status.
  */
 #include "sys.h"
@@ -124,7 +124,7 @@ static void start_service(struct service *s) {
     dup2(null, 0), dup2(log, 1), dup2(log, 2);
     int oom = s->oom ? open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) : -1;
     if (oom >= 0 && write(oom, s->oom, strlen(s->oom)) < 0) dprintf(2, "oom score: %s\n", strerror(errno));
-    if (s->nice && setpriority(PRIO_PROCESS, 0, s->nice) < 0) dprintf(2, "nice: %s\n", strerror(errno));
+    if (getpriority(PRIO_PROCESS, 0) != s->nice && setpriority(PRIO_PROCESS, 0, s->nice) < 0) dprintf(2, "nice: %s\n", strerror(errno));
     environ = s->env;
     if (chdir(s->cwd ? s->cwd : "/") == 0) execvp(s->argv[0], s->argv);
     dprintf(2, "%s: %s\n", s->argv[0], strerror(errno));

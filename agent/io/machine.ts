@@ -2,6 +2,7 @@ import { lookup } from 'node:dns/promises';
 import { readdir, readFile, statfs } from 'node:fs/promises';
 import { isIP, isIPv4 } from 'node:net';
 import { arch, cpus, hostname, networkInterfaces, release } from 'node:os';
+import type { Clock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
 import type { MachineFacts, NodeAddress } from '../core/node-status.ts';
 
@@ -98,6 +99,20 @@ export async function nodeAddresses(nodeName: string, nodeIPs: readonly string[]
   const usable = isIP(nodeName) === 0 ? ((await resolved(nodeName, local)) ?? (await defaultRouteAddress()) ?? local.find(isIPv4) ?? local[0]) : nodeName;
   if (usable === undefined) throw new OpError('invalid', 'find the node address', 'this machine has no global address', { advice: 'Give one with --node-ip.' });
   return [{ type: 'InternalIP', address: usable }, name];
+}
+
+const addressPollMs = 20;
+const addressWaitMs = 3000;
+
+/** Waits some seconds for the addresses of `--node-ip`: while a machine starts its links come up beside us. */
+export async function waitForAddresses(clock: Clock, nodeIPs: readonly string[], signal: AbortSignal): Promise<void> {
+  const given = nodeIPs.filter((ip) => isIP(ip) !== 0 && ip !== '0.0.0.0' && ip !== '::');
+  const untilMs = clock.monoMs() + addressWaitMs;
+  while (clock.monoMs() < untilMs) {
+    const local = localAddresses();
+    if (given.every((ip) => local.includes(ip))) return;
+    await clock.sleep(addressPollMs, signal);
+  }
 }
 
 function localAddresses(): string[] {

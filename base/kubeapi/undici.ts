@@ -1,14 +1,13 @@
-/// <reference path="./undici.d.ts" />
 import type { Client as UndiciClient } from 'undici';
-import Client from 'undici/lib/dispatcher/client.js';
-import Dispatcher from 'undici/lib/dispatcher/dispatcher.js';
+import client from 'undici/lib/dispatcher/client.js';
+import dispatcher from 'undici/lib/dispatcher/dispatcher.js';
 import request from 'undici/lib/api/api-request.js';
 
 /*
  * Of undici the HTTP client alone: its index also loads fetch, WebSocket, caches and mocks, a megabyte that every
  * daemon would read at its start. The one thing the index does is put the methods on the prototype.
  */
-Object.assign(Dispatcher.prototype, { request });
+Object.assign(dispatcher.prototype, { request });
 
-export { Client };
+export const Client: typeof UndiciClient = client;
 export type { UndiciClient };

@@ -31,7 +31,7 @@ export interface RealControlPlane {
 }
 
 /** Probes, Leases and watches are due at their time, also while thirty containers start: what starts them goes first. */
-const AHEAD = -10;
+export const AHEAD = -10;
 
 /** How daemons of ours are started: a cleared environment and a bounded heap (a large machine makes Node greedy). */
 function daemon(paths: ProgramPaths, command: string, args: readonly string[], heapMiB: number, logFile: string): ServiceSpec {

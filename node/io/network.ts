@@ -56,7 +56,11 @@ export async function connectHub(set: SetPlan, hubPid: number): Promise<void> {
     'connecting the hub',
     hubPid,
   );
-  await forward(hubPid);
+  await Promise.all([forward(hubPid), hostEnd(set)]);
+}
+
+async function hostEnd(set: SetPlan): Promise<void> {
+  const { hub } = set;
   await ip(
     [
       `addr add ${hub.hostIp}/24 dev ${hub.hostLink}`,

@@ -1,5 +1,6 @@
 import { createPublicKey } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
 import { issueKubeconfig, issueServingCert, openPki } from '../../control/mod.ts';
@@ -8,7 +9,7 @@ import { IMAGE_PORT, PROXY_PORT } from '../egress.ts';
 import { agentConfig, cniConfig, containerdConfig, mirrorHosts, proxyConfig, type NodeFacts } from '../core/files.ts';
 import type { Place } from '../core/launch.ts';
 import { cgroupOf, type NodePlan, type SetPlan } from '../core/plan.ts';
-import { hubServices, nodeServices, type ProgramPaths, type RealControlPlane } from '../core/services.ts';
+import { AHEAD, hubServices, nodeServices, type ProgramPaths, type RealControlPlane } from '../core/services.ts';
 import { createCgroup } from './cgroup.ts';
 import { launch } from './launch.ts';
 import type { Machine } from './machine.ts';
@@ -36,40 +37,57 @@ export async function startSet(options: StartOptions): Promise<void> {
   const { context, plan, machine } = options;
   const cgroups = machine.cgroup;
   if (cgroups === null) throw new OpError('unsupported', 'starting the set', 'no cgroups');
+  aheadOfDaemons();
   const paths = programPaths(options);
   const nodes = options.only ?? plan.nodes;
   await context.progress.step('certificates and files', async () => {
     await writeCredentials(plan, options.real !== null);
     await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, machine)));
   });
-  const hub = await context.progress.step('control plane started', async () => {
-    const running = await firstProcess(plan.hub.dir);
-    if (running !== null) return { process: running, fresh: false };
-    const process = await launch(paths.sys, hubPlace(plan, paths, await createCgroup(cgroups, `${cgroupOf(plan.name)}/hub`), options.real));
-    await connectHub(plan, process.pid);
-    return { process, fresh: true };
-  });
-  await context.progress.step(nodes.length === 1 ? `${nodes[0]?.name} started` : `${nodes.length} nodes started`, () =>
-    Promise.all(nodes.map((node) => startNode(plan, node, paths, hub, cgroups))),
-  );
-  await routeHub(plan, await runningNodes(plan), hub.process.pid);
+  // All at once: what takes time is the programs' own start, and each of them waits for what it needs of the others.
+  const launched = nodes.map((node) => launchNode(plan, node, paths, cgroups));
+  try {
+    const hub = await context.progress.step('control plane started', async () => {
+      const running = await firstProcess(plan.hub.dir);
+      if (running !== null) return { process: running, fresh: false };
+      const process = await launch(paths.sys, hubPlace(plan, paths, await createCgroup(cgroups, `${cgroupOf(plan.name)}/hub`), options.real));
+      await connectHub(plan, process.pid);
+      return { process, fresh: true };
+    });
+    await context.progress.step(nodes.length === 1 ? `${nodes[0]?.name} started` : `${nodes.length} nodes started`, () =>
+      Promise.all(
+        nodes.map(async (node, at) => {
+          const started = await launched[at];
+          // A new hub has taken the old link with it; a node that ran already runs on.
+          if (started !== undefined && (started.fresh || hub.fresh)) await connectNode(plan, node, hub.process.pid, started.process.pid);
+        }),
+      ),
+    );
+    await routeHub(plan, await runningNodes(plan), hub.process.pid);
+  } finally {
+    // A failure takes back all that was started: nothing may start behind it.
+    await Promise.allSettled(launched);
+  }
 }
 
-async function startNode(
+/** The links are what everything that starts waits for; the daemons, which run ahead of others, would delay them. PID 1 of each gives its programs their own. */
+function aheadOfDaemons(): void {
+  try {
+    setPriority(AHEAD - 1);
+  } catch {
+    // Refused in some containers: it takes longer then.
+  }
+}
+
+async function launchNode(
   plan: SetPlan,
   node: NodePlan,
   paths: ProgramPaths,
-  hub: { process: HostProcess; fresh: boolean },
   cgroups: NonNullable<Machine['cgroup']>,
-): Promise<void> {
+): Promise<{ process: HostProcess; fresh: boolean }> {
   const running = await firstProcess(node.dir);
-  if (running !== null) {
-    // A new hub has taken the old link with it; the node itself runs on.
-    if (hub.fresh) await connectNode(plan, node, hub.process.pid, running.pid);
-    return;
-  }
-  const process = await launch(paths.sys, nodePlace(plan, node, paths, await createCgroup(cgroups, node.cgroup)));
-  await connectNode(plan, node, hub.process.pid, process.pid);
+  if (running !== null) return { process: running, fresh: false };
+  return { process: await launch(paths.sys, nodePlace(plan, node, paths, await createCgroup(cgroups, node.cgroup))), fresh: true };
 }
 
 /** Nodes whose first process lives. */
