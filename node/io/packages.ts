@@ -1,4 +1,4 @@
-import { access, chmod, unlink, writeFile } from 'node:fs/promises';
+import { chmod, readFile, unlink, writeFile } from 'node:fs/promises';
 import { execa } from 'execa';
 import { OpError } from '../../base/errors.ts';
 import type { Machine } from './machine.ts';
@@ -32,16 +32,16 @@ export function missingForTests(machine: Machine): string[] {
 }
 
 const POLICY = '/usr/sbin/policy-rc.d';
+const NO_SERVICES = '#!/bin/sh\n# nodelet is installing packages; where none is being installed, remove this file.\nexit 101\n';
 
 /** Installs packages without letting them start services: the node runs its own containerd, not the host's. */
 export async function installPackages(names: readonly string[]): Promise<void> {
   const env = { DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C' };
-  const guarded = await access(POLICY).then(
-    () => false,
-    () => true,
-  );
+  // What we wrote ourselves and were killed before removing counts as absent.
+  const policy = await readFile(POLICY, 'utf8').catch(() => null);
+  const guarded = policy === null || policy === NO_SERVICES;
   if (guarded) {
-    await writeFile(POLICY, '#!/bin/sh\nexit 101\n');
+    await writeFile(POLICY, NO_SERVICES);
     await chmod(POLICY, 0o755);
   }
   try {
