@@ -32,7 +32,7 @@ const PURE_BASE = ['base/assert.ts', 'base/errors.ts', 'base/kubeapi/errors.ts',
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   '@grpc/grpc-js': ['cri/'],
   '@grpc/proto-loader': ['cri/'],
-  protobufjs: ['scripts/gen/'],
+  protobufjs: ['cri/', 'scripts/gen/'],
   undici: ['base/kubeapi/'],
   execa: ['base/', 'node/', 'test/'],
   systeminformation: ['agent/io/', 'node/'],
