@@ -33,10 +33,13 @@ export class RpcError extends OpError {
   /** The runtime's own words. */
   readonly description: string;
 
-  /** @param doing the method, as `RunPodSandbox` */
-  constructor(status: RpcStatus, doing: string, description: string, options: { cause?: unknown } = {}) {
+  /**
+   * @param doing the method, as `RunPodSandbox`
+   * @param options `code` in place of the status's own
+   */
+  constructor(status: RpcStatus, doing: string, description: string, options: { cause?: unknown; code?: OpCode } = {}) {
     const number = rpcStatuses.indexOf(status);
-    super(table[number]?.[1] ?? 'failed', doing, `rpc error: code = ${status} desc = ${description}`, options);
+    super(options.code ?? table[number]?.[1] ?? 'failed', doing, `rpc error: code = ${status} desc = ${description}`, options);
     this.grpcCode = number;
     this.status = status;
     this.description = description;

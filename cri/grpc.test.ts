@@ -140,6 +140,16 @@ test('a call ends at its deadline, or when its caller gives up', async () => {
   await assert.rejects(call, (error) => hasCode(error, 'aborted'));
 });
 
+test('a runtime that cancels by itself went away: only the caller stops a call', async () => {
+  const own = fake.call.bind(fake);
+  fake.call = () => Promise.reject(new RpcError('Canceled', 'Status', 'context canceled'));
+  const failure = await client.runtime.status({}).catch((error: unknown) => error);
+  fake.call = own;
+  assert.ok(failure instanceof RpcError);
+  assert.equal(failure.code, 'unavailable');
+  assert.equal(failure.goMessage, 'rpc error: code = Canceled desc = context canceled');
+});
+
 test('events come as they happen until the listener leaves', async () => {
   const heard: string[] = [];
   const stop = new AbortController();

@@ -12,7 +12,7 @@ import { assert } from '../base/assert.ts';
 import { realClock, type Clock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
 import api from '../proto/cri/api.json' with { type: 'json' };
-import { rpcError } from './errors.ts';
+import { rpcError, RpcError } from './errors.ts';
 import type { CallOptions, RuntimeCall, Transport } from './transport.ts';
 
 interface Method {
@@ -107,7 +107,7 @@ class GrpcTransport implements Transport {
         this.#options(timeoutMs),
         (error, response) => {
           signal?.removeEventListener('abort', cancel);
-          if (error !== null) reject(this.#explain(error, call));
+          if (error !== null) reject(this.#explain(error, call, signal));
           else resolve(response as object);
         },
       );
@@ -131,7 +131,7 @@ class GrpcTransport implements Transport {
     try {
       for await (const message of running) yield message as object;
     } catch (error) {
-      throw this.#explain(error as ServiceError, call);
+      throw this.#explain(error as ServiceError, call, signal);
     } finally {
       signal?.removeEventListener('abort', cancel);
       running.on('error', () => {});
@@ -139,9 +139,12 @@ class GrpcTransport implements Transport {
     }
   }
 
-  #explain(error: ServiceError, call: RuntimeCall): Error {
+  #explain(error: ServiceError, call: RuntimeCall, signal: AbortSignal | undefined): Error {
     if (typeof error.code !== 'number') return error;
-    return rpcError(error.code, call.method, error.details ?? error.message, error);
+    const details = error.details ?? error.message;
+    // `aborted` is the caller's own stop. A runtime that shuts down cancels what it had begun, and comes back.
+    if (error.code === grpcStatus.CANCELLED && signal?.aborted !== true) return new RpcError('Canceled', call.method, details, { cause: error, code: 'unavailable' });
+    return rpcError(error.code, call.method, details, error);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

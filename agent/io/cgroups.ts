@@ -1,7 +1,7 @@
 import { Buffer } from 'node:buffer';
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
-import { hasCode, messageOf, OpError } from '../../base/errors.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOp, Sys } from '../../base/sys/types.ts';
@@ -163,7 +163,7 @@ export class PodCgroups implements Cgroups {
         }
       }
     } catch (error) {
-      if (!hasCode(error, 'aborted')) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 

@@ -42,7 +42,7 @@ export class StorageEviction {
         await this.pass(signal);
       }
     } catch (error) {
-      if (!hasCode(error, 'aborted')) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 

@@ -67,7 +67,7 @@ export class Gc {
         await pass();
       }
     } catch (error) {
-      if (!hasCode(error, 'aborted')) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 

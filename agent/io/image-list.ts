@@ -1,5 +1,4 @@
 import type { Clock } from '../../base/clock.ts';
-import { hasCode } from '../../base/errors.ts';
 import type { Cri } from './cri.ts';
 
 export interface ListedImage {
@@ -32,9 +31,9 @@ export function createImageList(deps: { cri: Cri; clock: Clock; max: number }): 
             .toSorted((left, right) => right.sizeBytes - left.sizeBytes);
           images = max < 0 ? all : all.slice(0, max);
           await clock.sleep(periodMs, signal);
-        } catch (error) {
-          if (signal.aborted) return;
-          if (!hasCode(error, 'aborted')) await clock.sleep(periodMs, signal).catch(() => undefined);
+        } catch {
+          // Asked again after the same pause; the node's own health tells of a runtime that is away.
+          await clock.sleep(periodMs, signal).catch(() => undefined);
         }
       }
     },

@@ -49,7 +49,7 @@ export class LogRotation {
         await this.pass(signal);
       }
     } catch (error) {
-      if (!hasCode(error, 'aborted')) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 
