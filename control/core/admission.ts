@@ -5,6 +5,7 @@ import type { User } from './authorize.ts';
 import { Failure, forbidden, notFound } from './failure.ts';
 import type { Obj } from './json.ts';
 import type { Surroundings } from './strategy.ts';
+import { restrictNodeCreate, restrictNodeDelete, restrictNodeUpdate } from './admission-node.ts';
 import { admitPod } from './admission-pods.ts';
 import { limitPod, checkQuota } from './admission-limits.ts';
 
@@ -32,6 +33,12 @@ export function admitUpdate(info: ResourceInfo, object: Obj, old: Obj, user: Use
   if (node !== undefined) restrictNodeUpdate(info, object, old, node);
 }
 
+/** What a delete or an eviction passes before anything is changed. */
+export function admitDelete(info: ResourceInfo, old: Obj, user: User): void {
+  const node = nodeOf(user);
+  if (node !== undefined) restrictNodeDelete(info, old, node);
+}
+
 function requireNamespace(info: ResourceInfo, object: Obj, around: Surroundings): void {
   const name: string = object['metadata'].namespace;
   const namespace = around.view.get('', 'namespaces', '', name);
@@ -53,27 +60,6 @@ function nameRequestor(object: Obj, user: User): void {
   else spec['uid'] = user.uid;
   if (user.extra === undefined) delete spec['extra'];
   else spec['extra'] = user.extra;
-}
-
-/** A node may only speak for itself. */
-function restrictNodeCreate(info: ResourceInfo, object: Obj, node: string): void {
-  const name: string = object['metadata'].name ?? '';
-  if (info.group !== '') return;
-  if (info.resource === 'nodes' && name !== node)
-    throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to modify node ${JSON.stringify(name)}`);
-  if (info.resource !== 'pods') return;
-  if (object['metadata'].annotations?.['kubernetes.io/config.mirror'] === undefined)
-    throw forbidden(info, name, `pod does not have "kubernetes.io/config.mirror" annotation, node ${JSON.stringify(node)} can only create mirror pods`);
-  if (object['spec']?.nodeName !== node) throw forbidden(info, name, `node ${JSON.stringify(node)} can only create pods with spec.nodeName set to itself`);
-}
-
-function restrictNodeUpdate(info: ResourceInfo, _object: Obj, old: Obj, node: string): void {
-  if (info.group !== '') return;
-  const name: string = old['metadata'].name;
-  if (info.resource === 'nodes' && name !== node)
-    throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to modify node ${JSON.stringify(name)}`);
-  if (info.resource === 'pods' && old['spec']?.nodeName !== node)
-    throw forbidden(info, name, `node ${JSON.stringify(node)} can only update pod status for pods with spec.nodeName set to itself`);
 }
 
 /** A node that just registered takes no pods until its first Ready is seen. */

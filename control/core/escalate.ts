@@ -1,5 +1,6 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
-import { authorize, rulesFor, ruleAllows, rulesOf } from './authorize.ts';
+import { authorize, rulesFor, rulesOf } from './authorize.ts';
+import { ruleAllows } from './authorize-rule.ts';
 import type { Attributes, User, View } from './authorize.ts';
 import { forbidden } from './failure.ts';
 import { same } from './json.ts';

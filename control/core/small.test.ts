@@ -139,7 +139,7 @@ test('who may do what, and the sentence for who may not', () => {
   assert.ok(authorize(view, ask('x', ['system:masters'], 'delete', 'secrets', 'dev')).allowed);
   assert.ok(authorize(view, ask('system:node:n1', ['system:nodes'], 'get', 'secrets', 'dev', 's')).allowed);
   const refused = ask('system:node:n1', ['system:nodes'], 'get', 'secrets', 'dev', 't');
-  assert.equal(authorize(view, refused).reason, "no relationship found between node 'n1' and this object");
+  assert.equal(authorize(view, refused).reason, "node: no relationship found between node 'n1' and this object");
   assert.equal(denial(ask('bob', [], 'list', 'nodes', ''), ''), 'User "bob" cannot list resource "nodes" in API group "" at the cluster scope');
 });
 

@@ -32,6 +32,7 @@ export function createApi(kernel: Kernel, tokens: Tokens, plain: PlainPaths): Ap
       namespace: info.namespace,
       name: info.name,
       path: info.path,
+      fieldSelector: call.query.get('fieldSelector') ?? '',
     };
     const { allowed, reason } = authorize(kernel.view, asked);
     if (allowed) return;

@@ -71,9 +71,21 @@ function reviewAccess(kernel: Kernel, user: User, spec: Obj): Obj {
     namespace: resource?.['namespace'] ?? '',
     name: resource?.['name'] ?? '',
     path: path?.['path'] ?? '',
+    fieldSelector: fieldSelectorOf(resource),
   };
   const { allowed, reason } = authorize(kernel.view, asked);
   return reason === '' ? { allowed } : { allowed, reason };
+}
+
+/** A review names the selector as text or as requirements; of those only equality matters to a decision here. */
+function fieldSelectorOf(resource: Obj | undefined): string {
+  const selector: Obj = resource?.['fieldSelector'] ?? {};
+  if (selector['rawSelector'] !== undefined) return selector['rawSelector'];
+  const requirements: Obj[] = selector['requirements'] ?? [];
+  return requirements
+    .filter(({ operator, values }) => operator === 'In' && values?.length === 1)
+    .map(({ key, values }) => `${key}=${values[0]}`)
+    .join(',');
 }
 
 function reviewRules(kernel: Kernel, user: User, namespace: string): Obj {

@@ -1,5 +1,8 @@
 import type { ResourceInfo } from '../../proto/kube/schema-types.ts';
 import { rfc3339 } from '../../base/clock.ts';
+import { admitDelete } from '../core/admission.ts';
+import { restrictNodeToken } from '../core/admission-node.ts';
+import { nodeOf } from '../core/authorize.ts';
 import { Failure, badRequest, conflict, invalid, methodNotAllowed, noSuchPath, notFound, tooManyRequests } from '../core/failure.ts';
 import { defaultPodSpec } from '../core/defaults-pod.ts';
 import { copy, isObject, same } from '../core/json.ts';
@@ -45,13 +48,21 @@ export async function subresource(kernel: Kernel, tokens: Tokens, info: Resource
     case 'pods/resize':
       return readOrWrite(kernel, info, call, resized);
     case 'serviceaccounts/token':
-      if (call.method !== 'POST') throw methodNotAllowed(info);
-      return { status: 201, kind: 'object', object: tokens.issue(call.info.namespace, call.info.name, (await parseBody(kernel, call)) ?? {}) };
+      return token(kernel, tokens, info, call);
     case 'certificatesigningrequests/approval':
       return readOrWrite(kernel, info, call, (next, old) => ({ ...old, status: { ...old['status'], conditions: next['status']?.conditions } }));
     default:
       throw noSuchPath();
   }
+}
+
+async function token(kernel: Kernel, tokens: Tokens, info: ResourceInfo, call: Call): Promise<Answer> {
+  if (call.method !== 'POST') throw methodNotAllowed(info);
+  const request = ((await parseBody(kernel, call)) ?? {}) as Obj;
+  const { namespace, name } = call.info;
+  const node = nodeOf(call.user);
+  if (node !== undefined) restrictNodeToken(info, namespace, name, request, node, kernel.view);
+  return { status: 201, kind: 'object', object: tokens.issue(namespace, name, request) };
 }
 
 async function readOrWrite(kernel: Kernel, info: ResourceInfo, call: Call, merge: (next: Obj, old: Obj) => Obj): Promise<Answer> {
@@ -228,6 +239,7 @@ async function evict(kernel: Kernel, pods: ResourceInfo, call: Call): Promise<An
   const body = ((await parseBody(kernel, call)) ?? {}) as Obj;
   const entry = required(kernel, pods, call);
   const pod = entry.object;
+  admitDelete(pods, pod, call.user);
   const isDryRun = (call.query.get('dryRun') ?? '') !== '' || (body['deleteOptions']?.dryRun ?? []).length > 0;
   const isBusy = !['Succeeded', 'Failed', 'Pending'].includes(pod['status']?.phase) && pod['metadata'].deletionTimestamp === undefined;
   const budgets = isBusy

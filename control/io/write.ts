@@ -15,7 +15,7 @@ import { checkMetadata, checkMetadataUpdate } from '../core/names.ts';
 import { apiVersionOf } from '../core/schema.ts';
 import { specOf } from '../core/strategy.ts';
 import { applyStrategicPatch } from '../core/strategic.ts';
-import { admitCreate, admitUpdate } from '../core/admission.ts';
+import { admitCreate, admitDelete, admitUpdate } from '../core/admission.ts';
 import { decodeObject, fitObject, parseBody } from './body.ts';
 import { collectionOf } from './kernel.ts';
 import type { Answer, Call, Kernel } from './kernel.ts';
@@ -149,8 +149,8 @@ export function updateObject(kernel: Kernel, info: ResourceInfo, call: Call, old
       if (before['status'] === undefined) delete object['status'];
       else object['status'] = before['status'];
     }
-    admitUpdate(info, object, before, call.user, around);
   } else object = options.merge(object, before);
+  admitUpdate(info, object, before, call.user, around);
   if (options.isApply !== true) {
     const managedFields = trackUpdate(kernel.types, kernel.types.definition(info.definition), before, object, writerOf(kernel, info, call));
     if (managedFields === undefined) delete object['metadata'].managedFields;
@@ -296,6 +296,7 @@ export function deleteObject(kernel: Kernel, info: ResourceInfo, call: Call, ent
   const strategy = kernel.strategy(info);
   const collection = collectionOf(info);
   const isNamespace = collection === '/namespaces';
+  admitDelete(info, entry.object, call.user);
   const plan = planDeletion(info.kind, {
     object: entry.object,
     request,
