@@ -143,7 +143,8 @@ class GrpcTransport implements Transport {
     if (typeof error.code !== 'number') return error;
     const details = error.details ?? error.message;
     // `aborted` is the caller's own stop. A runtime that shuts down cancels what it had begun, and comes back.
-    if (error.code === grpcStatus.CANCELLED && signal?.aborted !== true) return new RpcError('Canceled', call.method, details, { cause: error, code: 'unavailable' });
+    if (error.code === grpcStatus.CANCELLED && signal?.aborted !== true)
+      return new RpcError('Canceled', call.method, details, { cause: error, code: 'unavailable' });
     return rpcError(error.code, call.method, details, error);
   }
 
