@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { appendFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer as createHttp, type IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
+import { connect as connectTcp, type AddressInfo, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -174,6 +174,25 @@ test('an API server that is away is a 500, not an open door', async (t) => {
   assert.equal((await get(server, '/pods')).status, 500);
 });
 
+test('who cannot be authenticated learns nothing of why', async (t) => {
+  const { server } = await setUp(t, {
+    api: () => {
+      throw new Error('connect ECONNREFUSED 10.0.0.1:6443');
+    },
+  });
+  assert.deepEqual(await get(server, '/pods', { headers: { authorization: 'Bearer x' } }), { status: 401, text: 'Unauthorized' });
+});
+
+test('a request target that is no path is refused, whatever follows the slashes', async (t) => {
+  const { server, api } = await setUp(t, { api: ({ body }) => ({ metadata: {}, status: { allowed: JSON.stringify(body).includes('"metrics"') } }) });
+  for (const path of ['//', '//[', '///']) assert.equal((await get(server, path, {})).status, 400, path);
+  // None of these may be judged as one path and served as another.
+  for (const path of ['//metrics/exec/ns/p/c', '/metrics/../exec/ns/p/c', '/metrics/%2e%2e/exec/ns/p/c', '/%65xec/ns/p/c', '/metrics%2f..%2fpods', '/Metrics'])
+    assert.equal((await get(server, path)).status, 403, path);
+  assert.equal((await get(server, '/metrics/..%2fpods')).status, 404);
+  assert.ok(api.calls.every(({ body }) => !JSON.stringify(body).includes('"pods"')));
+});
+
 test('anonymous and AlwaysAllow when configured', async (t) => {
   const { server, api } = await setUp(t, { auth: { anonymous: true, authorization: 'AlwaysAllow' } });
   assert.equal((await get(server, '/configz', {})).text, '{"kubeletconfig":{"port":10250}}');
@@ -336,6 +355,29 @@ test('upgrades are refused before the runtime is asked', async (t) => {
   assert.deepEqual(execs, []);
 });
 
+/** Whether the other side gave the whole connection up: what is still sent is then answered by a reset. */
+async function closedWithin(socket: TLSSocket, ms: number): Promise<boolean> {
+  const untilMs = Date.now() + ms;
+  let reset = false;
+  socket.on('error', () => (reset = true));
+  while (!reset && Date.now() < untilMs) {
+    socket.write('x');
+    await delay(50);
+  }
+  return reset;
+}
+
+test('a refused upgrade leaves no connection behind, even when its client never closes', async (t) => {
+  const { server } = await setUp(t);
+  const halfOpen = { allowHalfOpen: true };
+  const socket = connectTls({ host: '127.0.0.1', port: server.port, ca: ca.certificatePem, ...halfOpen });
+  socket.on('error', () => undefined);
+  t.after(() => socket.destroy());
+  socket.write('POST /exec/ns/p/c?command=ls&output=1 HTTP/1.1\r\nHost: n1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n');
+  assert.match(await readUntil(socket, 'until the end'), /^HTTP\/1\.1 401 /);
+  assert.ok(await closedWithin(socket, 5_000));
+});
+
 test('an unreachable streaming server is a 500 for this stream only', async (t) => {
   const { server } = await setUp(t);
   assert.match(await readUntil(upgrade(server, '/exec/ns/p/c?command=ls&output=1'), 'streaming server'), /^HTTP\/1\.1 500 /);
@@ -398,6 +440,9 @@ test('the read-only port serves what streams nothing', async (t) => {
   for (const path of ['/pods', '/metrics/cadvisor', '/stats/summary', '/healthz']) assert.equal((await fetch(url + path)).status, 200);
   for (const path of ['/configz', '/containerLogs/a/b/c', '/exec/a/b/c', '/runningpods/']) assert.equal((await fetch(url + path)).status, 404);
   assert.equal((await fetch(`${url}/pods`, { method: 'DELETE' })).status, 405);
+  const odd = connectTcp(readOnly.port, '127.0.0.1');
+  odd.write('GET // HTTP/1.1\r\nHost: n1\r\nConnection: close\r\n\r\n');
+  assert.match(String(await once(odd, 'data')), /^HTTP\/1\.1 400 /);
   assert.deepEqual(seen, ['pods', 'metrics', 'stats', 'healthz']);
 });
 

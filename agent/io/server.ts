@@ -6,8 +6,9 @@ import { BugError } from '../../base/assert.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { nodeAttributes, routeOf, type ServerRoute } from '../core/server-paths.ts';
-import type { ServerAuth } from './server-auth.ts';
+import type { ServerAuth, UserInfo } from './server-auth.ts';
 import { clientCertificateDefaults, maxConnections, serverDefaults } from './server-defaults.ts';
+import { endThenDestroy } from './stream-splice.ts';
 
 export interface TlsMaterial {
   cert: string;
@@ -122,11 +123,11 @@ const readOnlyRoutes: readonly ServerRoute['kind'][] = ['healthz', 'pods', 'metr
 export async function startReadOnly(options: Pick<ServerOptions, 'log' | 'address' | 'port' | 'handle'>): Promise<AsyncDisposable & { port: number }> {
   const stop = new AbortController();
   const server = createHttp(serverDefaults, (raw, response) => {
-    const url = new URL(raw.url ?? '/', 'http://node');
-    const route = routeOf(url.pathname);
     const gone = new AbortController();
     response.on('close', () => gone.abort());
     const answer = async (): Promise<void> => {
+      const url = urlOf(raw);
+      const route = routeOf(url.pathname);
       if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404 page not found');
       if (raw.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed');
       await options.handle(route, { raw, path: url.pathname, query: url.searchParams }, response, AbortSignal.any([gone.signal, stop.signal]));
@@ -170,10 +171,28 @@ async function listen(server: NetServer, port: number, host: string): Promise<vo
   });
 }
 
-/** Authenticates and authorizes; throws HttpFailure 401, 403 or 500. */
+/** The request's target; throws HttpFailure 400 for what is none (`//`), which anybody can send. */
+function urlOf(raw: IncomingMessage): URL {
+  const target = raw.url ?? '/';
+  if (!URL.canParse(target, 'https://node')) throw new HttpFailure(400, '400 Bad Request');
+  return new URL(target, 'https://node');
+}
+
+/** Null for nobody we know, and where it cannot be told: why not is for the log, not for a stranger. */
+async function userOf({ auth, log }: ServerOptions, raw: IncomingMessage): Promise<UserInfo | null> {
+  try {
+    return await auth.authenticate(raw);
+  } catch (error) {
+    if (error instanceof BugError) throw error;
+    log.error('Unable to authenticate the request due to an error', { err: messageOf(error) });
+    return null;
+  }
+}
+
+/** Authenticates and authorizes; throws HttpFailure 400, 401, 403 or 500. One reading of the path serves judgement and route. */
 async function admit(options: ServerOptions, raw: IncomingMessage): Promise<{ request: ServerRequest; route: ServerRoute }> {
-  const url = new URL(raw.url ?? '/', 'https://node');
-  const user = await options.auth.authenticate(raw);
+  const url = urlOf(raw);
+  const user = await userOf(options, raw);
   if (user === null) throw new HttpFailure(401, 'Unauthorized');
   const attributes = nodeAttributes(raw.method ?? '', url.pathname);
   const subresources = `[${attributes.map(({ subresource }) => subresource).join(' ')}]`;
@@ -228,7 +247,9 @@ function refuseUpgrade(log: Log, raw: IncomingMessage, client: Duplex, error: un
   if (client.destroyed) return;
   const { status, text } = failureOf(log, raw, error);
   const body = Buffer.from(text);
-  client.end(
+  client.write(
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${text}`,
   );
+  // A client that never closes its half would hold the connection without ever having been let in.
+  endThenDestroy(client);
 }

@@ -76,7 +76,7 @@ function closing(stream: Duplex): Promise<void> {
 }
 
 /** What is still in the other direction's buffer goes out first, but not for ever. */
-function endThenDestroy(stream: Duplex): void {
+export function endThenDestroy(stream: Duplex): void {
   if (stream.destroyed) return;
   const late = setTimeout(() => stream.destroy(), 2_000).unref();
   stream.end(() => {
