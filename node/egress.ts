@@ -17,15 +17,20 @@ const ADDRESS_POLL_MS = 20;
 export async function main(host: Host): Promise<number> {
   const { values } = parseArgs({
     args: [...host.args],
-    options: { listen: { type: 'string' }, images: { type: 'string' }, 'resolv-conf': { type: 'string', default: '/etc/resolv.conf' } },
+    options: {
+      listen: { type: 'string' },
+      from: { type: 'string' },
+      images: { type: 'string' },
+      'resolv-conf': { type: 'string', default: '/etc/resolv.conf' },
+    },
   });
-  if (values.listen === undefined || values.images === undefined) {
-    host.stderr('nodelet egress: --listen ADDRESS and --images DIR are needed\n');
+  if (values.listen === undefined || values.from === undefined || values.images === undefined) {
+    host.stderr('nodelet egress: --listen ADDRESS, --from SUBNET and --images DIR are needed\n');
     return 2;
   }
   const log = createLog({ name: 'egress', verbosity: 0, nowMs: Date.now, pid: host.pid, write: host.stderr });
   const images = imageServer({ dir: values.images });
-  const proxy = connectProxy(log);
+  const proxy = connectProxy({ log, from: values.from });
   const listenOnce = (server: typeof images, port: number): Promise<void> =>
     new Promise((resolve, reject) => {
       server.once('error', reject);

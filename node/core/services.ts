@@ -56,7 +56,7 @@ function daemon(paths: ProgramPaths, command: string, args: readonly string[], h
 export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string, real: RealControlPlane | null): ServiceSpec[] {
   const log = (name: string): string => `${set.hub.dir}/log/${name}.log`;
   const pki = `${set.state}/pki`;
-  const egress = daemon(paths, 'egress', ['--listen', set.hub.hostIp, '--images', paths.images], 64, log('egress'));
+  const egress = daemon(paths, 'egress', ['--listen', set.hub.hostIp, '--from', set.hub.subnet, '--images', paths.images], 64, log('egress'));
   const outside: ServiceSpec = { ...egress, nice: 0, argv: ['nsenter', `--net=${hostNetns}`, ...egress.argv] };
   const control = [
     ...['--data-dir', `${set.hub.dir}/data`, '--pki-dir', pki],

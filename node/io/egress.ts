@@ -1,45 +1,75 @@
 import { createSocket } from 'node:dgram';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
+import { lookup } from 'node:dns';
 import { connect, isIP, type Socket } from 'node:net';
 import type { Log } from '../../base/log.ts';
+import { mayAsk, mayReach } from '../core/egress.ts';
 
 const IDLE_MS = 5 * 60_000;
 const DNS_TIMEOUT_MS = 4_000;
 const MAX_PENDING_QUERIES = 1_000;
 
+export interface ProxyOptions {
+  readonly log: Log;
+  /** The subnet of the nodes: nobody else is served. */
+  readonly from: string;
+  /** Which addresses are outside; for tests. */
+  readonly mayReach?: (address: string) => boolean;
+}
+
 /**
  * The way out for image pulls: an HTTP CONNECT proxy in the host's network namespace. The host's tables stay
- * untouched, so there is no masquerading that could do it.
+ * untouched, so there is no masquerading that could do it. It leads out only: the host's loopback and link stay closed.
  */
-export function connectProxy(log: Log): ReturnType<typeof createServer> {
+export function connectProxy(options: ProxyOptions): ReturnType<typeof createServer> {
+  const isOutside = options.mayReach ?? mayReach;
   const server = createServer((_request, response) => {
     response.writeHead(405, { 'content-type': 'text/plain' });
     response.end('only CONNECT is served here\n');
   });
   server.on('connect', (request, client: Socket, head: Buffer) => {
+    const refuse = (status: string, why: string): void => {
+      options.log.info('connection refused', { to: request.url, from: client.remoteAddress, error: why });
+      client.end(`HTTP/1.1 ${status}\r\n\r\n`);
+    };
+    client.on('error', () => client.destroy());
+    if (!mayAsk(client.remoteAddress ?? '', options.from)) return refuse('403 Forbidden', 'not a node of this set');
     const at = (request.url ?? '').lastIndexOf(':');
     const host = (request.url ?? '').slice(0, at).replaceAll(/^\[|\]$/g, '');
     const port = Number((request.url ?? '').slice(at + 1));
-    const refuse = (error: Error): void => {
-      log.info('connection refused', { to: request.url, error: error.message });
-      client.end('HTTP/1.1 502 Bad Gateway\r\n\r\n');
-    };
-    if (host === '' || !(port > 0 && port < 65_536)) return refuse(new Error('not host:port'));
-    const upstream = connect({ host, port });
-    upstream.setTimeout(IDLE_MS, () => upstream.destroy());
-    upstream.once('connect', () => {
-      client.write('HTTP/1.1 200 Connection established\r\n\r\n');
-      upstream.write(head);
-      upstream.pipe(client);
-      client.pipe(upstream);
+    if (host === '' || !(port > 0 && port < 65_536)) return refuse('400 Bad Request', 'not host:port');
+    // A name is resolved once and its addresses are what is connected to, so that it cannot mean another one later.
+    lookup(host, { all: true }, (error, found) => {
+      if (error !== null) return refuse('502 Bad Gateway', error.message);
+      const outside = found.filter(({ address }) => isOutside(address));
+      if (outside.length === 0) return refuse('403 Forbidden', 'the address is not outside');
+      const upstream = connect({ host, port, lookup: (_host, _options, tell) => tell(null, outside) });
+      join(upstream, client, head, (why) => refuse('502 Bad Gateway', why));
     });
-    upstream.on('error', (error) => (upstream.connecting ? refuse(error) : client.destroy()));
-    client.on('error', () => upstream.destroy());
-    client.on('close', () => upstream.destroy());
-    upstream.on('close', () => client.destroy());
+    return undefined;
   });
   return server;
+}
+
+function join(upstream: Socket, client: Socket, head: Buffer, refuse: (why: string) => void): void {
+  let isOpen = false;
+  upstream.setTimeout(IDLE_MS, () => upstream.destroy());
+  upstream.once('connect', () => {
+    isOpen = true;
+    client.write('HTTP/1.1 200 Connection established\r\n\r\n');
+    upstream.write(head);
+    upstream.pipe(client);
+    client.pipe(upstream);
+  });
+  upstream.on('error', (error) => {
+    if (!isOpen) refuse(error.message);
+  });
+  client.on('close', () => upstream.destroy());
+  upstream.on('close', () => {
+    if (isOpen) client.destroy();
+    else client.end();
+  });
 }
 
 /** Name servers of a resolv.conf text, IPv4 and IPv6. */
