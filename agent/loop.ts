@@ -118,7 +118,11 @@ export function createLoop(options: LoopOptions): Loop {
     clock,
     log: log.child('pleg'),
     timeoutMs: options.worker.steps.timeoutMs,
-    onRelist: (tookMs) => options.metrics?.relisted(tookMs),
+    onRelist(tookMs) {
+      options.metrics?.relisted(tookMs);
+      // Not only when a source tells of something: the last pod may have been removed while nobody looked.
+      adoptOrphans();
+    },
     onChange(uids) {
       for (const uid of uids) {
         const sinceMs = busySinceMs.get(uid);
@@ -193,6 +197,8 @@ export function createLoop(options: LoopOptions): Loop {
     },
     holdsResources: (uid) => {
       const phase = workers.get(uid)?.life.phase;
+      // Not looked at yet by this process: an earlier one that took the pod has told its start time.
+      if (phase === undefined || phase === 'waiting') return viewOf(uid)?.pod.status?.startTime !== undefined;
       return phase === 'starting' || phase === 'running' || phase === 'terminating';
     },
     isKnown: (uid) => workers.has(uid) || viewOf(uid) !== undefined || !synced(),

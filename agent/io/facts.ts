@@ -93,7 +93,7 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
 export function listingOf(sandboxes: readonly PodSandbox[], containers: readonly Container[]): { listing: Listing; facts: Map<string, PodFacts> } {
   const listing = new Map<string, PodListing & { states: Map<string, string> }>();
   const entry = (labels: Record<string, string>, metadata?: { uid: string; namespace: string; name: string } | null): Map<string, string> => {
-    const uid = labels[uidLabel] ?? metadata?.uid ?? '';
+    const uid = labels[uidLabel] ?? '';
     let pod = listing.get(uid);
     if (pod === undefined) {
       pod = { uid, namespace: labels[namespaceLabel] ?? metadata?.namespace ?? '', name: labels[nameLabel] ?? metadata?.name ?? '', states: new Map() };
@@ -101,13 +101,15 @@ export function listingOf(sandboxes: readonly PodSandbox[], containers: readonly
     }
     return pod.states;
   };
-  for (const sandbox of sandboxes) entry(sandbox.labels, sandbox.metadata).set(sandbox.id, sandbox.state);
+  // What carries no pod's UID was not made by a kubelet and is none of our business.
+  for (const sandbox of sandboxes) {
+    if (sandbox.labels[uidLabel] !== undefined) entry(sandbox.labels, sandbox.metadata).set(sandbox.id, sandbox.state);
+  }
   for (const container of containers) {
-    // What carries no pod's name was not made by a kubelet and is none of our business.
     if (container.labels[uidLabel] !== undefined) entry(container.labels).set(container.id, container.state);
   }
   listing.delete('');
-  const sandboxesOf = Map.groupBy(sandboxes, (each) => each.labels[uidLabel] ?? each.metadata?.uid ?? '');
+  const sandboxesOf = Map.groupBy(sandboxes, (each) => each.labels[uidLabel] ?? '');
   const containersOf = Map.groupBy(containers, (each) => each.labels[uidLabel] ?? '');
   const facts = new Map<string, PodFacts>();
   for (const uid of listing.keys()) {

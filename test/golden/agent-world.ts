@@ -163,7 +163,7 @@ export class AgentWorld implements GoldenWorld {
           admit({
             pod,
             node: node.node(),
-            others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.mayRun(other.metadata.uid ?? '')),
+            others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? '')),
             allowedUnsafeSysctls: [],
           }),
         podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
