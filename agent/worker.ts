@@ -213,7 +213,7 @@ export class PodWorker {
     const told = this.#tell(pod, facts, false);
     if (this.#life.phase === 'starting' && told.phase === 'Running') this.#move({ phase: 'running' });
     if (isTerminalPhase(told.phase)) {
-      this.#move({ phase: 'terminating', end: { cause: 'completed', graceSeconds: null, sinceMs: clock.nowMs(), verdict: null } });
+      this.#move({ phase: 'terminating', end: { cause: 'completed', graceSeconds: null, sinceMs: clock.monoMs(), verdict: null } });
       return { again: 'now', gone: false };
     }
     this.#take(pod, plan);
@@ -335,7 +335,7 @@ export class PodWorker {
   /** What is left of the grace when this is not the first try. */
   #graceLeft(end: PodEnd): number | undefined {
     if (end.graceSeconds === null) return undefined;
-    const usedSeconds = Math.floor(Math.max(0, this.#deps.clock.nowMs() - end.sinceMs) / 1000);
+    const usedSeconds = Math.floor(Math.max(0, this.#deps.clock.monoMs() - end.sinceMs) / 1000);
     return Math.max(0, end.graceSeconds - usedSeconds);
   }
 
@@ -382,7 +382,7 @@ export class PodWorker {
     const nowMs = this.#deps.clock.nowMs();
     this.#event(pod, { type: 'Warning', reason: verdict.reason, message: verdict.message });
     this.#deps.statuses.set(pod, rejectedStatus(pod, verdict, nowMs));
-    this.#move({ phase: 'terminated', end: { cause: 'rejected', graceSeconds: 0, sinceMs: nowMs, verdict }, cleaned: false });
+    this.#move({ phase: 'terminated', end: { cause: 'rejected', graceSeconds: 0, sinceMs: this.#deps.clock.monoMs(), verdict }, cleaned: false });
     this.#stopped.resolve();
     return { again: 'now', gone: false };
   }
@@ -391,7 +391,9 @@ export class PodWorker {
 
   #endNow(): PodEnd | null {
     const startTime = this.#deps.statuses.current(this.key.uid)?.startTime ?? this.#known?.status?.startTime;
-    return endOf({ pod: this.#wanted ? this.#known : undefined, known: this.#known, eviction: this.#eviction, startTime, nowMs: this.#deps.clock.nowMs() });
+    const { clock } = this.#deps;
+    const wish = { pod: this.#wanted ? this.#known : undefined, known: this.#known, eviction: this.#eviction, startTime };
+    return endOf({ ...wish, nowMs: clock.nowMs(), monoMs: clock.monoMs() });
   }
 
   #tell(pod: Pod, facts: PodFacts, stopped: boolean): PodStatus {

@@ -31,7 +31,7 @@ export interface PodEnd {
   readonly cause: 'deleted' | 'removed' | 'completed' | 'deadline' | 'evicted' | 'rejected' | 'orphan';
   /** Whole seconds for everything; null: each container's own rule. */
   readonly graceSeconds: number | null;
-  /** When the end began, so that a second look does not give a second whole grace period. */
+  /** When the end began, monotonic, so that a second look does not give a second whole grace period. */
   readonly sinceMs: number;
   readonly verdict: Verdict | null;
 }
@@ -65,30 +65,32 @@ export interface EndInput {
   readonly eviction: { readonly graceMs: number; readonly verdict: Verdict } | null;
   /** Start time as told to the API server. */
   readonly startTime: string | undefined;
+  /** Wall clock, for the deadline alone: it stands in the API by that clock. */
   readonly nowMs: number;
+  readonly monoMs: number;
 }
 
 const orphanGraceSeconds = 1;
 
 /** Why the pod is to end now, if it is, before anything of the runtime is looked at. */
 export function endOf(input: EndInput): PodEnd | null {
-  const { pod, known, nowMs } = input;
+  const { pod, known, nowMs, monoMs } = input;
   if (input.eviction !== null)
-    return { cause: 'evicted', graceSeconds: Math.ceil(input.eviction.graceMs / 1000), sinceMs: nowMs, verdict: input.eviction.verdict };
+    return { cause: 'evicted', graceSeconds: Math.ceil(input.eviction.graceMs / 1000), sinceMs: monoMs, verdict: input.eviction.verdict };
   if (pod === undefined) {
-    if (known === undefined) return { cause: 'orphan', graceSeconds: orphanGraceSeconds, sinceMs: nowMs, verdict: null };
+    if (known === undefined) return { cause: 'orphan', graceSeconds: orphanGraceSeconds, sinceMs: monoMs, verdict: null };
     return {
       cause: 'removed',
       graceSeconds: known.metadata.deletionGracePeriodSeconds ?? known.spec.terminationGracePeriodSeconds ?? 30,
-      sinceMs: nowMs,
+      sinceMs: monoMs,
       verdict: null,
     };
   }
   if (pod.metadata.deletionTimestamp !== undefined)
-    return { cause: 'deleted', graceSeconds: pod.metadata.deletionGracePeriodSeconds ?? null, sinceMs: nowMs, verdict: null };
-  if (isTerminalPhase(pod.status?.phase)) return { cause: 'completed', graceSeconds: null, sinceMs: nowMs, verdict: null };
+    return { cause: 'deleted', graceSeconds: pod.metadata.deletionGracePeriodSeconds ?? null, sinceMs: monoMs, verdict: null };
+  if (isTerminalPhase(pod.status?.phase)) return { cause: 'completed', graceSeconds: null, sinceMs: monoMs, verdict: null };
   const deadlineMs = deadlineOf(pod, input.startTime);
-  if (deadlineMs !== null && nowMs >= deadlineMs) return { cause: 'deadline', graceSeconds: null, sinceMs: nowMs, verdict: deadlineVerdict };
+  if (deadlineMs !== null && nowMs >= deadlineMs) return { cause: 'deadline', graceSeconds: null, sinceMs: monoMs, verdict: deadlineVerdict };
   return null;
 }
 

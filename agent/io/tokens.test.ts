@@ -5,7 +5,7 @@ import { FakeKubeApi, refusals } from '../../base/kubeapi/fake.ts';
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
 import type { Pod, TokenRequest } from '../../proto/kube/types.ts';
-import { dueAtMs, Tokens } from './tokens.ts';
+import { dueAfterMs, Tokens } from './tokens.ts';
 
 const signal = new AbortController().signal;
 const pod: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u1' }, spec: { containers: [], serviceAccountName: 'sa' } };
@@ -38,8 +38,8 @@ test('a token is bound to its pod and kept for 80 % of its life', async () => {
 });
 
 test('a long-lived token is renewed after a day', () => {
-  assert.equal(dueAtMs({ issuedAtMs: 0, lifeMs: 365 * 86_400_000, jitterMs: 0 }), 86_400_000);
-  assert.equal(dueAtMs({ issuedAtMs: 0, lifeMs: 3_607_000, jitterMs: 7 }), 3_607_000 * 0.8 - 7);
+  assert.equal(dueAfterMs({ lifeMs: 365 * 86_400_000, jitterMs: 0 }), 86_400_000);
+  assert.equal(dueAfterMs({ lifeMs: 3_607_000, jitterMs: 7 }), 3_607_000 * 0.8 - 7);
 });
 
 test('a refused renewal serves the old token, is tried at each pass and not more often than once a second', async () => {
@@ -54,5 +54,13 @@ test('a refused renewal serves the old token, is tried at each pass and not more
   assert.equal(await tokens.get(pod, ask, signal), 't1');
   await clock.advance(10_000);
   await assert.rejects(tokens.get(pod, ask, signal), /forbidden/, 'an expired one is not given out');
+  assert.equal(await tokens.get(pod, ask, signal), 't2');
+});
+
+test('a wall clock that is set back does not make a token live longer', async () => {
+  const { clock, tokens } = world(600_000);
+  await tokens.get(pod, ask, signal);
+  clock.jumpWall(-3_600_000);
+  await clock.advance(485_000);
   assert.equal(await tokens.get(pod, ask, signal), 't2');
 });

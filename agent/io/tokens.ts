@@ -18,7 +18,10 @@ export interface TokensOptions {
 
 interface Held {
   readonly token: string;
+  /** Wall clock: it goes on while the machine sleeps. */
   readonly issuedAtMs: number;
+  /** Monotonic: it does not jump. */
+  readonly issuedMonoMs: number;
   readonly lifeMs: number;
   readonly jitterMs: number;
 }
@@ -28,9 +31,9 @@ const maxJitterMs = 10_000;
 /** Between two attempts while a usable token is held, so that a refusing server is not pressed. */
 const retryMs = 1000;
 
-/** When a token is due: after 80 % of its life or a day, a little earlier by chance. */
-export function dueAtMs(held: Pick<Held, 'issuedAtMs' | 'lifeMs' | 'jitterMs'>): number {
-  return held.issuedAtMs + Math.min(held.lifeMs * 0.8, dayMs) - held.jitterMs;
+/** The age at which a token is due: 80 % of its life or a day, a little earlier by chance. */
+export function dueAfterMs({ lifeMs, jitterMs }: Pick<Held, 'lifeMs' | 'jitterMs'>): number {
+  return Math.min(lifeMs * 0.8, dayMs) - jitterMs;
 }
 
 /**
@@ -51,9 +54,12 @@ export class Tokens {
     const uid = pod.metadata.uid ?? '';
     const key = tokenKey(ask);
     const held = this.#held.get(uid)?.get(key);
-    const now = this.#options.clock.nowMs();
-    if (held !== undefined && now < dueAtMs(held)) return held.token;
-    const isUsable = held !== undefined && now < held.issuedAtMs + held.lifeMs;
+    const { clock } = this.#options;
+    const now = clock.monoMs();
+    // Of two clocks the one that says older: one can be set back, the other stands still while the machine sleeps.
+    const ageMs = held === undefined ? 0 : Math.max(clock.nowMs() - held.issuedAtMs, now - held.issuedMonoMs);
+    if (held !== undefined && ageMs < dueAfterMs(held)) return held.token;
+    const isUsable = held !== undefined && ageMs < held.lifeMs;
     const attempt = `${uid}/${key}`;
     if (isUsable && now - (this.#attempts.get(attempt) ?? -Infinity) < retryMs) return held.token;
     this.#attempts.set(attempt, now);
@@ -101,6 +107,6 @@ export class Tokens {
     const expiresAtMs = Date.parse(answer.status?.expirationTimestamp ?? '');
     const lifeMs = Number.isFinite(expiresAtMs) ? Math.max(expiresAtMs - now, 0) : ask.expirationSeconds * 1000;
     // A life of a minute, as tests use, leaves no room for ten seconds of chance.
-    return { token, issuedAtMs: now, lifeMs, jitterMs: rng.float() * Math.min(maxJitterMs, lifeMs / 60) };
+    return { token, issuedAtMs: now, issuedMonoMs: clock.monoMs(), lifeMs, jitterMs: rng.float() * Math.min(maxJitterMs, lifeMs / 60) };
   }
 }

@@ -220,6 +220,10 @@ export class AgentWorld implements GoldenWorld {
       case 'runtime back':
         this.runtime.back();
         return '';
+      case 'wall +1h':
+      case 'wall -1h':
+        this.clock.jumpWall(rest[0] === '+1h' ? 3_600_000 : -3_600_000);
+        return '';
       case 'agent stop':
         await this.stop();
         return '';
