@@ -168,3 +168,8 @@ test('old ReplicaSets beyond the history limit go, those with pods stay', () => 
   const deleted = plan(d, all).actions.flatMap((action) => (action.kind === 'deleteReplicaSet' ? [action.replicaSet.metadata.uid] : []));
   assert.deepEqual(deleted, ['rs-nginx:1.30', 'rs-nginx:1.31']);
 });
+
+test('status: counts of zero are left out, as in Go', () => {
+  const status = statusOf(plan(deployment({ spec: { replicas: 0 } }), [replicaSet('nginx:1.29', 0, 0, 1, 0)]));
+  assert.deepEqual(Object.keys(status ?? {}).toSorted(), ['conditions', 'observedGeneration', 'terminatingReplicas']);
+});

@@ -28,7 +28,7 @@ import {
   sumOf,
   wantedOf,
 } from './deployment-scale.ts';
-import { semanticEqual } from './equal.ts';
+import { semanticEqual, withoutZeros } from './equal.ts';
 import { templateHash } from './hash.ts';
 import { controllerRef } from './owners.ts';
 import { isPodTerminal } from './pods.ts';
@@ -368,11 +368,14 @@ class Step {
   #finish(status: DeploymentStatus): DeploymentPlan {
     const before = this.#observed.deployment;
     const annotationsChanged = Object.entries(this.#annotations).some(([key, value]) => before.metadata.annotations?.[key] !== value);
-    if (annotationsChanged || !sameStatus(before.status ?? {}, status)) this.#actions.push({ kind: 'updateStatus', status, annotations: this.#annotations });
+    if (annotationsChanged || !sameStatus(before.status ?? {}, status))
+      this.#actions.push({ kind: 'updateStatus', status: withoutZeros(status, COUNTS), annotations: this.#annotations });
     const checkAfterMs = progressCheckAfterMs(before, status, this.#observed.nowMs);
     return { actions: this.#actions, ...(checkAfterMs === undefined ? {} : { checkAfterMs }) };
   }
 }
+
+const COUNTS = ['replicas', 'updatedReplicas', 'readyReplicas', 'availableReplicas', 'unavailableReplicas'] as const;
 
 /** Zero and absent are the same number here; terminatingReplicas alone tells them apart. */
 function sameStatus(a: DeploymentStatus, b: DeploymentStatus): boolean {

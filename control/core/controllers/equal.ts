@@ -32,3 +32,8 @@ export function canonicalJson(value: unknown): string {
   }
   return JSON.stringify(value) ?? 'null';
 }
+
+/** A status as Go writes it: counts of zero that are `omitempty` are left out. */
+export function withoutZeros<T extends object>(status: T, counts: readonly (keyof T)[]): T {
+  return Object.fromEntries(Object.entries(status).filter(([name, value]) => value !== 0 || !counts.includes(name as keyof T))) as T;
+}

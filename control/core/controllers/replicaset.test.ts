@@ -97,6 +97,11 @@ test('status: counts, availability after minReadySeconds, and when to look again
   assert.equal(planReplicaSetStatus({ ...replicaSet(3, 10), status: plan.status }, pods, undefined, nowMs, now).status, undefined);
 });
 
+test('status: counts of zero are left out but for the one that is not optional', () => {
+  const { status } = planReplicaSetStatus(replicaSet(1), [pod('d', { ending: true })], undefined, nowMs, now);
+  assert.deepEqual(status, { replicas: 0, terminatingReplicas: 1, observedGeneration: 2 });
+});
+
 test('status: a failure to make pods shows until it is over', () => {
   const failed = planReplicaSetStatus(replicaSet(1), [], { reason: 'FailedCreate', message: 'no quota' }, nowMs, now).status;
   assert.deepEqual(failed?.conditions, [{ type: 'ReplicaFailure', status: 'True', reason: 'FailedCreate', message: 'no quota', lastTransitionTime: now }]);

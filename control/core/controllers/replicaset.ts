@@ -1,5 +1,5 @@
 import type { Pod, ReplicaSet, ReplicaSetStatus } from '../../../proto/kube/types.ts';
-import { semanticEqual } from './equal.ts';
+import { semanticEqual, withoutZeros } from './equal.ts';
 import { availableAtMs, containerStatuses, isPodActive, isPodAvailable, isPodReady, podCondition, timeMs } from './pods.ts';
 import { mapMatches } from './selector.ts';
 
@@ -121,7 +121,10 @@ export function planReplicaSetStatus(
   };
   const pending = ready.map((pod) => availableAtMs(pod, minReadySeconds) - nowMs).filter((waitMs) => waitMs > 0);
   const checkAfterMs = minReadySeconds > 0 && pending.length > 0 ? Math.min(...pending) + 1 : undefined;
-  return { ...(sameStatus(before, status) ? {} : { status }), ...(checkAfterMs === undefined ? {} : { checkAfterMs }) };
+  return {
+    ...(sameStatus(before, status) ? {} : { status: withoutZeros(status, ['fullyLabeledReplicas', 'readyReplicas', 'availableReplicas']) }),
+    ...(checkAfterMs === undefined ? {} : { checkAfterMs }),
+  };
 }
 
 function failureConditions(before: ReplicaSetStatus, failure: ReplicaFailure | undefined, now: string): NonNullable<ReplicaSetStatus['conditions']> {
