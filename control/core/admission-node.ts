@@ -45,15 +45,13 @@ export function restrictNodeCreate(info: ResourceInfo, object: Obj, node: string
     case '/nodes': {
       onlyItself(info, name, node);
       const foreign = foreignLabels(object['metadata'].labels, {});
-      if (foreign.length > 0)
-        throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to set the following labels: ${foreign.join(', ')}`);
+      if (foreign.length > 0) throw forbidden(info, name, `node ${JSON.stringify(node)} is not allowed to set the following labels: ${foreign.join(', ')}`);
       return;
     }
     case '/pods':
       if (object['metadata'].annotations?.['kubernetes.io/config.mirror'] === undefined)
         throw forbidden(info, name, `pod does not have "kubernetes.io/config.mirror" annotation, node ${JSON.stringify(node)} can only create mirror pods`);
-      if (object['spec']?.nodeName !== node)
-        throw forbidden(info, name, `node ${JSON.stringify(node)} can only create pods with spec.nodeName set to itself`);
+      if (object['spec']?.nodeName !== node) throw forbidden(info, name, `node ${JSON.stringify(node)} can only create pods with spec.nodeName set to itself`);
       return;
     case 'coordination.k8s.io/leases':
       if (name !== node) throw forbidden(info, name, 'can only access node lease with the same name as the requesting node');

@@ -1,4 +1,4 @@
-import { Failure, conflict, invalid } from './failure.ts';
+import { Failure, badRequest, conflict, invalid } from './failure.ts';
 import type { Obj } from './json.ts';
 
 export interface DeleteRequest {
@@ -65,6 +65,9 @@ export function planDeletion(kind: string, facts: DeletionFacts): Deletion {
 }
 
 function checkOptions(request: DeleteRequest): void {
+  const grace: unknown = request.gracePeriodSeconds;
+  if (grace !== undefined && grace !== null && !Number.isSafeInteger(grace))
+    throw badRequest(`DeleteOptions: gracePeriodSeconds: ${JSON.stringify(grace)} is not a whole number of seconds`);
   const bad = (field: string, message: string): Failure => invalid('meta.k8s.io', 'DeleteOptions', '', [{ reason: 'FieldValueInvalid', field, message }]);
   if (request.propagationPolicy !== undefined && request.orphanDependents !== undefined) {
     throw bad('propagationPolicy', `Invalid value: "${request.propagationPolicy}": orphanDependents and deletionPropagation cannot be both set`);
@@ -76,7 +79,7 @@ function checkOptions(request: DeleteRequest): void {
 
 function graceOf(facts: DeletionFacts): number {
   if (facts.defaultGraceSeconds === undefined) return 0;
-  const asked = facts.request.gracePeriodSeconds;
+  const asked = facts.request.gracePeriodSeconds ?? undefined;
   const spec: Obj = facts.object['spec'] ?? {};
   if ((spec['nodeName'] ?? '') === '') return 0;
   const phase = facts.object['status']?.phase;

@@ -10,7 +10,7 @@ import type { Obj } from '../core/json.ts';
 import { createApi } from './api.ts';
 import { bootstrap } from './bootstrap.ts';
 import { createKernel } from './kernel.ts';
-import type { Kernel } from './kernel.ts';
+import type { Answer, Kernel } from './kernel.ts';
 import { createPlainPaths } from './plain-paths.ts';
 import { openStore } from './store.ts';
 import { createTokens } from './tokens.ts';
@@ -23,6 +23,20 @@ interface Server extends Disposable {
   kernel: Kernel;
   /** The object or the list's items; a refusal as its code and message. */
   ask(user: User, method: string, path: string, body?: unknown, contentType?: string): Promise<Obj>;
+}
+
+/** `TYPE name` of each line of a watch, growing as lines come. */
+function linesOf(answer: Extract<Answer, { kind: 'watch' }>): string[] {
+  const lines: string[] = [];
+  answer.start({
+    write(line) {
+      const { type, object } = JSON.parse(line.toString()) as { type: string; object: Obj };
+      lines.push(`${type} ${object['metadata'].name}`);
+      return true;
+    },
+    end() {},
+  });
+  return lines;
 }
 
 async function server(): Promise<Server> {
@@ -52,10 +66,21 @@ async function server(): Promise<Server> {
     const url = new URL(path, 'https://localhost');
     const info = parseRequest(method, url.pathname, url.searchParams);
     const content = body === undefined ? { kind: 'none' as const } : { kind: 'object' as const, value: body };
-    const call = { info, method, query: url.searchParams, user, body: content, contentType, accept: '', userAgent: 'test', signal: new AbortController().signal };
+    const call = {
+      info,
+      method,
+      query: url.searchParams,
+      user,
+      body: content,
+      contentType,
+      accept: '',
+      userAgent: 'test',
+      signal: new AbortController().signal,
+    };
     try {
       const answer = await api.handle(call);
       if (answer.kind === 'object') return answer.object as Obj;
+      if (answer.kind === 'watch') return { lines: linesOf(answer) };
       return answer.kind === 'list' ? { items: answer.entries.map((entry) => entry.object), ...answer.metadata } : {};
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
@@ -140,4 +165,42 @@ test('a node asks for tokens of its own pods only', async () => {
   assert.match((await at.ask(nodeUser('n1'), 'POST', path, {}))['message'], /node requested token not bound to a pod/);
   assert.match((await at.ask(nodeUser('n1'), 'POST', path, await bound('on-n2')))['message'], /bound to a pod scheduled on a different node/);
   assert.equal((await at.ask(nodeUser('n1'), 'POST', path, await bound('on-n1')))['kind'], 'TokenRequest');
+});
+
+test('what a read shows is on disk, and a watch from there misses and repeats nothing', async () => {
+  using at = await server();
+  const { store } = at.kernel;
+  const configMap = (name: string): Obj => ({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, namespace: 'default' } });
+  const path = '/api/v1/namespaces/default/configmaps';
+  const put = (name: string): unknown => store.put('/configmaps', 'default', name, configMap(name));
+  put('first');
+  // Comes after the commit that the reads wait for, and before their own turn.
+  void store.committed().then(() => put('second'));
+  const [list, fresh, single] = await Promise.all([
+    at.ask(ADMIN, 'GET', path),
+    at.ask(ADMIN, 'GET', `${path}?watch=1`),
+    at.ask(ADMIN, 'GET', `${path}/second`),
+  ]);
+  assert.deepEqual(
+    list['items'].map((item: Obj) => item['metadata'].name),
+    ['first'],
+  );
+  const later = await at.ask(ADMIN, 'GET', `${path}?watch=1&resourceVersion=${list['resourceVersion']}`);
+  await store.committed();
+  assert.deepEqual(later['lines'], ['ADDED second']);
+  assert.deepEqual(fresh['lines'], ['ADDED first', 'ADDED second']);
+  assert.ok(single['code'] === 404 || Number(single['metadata'].resourceVersion) <= store.revision);
+});
+
+test('options that are no numbers are refused, and nothing is deleted', async () => {
+  using at = await twoNodes();
+  const refusals: [string, string, unknown?][] = [
+    ['DELETE', `${PODS}/on-n1?gracePeriodSeconds=abc`],
+    ['DELETE', `${PODS}/on-n1`, { gracePeriodSeconds: 'abc' }],
+    ['DELETE', `${PODS}/on-n1`, { gracePeriodSeconds: 1.5 }],
+    ['GET', `${PODS}?limit=x`],
+    ['GET', `${PODS}?watch=1&timeoutSeconds=x`],
+  ];
+  for (const [method, path, body] of refusals) assert.equal((await at.ask(ADMIN, method, path, body))['code'], 400, `${method} ${path}`);
+  assert.equal((await at.ask(ADMIN, 'GET', `${PODS}/on-n1`))['metadata'].deletionTimestamp, undefined);
 });

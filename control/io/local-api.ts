@@ -184,8 +184,8 @@ async function reflect<T extends KubeObject>(
   if (signal.aborted) return;
   const give = (object: Record<string, unknown>): T =>
     handler.trim === undefined ? (shared(info, object) as T) : handler.trim(copy(toServed(info.group, info.version, object)) as unknown as T);
-  const entries = kernel.store.list(collection, namespace).filter((entry) => filter === undefined || filter(entry.object));
   const from = kernel.store.revision;
+  const entries = kernel.store.listAt(collection, namespace, from)!.filter((entry) => filter === undefined || filter(entry.object));
   handler.replaced(entries.map((entry) => give(entry.object)));
   using _feed = kernel.store.watch(collection, from, (change) => {
     if (namespace !== '' && change.entry.namespace !== namespace) return;

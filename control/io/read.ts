@@ -38,8 +38,11 @@ export function filterOf(kernel: Kernel, info: ResourceInfo, query: URLSearchPar
 }
 
 export async function get(kernel: Kernel, info: ResourceInfo, call: Call): Promise<Answer> {
-  await kernel.store.committed();
-  const entry = kernel.store.get(collectionOf(info), info.namespaced ? call.info.namespace : '', call.info.name);
+  const find = (): Entry | undefined => kernel.store.get(collectionOf(info), info.namespaced ? call.info.namespace : '', call.info.name);
+  await settle(kernel);
+  // Others write between the commit and this turn: what is shown has to be on disk.
+  while ((find()?.revision ?? 0) > kernel.store.revision) await settle(kernel);
+  const entry = find();
   if (entry === undefined) throw notFound(info, call.info.name);
   return { status: 200, kind: 'object', object: toServed(info.group, info.version, entry.object) };
 }
@@ -59,6 +62,14 @@ export function versionOf(text: string | null): number | undefined {
   return Number(text);
 }
 
+/** A whole number from a query, or nothing. Refuses anything else: a wrong option must not be taken for an absent one. */
+export function intOf(query: URLSearchParams, name: string): number | undefined {
+  const text = query.get(name) ?? '';
+  if (text === '') return undefined;
+  if (!/^[-+]?\d+$/.test(text)) throw badRequest(`strconv.ParseInt: parsing ${JSON.stringify(text)}: invalid syntax`);
+  return Number(text);
+}
+
 /** Waits until what is in memory is on disk, so that nobody sees what a crash could take back. */
 export async function settle(kernel: Kernel): Promise<void> {
   await kernel.store.committed();
@@ -71,7 +82,7 @@ export async function list(kernel: Kernel, info: ResourceInfo, namespace: string
   const filter = filterOf(kernel, info, query);
   const { store } = kernel;
   await settle(kernel);
-  const limit = Number(query.get('limit') ?? 0);
+  const limit = intOf(query, 'limit') ?? 0;
   const asked = versionOf(query.get('resourceVersion'));
   const match = query.get('resourceVersionMatch') ?? '';
   if (match !== '' && match !== 'Exact' && match !== 'NotOlderThan') throw badRequest(`resourceVersionMatch: Unsupported value: ${JSON.stringify(match)}`);
@@ -101,7 +112,7 @@ export async function list(kernel: Kernel, info: ResourceInfo, namespace: string
       entries = store.listAt(collection, namespace, asked);
       if (entries === undefined) throw expired(`The resourceVersion for the provided list is too old.`);
     }
-    entries ??= store.list(collection, namespace);
+    entries ??= store.listAt(collection, namespace, revision)!;
   }
   if (after !== '') entries = entries.filter((entry) => keyOf(entry) > after);
   if (filter !== undefined) entries = entries.filter((entry) => filter(entry.object));

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -119,4 +119,18 @@ test('the window is bounded by count', async () => {
   await store.committed();
   assert.ok(store.counts().changes <= 600, String(store.counts().changes));
   assert.ok(store.compacted > 0);
+});
+
+test('nobody else can read what is on disk: it holds Secrets', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'store-'));
+  const before = process.umask(0);
+  try {
+    using store = open({ path: join(dir, 'state.db') });
+    store.put('/x', 'a', 'one', object('one'));
+    await store.committed();
+    for (const name of readdirSync(dir)) assert.equal(statSync(join(dir, name)).mode & 0o777, 0o600, name);
+  } finally {
+    process.umask(before);
+    rmSync(dir, { recursive: true });
+  }
 });

@@ -1,3 +1,4 @@
+import { chmodSync, closeSync, existsSync, openSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import type { Clock } from '../../base/clock.ts';
 import type { Obj } from '../core/json.ts';
@@ -78,6 +79,11 @@ interface Shelf {
 const keyOf = (namespace: string, name: string): string => (namespace === '' ? name : `${namespace}/${name}`);
 
 export function openStore(options: StoreOptions): Store {
+  // It holds Secrets. SQLite gives the files beside the database the mode of the database.
+  if (options.path !== ':memory:') {
+    closeSync(openSync(options.path, 'a', 0o600));
+    for (const suffix of ['', '-wal', '-shm']) if (existsSync(`${options.path}${suffix}`)) chmodSync(`${options.path}${suffix}`, 0o600);
+  }
   const database = new DatabaseSync(options.path);
   database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${options.durability === 'power' ? 'FULL' : 'NORMAL'}; PRAGMA wal_autocheckpoint = 1000;`);
   database.exec(
@@ -218,6 +224,7 @@ export function openStore(options: StoreOptions): Store {
     list,
     listAt(collection, namespace, revision) {
       if (revision < compacted) return undefined;
+      if (revision >= newest) return list(collection, namespace);
       const state = new Map(list(collection, namespace).map((entry) => [keyOf(entry.namespace, entry.name), entry]));
       const newer = [...window.slice(after(revision)), ...pending.filter((change) => change.revision > revision)];
       for (const { entry, previous } of newer.toReversed()) {

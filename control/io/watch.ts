@@ -5,7 +5,7 @@ import { toServed } from '../core/convert.ts';
 import type { Obj } from '../core/json.ts';
 import { collectionOf } from './kernel.ts';
 import type { Answer, Call, Kernel, Sink } from './kernel.ts';
-import { filterOf, settle, versionOf } from './read.ts';
+import { filterOf, intOf, settle, versionOf } from './read.ts';
 import type { Filter } from './read.ts';
 import type { Change, ChangeType, Entry } from './store.ts';
 
@@ -46,6 +46,7 @@ export async function watch(kernel: Kernel, info: ResourceInfo, namespace: strin
   const asked = versionOf(query.get('resourceVersion'));
   const initial = query.get('sendInitialEvents') ?? '';
   const match = query.get('resourceVersionMatch') ?? '';
+  const seconds = intOf(query, 'timeoutSeconds') ?? 0;
   const wantsBookmarks = ['true', '1'].includes(query.get('allowWatchBookmarks') ?? '');
   if (initial !== '' && match !== 'NotOlderThan') {
     throw badRequest('resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan');
@@ -97,7 +98,8 @@ export async function watch(kernel: Kernel, info: ResourceInfo, namespace: strin
     if (startsWithState || initial === 'false') {
       from = store.revision;
       if (startsWithState)
-        for (const entry of store.list(collectionOf(info), namespace)) if (filter === undefined || filter(entry.object)) sink.write(entryLine('ADDED', entry));
+        for (const entry of store.listAt(collectionOf(info), namespace, from) ?? [])
+          if (filter === undefined || filter(entry.object)) sink.write(entryLine('ADDED', entry));
       if (initial === 'true' && wantsBookmarks) sink.write(bookmark(from, true));
     }
     const feed = store.watch(collectionOf(info), from, (change) => {
@@ -111,7 +113,7 @@ export async function watch(kernel: Kernel, info: ResourceInfo, namespace: strin
       return parts;
     }
     parts.use(feed);
-    const seconds = Number(query.get('timeoutSeconds') ?? 0);
+
     const lifeMs = seconds > 0 ? seconds * 1000 : SHORTEST_WATCH_MS + kernel.rng.float() * (LONGEST_WATCH_MS - SHORTEST_WATCH_MS);
     if (wantsBookmarks) everyMinute(kernel, parts, () => put(bookmark(store.revision, false)), lifeMs);
     parts.use(kernel.clock.after(lifeMs, finish));

@@ -19,7 +19,7 @@ import { admitCreate, admitDelete, admitUpdate } from '../core/admission.ts';
 import { decodeObject, fitObject, parseBody } from './body.ts';
 import { collectionOf } from './kernel.ts';
 import type { Answer, Call, Kernel } from './kernel.ts';
-import { list } from './read.ts';
+import { intOf, list } from './read.ts';
 import type { Entry } from './store.ts';
 
 const isDryRun = (query: URLSearchParams): boolean => {
@@ -283,7 +283,7 @@ async function deleteRequest(kernel: Kernel, call: Call): Promise<DeleteRequest>
   const body = await parseBody(kernel, call);
   const out: DeleteRequest = isObject(body) ? { ...(body as DeleteRequest) } : {};
   const { query } = call;
-  if (query.has('gracePeriodSeconds')) out.gracePeriodSeconds ??= Number(query.get('gracePeriodSeconds'));
+  if (query.has('gracePeriodSeconds')) out.gracePeriodSeconds ??= intOf(query, 'gracePeriodSeconds');
   if (query.has('propagationPolicy')) out.propagationPolicy ??= query.get('propagationPolicy')!;
   if (query.has('orphanDependents')) out.orphanDependents ??= query.get('orphanDependents') === 'true';
   const dryRun = (body as Obj | undefined)?.['dryRun'];
