@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { test, type TestContext } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { FakeKubeApi, refusals } from '../../base/kubeapi/fake.ts';
@@ -21,7 +22,7 @@ function setUp(t: TestContext) {
     stop.abort();
     await done;
   });
-  return { clock, api, events, stored: (namespace = 'ns') => api.objects<Event>(coreEvents(namespace)) };
+  return { clock, api, events, signal: stop.signal, stored: (namespace = 'ns') => api.objects<Event>(coreEvents(namespace)) };
 }
 
 test('an event carries upstream’s fields', async (t) => {
@@ -91,4 +92,15 @@ test('telling never waits: the queue is bounded and the rest is dropped', async 
   await clock.settle();
   assert.ok(events.waiting <= 1_000);
   assert.ok(events.dropped >= 499);
+});
+
+test('an idle queue leaves nothing on the signal, however often it was idle', async (t) => {
+  const { clock, events, signal } = setUp(t);
+  await clock.settle();
+  const before = getEventListeners(signal, 'abort').length;
+  for (let n = 0; n < 20; n++) {
+    events.event({ ...target, name: `p${n}` }, 'Normal', 'A', 'a');
+    await clock.settle();
+  }
+  assert.equal(getEventListeners(signal, 'abort').length, before);
 });

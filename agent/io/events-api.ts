@@ -102,10 +102,12 @@ export function createEventsApi(options: EventsApiOptions): EventsApi {
           await sendOne(told, signal);
           continue;
         }
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-          signal.addEventListener('abort', () => resolve(), { once: true });
-        });
+        const { promise, resolve } = Promise.withResolvers<void>();
+        wake = resolve;
+        const stop = (): void => resolve();
+        signal.addEventListener('abort', stop, { once: true });
+        await promise;
+        signal.removeEventListener('abort', stop);
       }
     },
   };
