@@ -239,3 +239,11 @@ test('a run that is given up ends at once', async (t) => {
     await assert.rejects(running);
   }
 });
+
+test('a pod without an address is not probed at the node instead', async (t) => {
+  const port = await http(t, (_request, response) => void response.end('the node'));
+  for (const probe of [{ tcpSocket: { port } }, { httpGet: { port } }, { grpc: { port } }]) {
+    const answer = await run(probe, { podIP: '' });
+    assert.deepEqual(answer, { result: 'error', output: 'the pod has no address' }, JSON.stringify(probe));
+  }
+});

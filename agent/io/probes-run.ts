@@ -28,17 +28,20 @@ export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>): Pr
     const { probe, container } = run;
     const { timeoutMs } = timingOf(probe);
     if (probe.exec !== undefined) return probeExec(runtime, run, timeoutMs, signal);
+    // An empty address would mean this very machine.
+    const host = probe.httpGet?.host || probe.tcpSocket?.host || run.podIP;
+    if (host === '') return { result: 'error', output: 'the pod has no address' };
     if (probe.httpGet !== undefined) {
       const port = portOf(probe.httpGet.port, container);
       if (typeof port === 'string') return { result: 'error', output: port };
-      return probeHttp(probe.httpGet, probe.httpGet.host || run.podIP, port, timeoutMs, signal);
+      return probeHttp(probe.httpGet, host, port, timeoutMs, signal);
     }
     if (probe.tcpSocket !== undefined) {
       const port = portOf(probe.tcpSocket.port, container);
       if (typeof port === 'string') return { result: 'error', output: port };
-      return probeTcp(probe.tcpSocket.host || run.podIP, port, timeoutMs, signal);
+      return probeTcp(host, port, timeoutMs, signal);
     }
-    if (probe.grpc !== undefined) return probeGrpc(run.podIP, probe.grpc.port, probe.grpc.service ?? '', timeoutMs, signal);
+    if (probe.grpc !== undefined) return probeGrpc(host, probe.grpc.port, probe.grpc.service ?? '', timeoutMs, signal);
     return { result: 'error', output: `missing probe handler for ${container.name}` };
   };
 }
