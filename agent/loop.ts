@@ -42,12 +42,16 @@ export interface Loop extends Pods {
 
 /** A change seen in the runtime while a pod is being worked on for so long is told without waiting for the end of the work. */
 const impatienceMs = 1500;
+/** Pods that began together are not all looked at in the same moment: each look is a millisecond or two of the loop. */
+const apartMs = 10;
+const apartMax = 32;
 const partingMs = 5000;
 
 export function createLoop(options: LoopOptions): Loop {
   const { clock, log, sources } = options;
   const workers = new Map<string, PodWorker>();
   const busySinceMs = new Map<string, number>();
+  let waiting = 0;
   /** Pods that came new and do not run yet: for how long a start takes. */
   const newSinceMs = new Map<string, number>();
 
@@ -131,7 +135,7 @@ export function createLoop(options: LoopOptions): Loop {
         if (worker !== undefined && sinceMs === undefined && worker.knows(pleg.facts().get(uid))) continue;
         kick(uid);
         if (sinceMs === undefined || worker === undefined) continue;
-        clock.after(Math.max(0, sinceMs + impatienceMs - clock.monoMs()), () => {
+        clock.after(Math.max(0, sinceMs + impatienceMs - clock.monoMs()) + apartMs * (waiting++ % apartMax), () => {
           if (busySinceMs.get(uid) === sinceMs) void worker.observe();
         });
       }
