@@ -134,3 +134,38 @@ test('nobody else can read what is on disk: it holds Secrets', async () => {
     rmSync(dir, { recursive: true });
   }
 });
+
+test('a full disk refuses writes, keeps what was acknowledged, and takes writes again once there is room', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'store-'));
+  const path = join(dir, 'state.db');
+  const large = (size: number): Record<string, unknown> => ({ ...object('one'), data: 'x'.repeat(size) });
+  try {
+    {
+      using store = open({ path, maxPages: 30 });
+      const kept = store.put('/x', 'a', 'one', object('one', 1));
+      store.put('/x', 'a', 'two', object('two', 1));
+      await store.committed();
+      store.put('/x', 'a', 'one', large(300_000));
+      store.remove('/x', 'a', 'two', object('two'));
+      store.put('/x', 'a', 'three', object('three'));
+      await assert.rejects(store.committed(), /disk is full/);
+      assert.deepEqual(
+        store.list('/x', 'a').map((entry) => entry.name),
+        ['one', 'two'],
+      );
+      assert.equal(store.get('/x', 'a', 'one'), kept);
+      const seen: string[] = [];
+      using _feed = store.watch('/x', store.revision, (change) => seen.push(`${change.type} ${change.entry.name}`));
+      store.put('/x', 'a', 'four', object('four'));
+      await store.committed();
+      assert.deepEqual(seen, ['ADDED four'], 'what was refused is never told');
+    }
+    using again = open({ path });
+    assert.deepEqual(
+      again.list('/x', 'a').map((entry) => entry.name),
+      ['four', 'one', 'two'],
+    );
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+});

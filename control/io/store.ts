@@ -1,6 +1,7 @@
 import { chmodSync, closeSync, existsSync, openSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import type { Clock } from '../../base/clock.ts';
+import { OpError } from '../../base/errors.ts';
 import type { Obj } from '../core/json.ts';
 
 /** One object at one version. Never changed after it is made: readers, watchers and the disk share it. */
@@ -37,6 +38,8 @@ export interface StoreOptions {
   /** How long changes stay readable for watches and continued lists. */
   windowMs?: number;
   windowChanges?: number;
+  /** How large the file may become; absent: as large as the disk allows. */
+  maxPages?: number;
   /** The disk refused: what is in memory and what is on disk differ, so the program must end. */
   fatal(error: unknown): void;
 }
@@ -66,6 +69,8 @@ export interface Store extends Disposable {
   compact(): void;
 }
 
+const SQLITE_FULL = 13;
+
 /** What the window may hold, by the size of its objects as JSON. */
 const WINDOW_MAX_BYTES = 24 * 1024 * 1024;
 
@@ -86,6 +91,7 @@ export function openStore(options: StoreOptions): Store {
   }
   const database = new DatabaseSync(options.path);
   database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${options.durability === 'power' ? 'FULL' : 'NORMAL'}; PRAGMA wal_autocheckpoint = 1000;`);
+  if (options.maxPages !== undefined) database.exec(`PRAGMA max_page_count = ${options.maxPages}`);
   database.exec(
     'CREATE TABLE IF NOT EXISTS objects (collection TEXT, namespace TEXT, name TEXT, revision INTEGER, value TEXT, PRIMARY KEY (collection, namespace, name)) WITHOUT ROWID',
   );
@@ -121,6 +127,19 @@ export function openStore(options: StoreOptions): Store {
   let waiters: PromiseWithResolvers<void> | undefined;
   let isBroken = false;
 
+  /** Nobody has seen these: what is read is what is on disk. */
+  const takeBack = (batch: readonly Change[]): void => {
+    if (database.isTransaction) database.exec('ROLLBACK');
+    for (const { entry, previous } of batch.toReversed()) {
+      const found = shelf(entry.collection);
+      const key = keyOf(entry.namespace, entry.name);
+      if (previous === undefined) found.byKey.delete(key);
+      else found.byKey.set(key, previous);
+      found.sorted = undefined;
+    }
+    newest = durable;
+  };
+
   const commit = (): void => {
     const batch = pending;
     const done = waiters;
@@ -136,6 +155,13 @@ export function openStore(options: StoreOptions): Store {
       saveRevision.run(newest);
       database.exec('COMMIT');
     } catch (error) {
+      if ((error as { errcode?: number }).errcode === SQLITE_FULL) {
+        takeBack(batch);
+        done?.reject(
+          new OpError('exhausted', 'writing to the store', 'the disk is full', { cause: error, advice: `make room in the folder of ${options.path}` }),
+        );
+        return;
+      }
       isBroken = true;
       done?.reject(error);
       options.fatal(error);
