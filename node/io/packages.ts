@@ -53,7 +53,7 @@ export async function installPackages(names: readonly string[]): Promise<void> {
       result = await install();
       if (result.exitCode !== 0) {
         const words = `${update.exitCode === 0 ? '' : `${update.all}\n`}${result.all}`;
-        throw new OpError('failed', `installing ${names.join(', ')}`, lastLine(words), { advice: `run: apt-get update && apt-get install ${names.join(' ')}` });
+        throw new OpError('failed', `installing ${names.join(', ')}`, cause(words), { advice: `run: apt-get update && apt-get install ${names.join(' ')}` });
       }
     }
   } finally {
@@ -61,7 +61,8 @@ export async function installPackages(names: readonly string[]): Promise<void> {
   }
 }
 
-function lastLine(text: string): string {
+/** The first error of apt-get names the cause; those behind it follow from it. */
+function cause(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
-  return lines.findLast((line) => line.startsWith('E:')) ?? lines.at(-1) ?? 'no output';
+  return lines.find((line) => line.startsWith('E:')) ?? lines.at(-1) ?? 'no output';
 }
