@@ -23,10 +23,10 @@ export interface TellerDeps {
 export class Teller {
   readonly #deps: TellerDeps;
   readonly #key: PodKey;
-  /** Why containers wait, by name. */
-  readonly waiting: Record<string, { reason: string; message: string } | undefined> = {};
+  /** Why containers wait, by name; without a prototype, for `constructor` is a name too. */
+  readonly waiting = Object.create(null) as Record<string, { reason: string; message: string } | undefined>;
   /** Back-offs that an Event has told of. */
-  readonly #heldSaid: Record<string, string | undefined> = {};
+  readonly #heldSaid = Object.create(null) as Record<string, string | undefined>;
 
   constructor(deps: TellerDeps, key: PodKey) {
     this.#deps = deps;

@@ -73,7 +73,8 @@ export class PodWorker {
   #facts: PodFacts | undefined;
   #eviction: Eviction | null = null;
   #adopted = false;
-  readonly #backoffs: Record<string, Backoff | undefined> = {};
+  /** By container name; without a prototype, for `constructor` is a name too. */
+  readonly #backoffs = Object.create(null) as Record<string, Backoff | undefined>;
   readonly #preStopBegun = new Set<string>();
   #retryMs = firstRetryMs;
   #refreshedAtMs = 0;

@@ -120,3 +120,15 @@ test('secrets are base64 of UTF-8', () => {
   for (const text of ['', 'a', 's3cr3t-example', 'grüße 🎈', 'x'.repeat(100)]) assert.equal(fromBase64(Buffer.from(text).toString('base64')), text);
   assert.equal(fromBase64('?'), null);
 });
+
+test('a key that every JavaScript object has is not there unless somebody put it there', () => {
+  const from = (variable: object, more: Partial<EnvInput> = {}) => envOf(input({ env: [{ name: 'A', ...variable }] }, more));
+  const maps = { configMaps: { c: { metadata: {}, data: { a: '1' } } }, secrets: { s: { metadata: {}, data: { a: 'MQ==' } } } };
+  const key = 'constructor';
+  assert.deepEqual(from({ valueFrom: { configMapKeyRef: { name: 'c', key } } }, maps), {
+    ok: false,
+    message: "couldn't find key constructor in ConfigMap n/c",
+  });
+  assert.deepEqual(from({ valueFrom: { secretKeyRef: { name: 's', key } } }, maps), { ok: false, message: "couldn't find key constructor in Secret n/s" });
+  assert.deepEqual(from({ valueFrom: { fieldRef: { fieldPath: "metadata.labels['constructor']" } } }), { ok: true, env: [{ name: 'A', value: '' }] });
+});

@@ -105,7 +105,7 @@ function sourceOf(input: EnvInput, variable: EnvVar): Value {
     const { name = '', key, optional } = source.configMapKeyRef;
     const map = input.configMaps[name] ?? null;
     if (map === null) return optional === true ? { text: undefined } : { problem: `configmap "${name}" not found` };
-    const value = map.data?.[key];
+    const value = valueAt(map.data, key);
     if (value === undefined) return optional === true ? { text: undefined } : { problem: `couldn't find key ${key} in ConfigMap ${namespace}/${name}` };
     return { text: value };
   }
@@ -113,7 +113,7 @@ function sourceOf(input: EnvInput, variable: EnvVar): Value {
     const { name = '', key, optional } = source.secretKeyRef;
     const secret = input.secrets[name] ?? null;
     if (secret === null) return optional === true ? { text: undefined } : { problem: `secret "${name}" not found` };
-    const value = secret.data?.[key];
+    const value = valueAt(secret.data, key);
     if (value === undefined) return optional === true ? { text: undefined } : { problem: `couldn't find key ${key} in Secret ${namespace}/${name}` };
     return { text: fromBase64(value) ?? '' };
   }
@@ -132,7 +132,7 @@ const subscript = /^metadata\.(labels|annotations)\['(.+)'\]$/;
 export function fieldValue(input: Pick<EnvInput, 'pod' | 'podIPs' | 'hostIPs'>, path: string): Value {
   const { pod, podIPs, hostIPs } = input;
   const match = subscript.exec(path);
-  if (match !== null) return { text: pod.metadata[match[1] as 'labels' | 'annotations']?.[match[2]!] ?? '' };
+  if (match !== null) return { text: valueAt(pod.metadata[match[1] as 'labels' | 'annotations'], match[2]!) ?? '' };
   switch (path) {
     case 'metadata.name':
       return { text: pod.metadata.name ?? '' };
@@ -214,6 +214,11 @@ function oneServiceEnv(service: Service): [string, string][] {
     result.push([own, url], [`${own}_PROTO`, protocol.toLowerCase()], [`${own}_PORT`, String(port.port)], [`${own}_ADDR`, ip]);
   }
   return result;
+}
+
+/** Only what somebody put there: `constructor` is a valid key, and every object has one. */
+export function valueAt(data: Readonly<Record<string, string>> | undefined, key: string): string | undefined {
+  return data !== undefined && Object.hasOwn(data, key) ? data[key] : undefined;
 }
 
 function sorted(data: Readonly<Record<string, string>> | undefined): [string, string][] {

@@ -1,6 +1,7 @@
 import type { Container, DownwardAPIVolumeFile, Pod, ResourceFieldSelector } from '../../proto/kube/types.ts';
 import { milliValueOf, tryParseQuantity, valueOf } from './quantity.ts';
 import type { QuantityText } from './quantity.ts';
+import { valueAt } from './env.ts';
 
 export type Answer = { ok: true; text: string } | { ok: false; message: string };
 
@@ -10,7 +11,7 @@ export function fieldText(pod: Pod, fieldPath: string): Answer {
   const subscript = /^(metadata\.(?:labels|annotations))\['(.+)'\]$/.exec(fieldPath);
   if (subscript !== null) {
     const map = subscript[1] === 'metadata.labels' ? metadata.labels : metadata.annotations;
-    return { ok: true, text: map?.[subscript[2] ?? ''] ?? '' };
+    return { ok: true, text: valueAt(map, subscript[2] ?? '') ?? '' };
   }
   switch (fieldPath) {
     case 'metadata.name':
