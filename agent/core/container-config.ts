@@ -141,7 +141,7 @@ export function containerConfig(context: ConfigContext, input: ContainerInput): 
     command: expandAll(container.command, env),
     args: expandAll(container.args, env),
     workingDir: container.workingDir ?? '',
-    envs: env.map((pair) => ({ key: pair.name, value: Uint8Array.from(utf8Bytes(pair.value)) })),
+    envs: env.map((pair) => ({ key: pair.name, value: utf8Bytes(pair.value) })),
     mounts: [...input.mounts],
     labels: {
       'io.kubernetes.container.name': container.name,

@@ -226,21 +226,25 @@ function sorted(data: Readonly<Record<string, string>> | undefined): [string, st
 }
 
 const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+const places = new Int8Array(128).fill(-1);
+for (let place = 0; place < alphabet.length; place++) places[alphabet.charCodeAt(place)] = place;
 
 /** Base64 to UTF-8 text, lossy like Go's string(bytes) is not: a broken sequence becomes U+FFFD. Null: not base64. */
 export function fromBase64(text: string): string | null {
-  const bytes: number[] = [];
+  let length = text.length;
+  while (length > 0 && text[length - 1] === '=') length -= 1;
+  const bytes = new Uint8Array((length * 3) >> 2);
   let bits = 0;
   let value = 0;
-  for (const char of text.replace(/=+$/, '')) {
-    const place = alphabet.indexOf(char);
+  let at = 0;
+  for (let index = 0; index < length; index++) {
+    const place = places[text.charCodeAt(index)] ?? -1;
     if (place < 0) return null;
-    value = (value << 6) | place;
+    value = ((value << 6) | place) & 0xfff;
     bits += 6;
-    if (bits >= 8) {
-      bits -= 8;
-      bytes.push((value >> bits) & 0xff);
-    }
+    if (bits < 8) continue;
+    bits -= 8;
+    bytes[at++] = (value >> bits) & 0xff;
   }
   return utf8Text(bytes);
 }
