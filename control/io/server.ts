@@ -1,8 +1,9 @@
-import { createSecureServer } from 'node:http2';
-import type { Http2SecureServer, Http2ServerRequest } from 'node:http2';
+import { Http2ServerRequest, createSecureServer } from 'node:http2';
+import type { Http2SecureServer } from 'node:http2';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
+import type { Clock } from '../../base/clock.ts';
 import { BugError } from '../../base/assert.ts';
 import { OpError, messageOf } from '../../base/errors.ts';
 import { Failure, internal, tooManyRequests } from '../core/failure.ts';
@@ -25,6 +26,8 @@ const BODY_MAX_BYTES = 3 * 1024 * 1024;
 /** A watcher that lets this much pile up is cut off and comes back with its last version. */
 const WATCH_BACKLOG_MAX_BYTES = 8 * 1024 * 1024;
 const IN_FLIGHT_MAX = 600;
+/** A body that takes longer than this to come is not waited for. */
+const BODY_MAX_MS = 60_000;
 /** Node closes idle connections after 5 s; Go clients reuse theirs for 90 s and would run into the close. */
 const KEEP_ALIVE_MS = 150_000;
 
@@ -114,8 +117,9 @@ function credentialsOf(request: Request): Credentials {
   return { ...found, authorization: request.headers.authorization };
 }
 
-async function readBody(request: Request): Promise<Body> {
+async function readBody(clock: Clock, request: Request): Promise<Body> {
   if (request.method === 'GET' || request.method === 'HEAD') return { kind: 'none' };
+  using _deadline = clock.after(BODY_MAX_MS, () => cut(request));
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
@@ -126,6 +130,12 @@ async function readBody(request: Request): Promise<Body> {
   if (size === 0) return { kind: 'none' };
   const bytes = Buffer.concat(chunks);
   return (request.headers['content-type'] ?? '').includes('protobuf') ? { kind: 'bytes', bytes } : { kind: 'text', text: bytes.toString('utf8') };
+}
+
+/** Over HTTP/2 one request among others of its connection. */
+function cut(request: Request): void {
+  if (request instanceof Http2ServerRequest) request.stream.close();
+  else request.socket.destroy();
 }
 
 function makeCall(options: ServerOptions, request: Request, body: Body, signal: AbortSignal): Call {
@@ -152,17 +162,21 @@ async function serve(options: ServerOptions, state: { inFlight: number }, reques
   response.on('close', () => gone.abort());
   response.on('error', () => gone.abort());
   const isLong = /[?&]watch=(true|1)|\/(log|proxy|exec|attach|portforward)(\/|\?|$)/.test(request.url ?? '');
-  if (!isLong) state.inFlight++;
+  let isCounted = false;
   try {
-    if (state.inFlight > IN_FLIGHT_MAX && !isLong) throw tooManyRequests('Too many requests, please try again later.', 1);
     // The body is read before anything is refused, or HTTP/1.1 clients see a cut connection for an answer.
-    const call = makeCall(options, request, await readBody(request), gone.signal);
+    const body = await readBody(options.kernel.clock, request);
+    // Counted only now: whoever lets us wait for a body takes nobody else's place.
+    isCounted = !isLong;
+    if (isCounted && ++state.inFlight > IN_FLIGHT_MAX) throw tooManyRequests('Too many requests, please try again later.', 1);
+    const call = makeCall(options, request, body, gone.signal);
     if (isForwarded(call)) await serveForwarded(options, call, request, response);
     else await send(options, call, response, await options.api.handle(call));
   } catch (error) {
+    if (gone.signal.aborted) return;
     sendError(options, error, response, /^(curl|Wget|Mozilla)/.test(request.headers['user-agent'] ?? ''));
   } finally {
-    if (!isLong) state.inFlight--;
+    if (isCounted) state.inFlight--;
   }
 }
 
