@@ -24,9 +24,10 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
         { containerId, cmd: [...command], timeout: seconds },
         { signal, timeoutMs: timeoutMs === 0 ? Number.POSITIVE_INFINITY : timeoutMs + 5000 },
       );
-      return answer.exitCode === 0
-        ? null
-        : `error: command '${command.join(' ')}' exited with ${answer.exitCode}: ${Buffer.from(answer.stderr).toString()}, message: ${JSON.stringify(Buffer.concat([answer.stdout, answer.stderr]).toString())}`;
+      if (answer.exitCode === 0) return null;
+      const stderr = Buffer.from(answer.stderr).subarray(0, outputMax);
+      const output = Buffer.concat([Buffer.from(answer.stdout).subarray(0, outputMax), stderr]).subarray(0, outputMax);
+      return `error: command '${command.join(' ')}' exited with ${answer.exitCode}: ${stderr.toString()}, message: ${JSON.stringify(output.toString())}`;
     } catch (error) {
       return `error: ${rpcErrorText(error)}, message: ""`;
     }
@@ -80,6 +81,9 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
     },
   };
 }
+
+/** Of what a hook prints: the text stands in the pod's status, and one that is too large keeps all of it from being written. */
+const outputMax = 10 * 1024;
 
 /** `signal`, aborted after `ms` too; 0 is no limit. */
 function withDeadline(clock: Clock, ms: number, signal: AbortSignal): Disposable & { signal: AbortSignal } {

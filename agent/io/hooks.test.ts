@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createFakeClock } from '../../base/fake-clock.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
+import type { Cri } from './cri.ts';
+import { createHooks } from './hooks.ts';
+
+const pod: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u' }, spec: { containers: [] } };
+const container: Container = { name: 'm' };
+const signal = new AbortController().signal;
+
+function hooks(answer: { exitCode: number; stdout?: Uint8Array; stderr?: Uint8Array }) {
+  const execSync = async () => ({ stdout: Buffer.alloc(0), stderr: Buffer.alloc(0), ...answer });
+  return createHooks({ cri: { runtime: { execSync } } as unknown as Cri, clock: createFakeClock(), tell: () => {} });
+}
+
+test('a hook that fails says so with the beginning of what it printed, however much that was', async () => {
+  const few = await hooks({ exitCode: 3, stderr: Buffer.from('no such file') }).run(pod, container, 'c', [], { exec: { command: ['x'] } }, 0, signal);
+  assert.deepEqual(few, {
+    ok: false,
+    message: `Exec lifecycle hook ([x]) for Container "m" in Pod "p_n(u)" failed - error: command 'x' exited with 3: no such file, message: "no such file"`,
+  });
+  const stdout = Buffer.alloc(8 << 20, 'x');
+  const much = await hooks({ exitCode: 1, stdout, stderr: stdout }).run(pod, container, 'c', [], { exec: { command: ['x'] } }, 0, signal);
+  // The text becomes a waiting message in the pod's status, which the API server takes no more than 1.5 MB of.
+  assert.ok(!much.ok && much.message.length < 32 * 1024, String(!much.ok && much.message.length));
+});
