@@ -3,6 +3,7 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import { envNeeds, envOf } from '../core/env.ts';
 import type { EnvResult } from '../core/env.ts';
 import { envFileValue } from '../core/env-file.ts';
+import { isSafeName, podPaths, volumeDir } from '../core/volumes-paths.ts';
 import type { EnvSources, NodeInfo } from '../seams.ts';
 
 export interface EnvironmentDeps {
@@ -32,7 +33,7 @@ export function createEnvironment(deps: EnvironmentDeps): Environment {
     for (const { name, valueFrom } of container.env ?? []) {
       if (valueFrom?.fileKeyRef === undefined) continue;
       const { volumeName, path, key } = valueFrom.fileKeyRef;
-      const text = await readEnvFile(deps, pod.metadata.uid ?? '', volumeName, path);
+      const text = await readEnvFile(deps, pod, volumeName, path);
       const value = text === null ? null : envFileValue(text, key);
       if (value?.ok === false) return { ok: false, message: `couldn't parse env file` };
       fileKeys[name] = value?.value === '' ? null : (value?.value ?? null);
@@ -52,9 +53,12 @@ export function createEnvironment(deps: EnvironmentDeps): Environment {
 }
 
 /** A file that an init container left in an emptyDir; nothing outside the volume can be reached. */
-async function readEnvFile(deps: EnvironmentDeps, uid: string, volume: string, path: string): Promise<string | null> {
+async function readEnvFile(deps: EnvironmentDeps, pod: Pod, volume: string, path: string): Promise<string | null> {
+  const isOwn = pod.spec.volumes?.some((each) => each.name === volume && each.emptyDir !== undefined) === true;
+  if (!isOwn || !isSafeName(volume)) return null;
   try {
-    const bytes = await deps.sys.readBeneath(`${deps.rootDir}/pods/${uid}/volumes/kubernetes.io~empty-dir/${volume}`, path, { maxBytes: maxFileBytes });
+    const root = `${podPaths(deps.rootDir, pod.metadata.uid ?? '').pod}/${volumeDir('empty-dir', volume)}`;
+    const bytes = await deps.sys.readBeneath(root, path, { maxBytes: maxFileBytes });
     return new TextDecoder().decode(bytes);
   } catch {
     return null;
