@@ -7,7 +7,7 @@ import {
   type ClientReadableStream,
   type ServiceError,
 } from '@grpc/grpc-js';
-import protobuf from 'protobufjs/light.js';
+import { fromJSON, type MethodDefinition, type ServiceDefinition } from '@grpc/proto-loader';
 import { assert } from '../base/assert.ts';
 import { realClock, type Clock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
@@ -15,14 +15,10 @@ import api from '../proto/cri/api.json' with { type: 'json' };
 import { rpcError, RpcError } from './errors.ts';
 import type { CallOptions, RuntimeCall, Transport } from './transport.ts';
 
-interface Method {
-  readonly path: string;
-  readonly requestSerialize: (request: object) => Buffer;
-  readonly responseDeserialize: (bytes: Buffer) => object;
-}
+type Method = MethodDefinition<object, object>;
 
 /** How messages look on this side of the wire; proto/cri/types.ts is generated for exactly this. */
-const conversion = { longs: String, enums: String, defaults: true, oneofs: true };
+const loading = { keepCase: false, longs: String, enums: String, defaults: true, oneofs: true };
 
 /*
  * The kubelet's own settings, where gRPC for Node has others: 16 MiB in one message, a new try at a dead socket
@@ -51,24 +47,13 @@ export function dialTarget(endpoint: string): string {
 
 let definitions: ReadonlyMap<string, Method> | undefined;
 
-/**
- * The descriptors cost some ten milliseconds: made at first use, once. From protobufjs directly: proto-loader also makes
- * what a server needs to describe itself, which takes a tenth of a second of the agent's start.
- */
+/** The descriptors cost some tens of milliseconds: made at first use, once, before there is a pod. */
 function methodOf(call: RuntimeCall): Method {
   if (definitions === undefined) {
-    const root = protobuf.Root.fromJSON(api as unknown as protobuf.INamespace);
+    const loaded = fromJSON(api as unknown as Parameters<typeof fromJSON>[0], loading);
     const found = new Map<string, Method>();
     for (const service of ['RuntimeService', 'ImageService']) {
-      for (const { name, requestType, responseType } of root.lookupService(`runtime.v1.${service}`).methodsArray) {
-        const request = root.lookupType(`runtime.v1.${requestType}`);
-        const response = root.lookupType(`runtime.v1.${responseType}`);
-        found.set(`${service}/${name}`, {
-          path: `/runtime.v1.${service}/${name}`,
-          requestSerialize: (value) => request.encode(request.fromObject(value)).finish() as Buffer,
-          responseDeserialize: (bytes) => response.toObject(response.decode(bytes), conversion),
-        });
-      }
+      for (const [name, method] of Object.entries(loaded[`runtime.v1.${service}`] as ServiceDefinition)) found.set(`${service}/${name}`, method);
     }
     definitions = found;
   }
