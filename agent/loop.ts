@@ -7,7 +7,7 @@
  */
 import { BugError } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
-import { messageOf } from '../base/errors.ts';
+import { messageOf, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { createKeyedQueue } from '../base/queue.ts';
 import type { Pod } from '../proto/kube/types.ts';
@@ -208,7 +208,7 @@ export function createLoop(options: LoopOptions): Loop {
     isKnown: (uid) => workers.has(uid) || viewOf(uid) !== undefined || !synced(),
     synced,
     kick,
-    async evict(uid, eviction) {
+    async evict(uid, eviction, signal) {
       const worker = workers.get(uid);
       if (worker === undefined) return;
       const stopped = worker.evict({
@@ -216,7 +216,20 @@ export function createLoop(options: LoopOptions): Loop {
         verdict: { reason: eviction.reason, message: eviction.message, ...(eviction.condition === undefined ? {} : { condition: eviction.condition }) },
       });
       queue.add(uid);
-      await stopped;
+      await orAborted(stopped, signal);
     },
   };
+}
+
+/** Waits for `work`, but not beyond the signal: throws OpError `aborted`. */
+async function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const stop = (): void => reject(new OpError('aborted', 'evict a pod', 'stopped by the caller'));
+  if (signal.aborted) stop();
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
 }
