@@ -142,7 +142,7 @@ function addresses(input: StatusInput): Pick<PodStatus, 'hostIP' | 'hostIPs' | '
   const sandbox = facts.sandboxes[0];
   let ips = sandbox?.ready === true ? orderLike(hostIPs, sandbox.ips) : [];
   // An ended pod keeps the addresses it had: what is told of it after its end is where it was.
-  if (input.stopped && ips.length === 0) ips = (old.podIPs ?? []).map((each) => each.ip ?? '').filter((ip) => ip !== '');
+  if ((input.stopped || isTerminalPhase(old.phase)) && ips.length === 0) ips = (old.podIPs ?? []).map((each) => each.ip ?? '').filter((ip) => ip !== '');
   if (pod.spec.hostNetwork === true) ips = (old.podIPs ?? []).length > 0 ? old.podIPs!.map((each) => each.ip ?? '') : [...hostIPs].slice(0, 2);
   if (ips.length > 0) {
     result.podIP = ips[0]!;
