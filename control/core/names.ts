@@ -72,6 +72,17 @@ export function nameProblems(rule: NameRule, name: string): string[] {
 }
 
 /** The problems of a label or annotation key. */
+/** What is wrong with a port's name (RFC 6335, section 5.1). */
+export function portNameProblems(name: string): string[] {
+  const out: string[] = [];
+  if (name.length > 15) out.push('must be no more than 15 characters');
+  if (!/^[-a-z0-9]+$/.test(name)) out.push('must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)');
+  if (!/[a-z]/.test(name)) out.push('must contain at least one letter (a-z)');
+  if (name.includes('--')) out.push('must not contain consecutive hyphens');
+  if (name.startsWith('-') || name.endsWith('-')) out.push('must not begin or end with a hyphen');
+  return out;
+}
+
 export function keyProblems(key: string): string[] {
   const parts = key.split('/');
   if (parts.length > 2) {

@@ -1,7 +1,7 @@
 import { Failure, internal } from './failure.ts';
 import type { Cause } from './failure.ts';
 import type { Obj } from './json.ts';
-import { duplicate, forbiddenField, nameProblems, required, unsupported, wrong } from './names.ts';
+import { duplicate, forbiddenField, nameProblems, portNameProblems, required, unsupported, wrong } from './names.ts';
 import type { Strategy, Surroundings } from './strategy.ts';
 import { portProblem } from './validate-pod.ts';
 
@@ -221,6 +221,7 @@ function validate(service: Obj, old: Obj | undefined): Cause[] {
     names.add(name);
     out.push(...portProblem(`${path}.port`, port['port']));
     if (typeof port['targetPort'] === 'number') out.push(...portProblem(`${path}.targetPort`, port['targetPort']));
+    else out.push(...portNameProblems(String(port['targetPort'])).map((problem) => wrong(`${path}.targetPort`, port['targetPort'], problem)));
     if (!['TCP', 'UDP', 'SCTP'].includes(port['protocol'])) out.push(unsupported(`${path}.protocol`, port['protocol'], ['SCTP', 'TCP', 'UDP']));
     if (!wantsNodePorts(service) && spec['type'] !== 'LoadBalancer' && (port['nodePort'] ?? 0) !== 0)
       out.push(forbiddenField(`${path}.nodePort`, "may not be used when `type` is 'ClusterIP'"));

@@ -124,6 +124,8 @@ function checkContainer(container: Obj, field: string, volumes: ReadonlySet<stri
   return out;
 }
 
+const HOST_PATH_TYPES = ['', 'BlockDevice', 'CharDevice', 'Directory', 'DirectoryOrCreate', 'File', 'FileOrCreate', 'Socket'];
+
 /** A pod spec on its own; `field` is `spec` or where the template's spec stands. */
 export function checkPodSpec(spec: Obj, field: string): Cause[] {
   const out: Cause[] = [];
@@ -143,6 +145,8 @@ export function checkPodSpec(spec: Obj, field: string): Cause[] {
     files.forEach((item, index) =>
       out.push(...checkFieldRef(item['fieldRef'], `${field}.volumes[${at}].downwardAPI.items[${index}].fieldRef`, FILE_FIELDS, false)),
     );
+    const type = volume['hostPath']?.type ?? '';
+    if (!HOST_PATH_TYPES.includes(type)) out.push(unsupported(`${field}.volumes[${at}].hostPath.type`, type, HOST_PATH_TYPES));
     for (const extra of sources.slice(1)) out.push(forbiddenField(`${field}.volumes[${at}].${extra}`, 'may not specify more than 1 volume type'));
   });
   const containers: Obj[] = spec['containers'] ?? [];

@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
 import type { User } from '../core/authorize.ts';
+import { isProxyable } from '../core/proxyable.ts';
 import { Failure } from '../core/failure.ts';
 import { parseRequest } from '../core/request.ts';
 import type { Obj } from '../core/json.ts';
@@ -11,10 +15,10 @@ import { createApi } from './api.ts';
 import { bootstrap } from './bootstrap.ts';
 import { createKernel } from './kernel.ts';
 import type { Answer, Kernel } from './kernel.ts';
+import { refusalOf } from './kubelet.ts';
 import { createPlainPaths } from './plain-paths.ts';
 import { openStore } from './store.ts';
 import { createTokens } from './tokens.ts';
-import { generateKeyPairSync } from 'node:crypto';
 
 const ADMIN: User = { name: 'admin', groups: ['system:masters'] };
 const nodeUser = (name: string): User => ({ name: `system:node:${name}`, groups: ['system:nodes', 'system:authenticated'] });
@@ -203,4 +207,31 @@ test('options that are no numbers are refused, and nothing is deleted', async ()
   ];
   for (const [method, path, body] of refusals) assert.equal((await at.ask(ADMIN, method, path, body))['code'], 400, `${method} ${path}`);
   assert.equal((await at.ask(ADMIN, 'GET', `${PODS}/on-n1`))['metadata'].deletionTimestamp, undefined);
+});
+
+test('what a client may not ask for through the proxy of pods and services', () => {
+  for (const address of ['127.0.0.1', '0.0.0.0', '169.254.169.254', '::1', 'fe80::1', '::ffff:127.0.0.1', 'localhost', ''])
+    assert.ok(!isProxyable(address), address);
+  for (const address of ['10.244.1.2', '2001:db8::1']) assert.ok(isProxyable(address), address);
+});
+
+test('names of ports and types of host paths are checked', async () => {
+  using at = await twoNodes();
+  const service = (targetPort: unknown): Obj => ({ metadata: { generateName: 's' }, spec: { ports: [{ port: 80, targetPort }] } });
+  const ask = (targetPort: unknown): Promise<Obj> => at.ask(ADMIN, 'POST', '/api/v1/namespaces/default/services', service(targetPort));
+  assert.match((await ask('BAD_name_very_long_x'))['message'], /must be no more than 15 characters.*must contain only alpha-numeric/);
+  assert.equal((await ask('http'))['kind'], 'Service');
+  const volumes = [{ name: 'v', hostPath: { path: '/x', type: 'No' } }];
+  const { message } = await at.ask(ADMIN, 'POST', PODS, { metadata: { name: 'p' }, spec: { containers: [{ name: 'c', image: 'i' }], volumes } });
+  assert.match(message, /spec\.volumes\[0\]\.hostPath\.type: Unsupported value: "No": supported values: "", "BlockDevice"/);
+});
+
+test('what a kubelet says of a log it does not have is told as an answer of the API', async () => {
+  const said = (statusCode: number, text: string): Promise<Failure | undefined> =>
+    refusalOf(Object.assign(Readable.from([Buffer.from(text)]), { statusCode, setEncoding() {} }) as unknown as IncomingMessage);
+  const why = 'previous terminated container "p" in pod "p" not found';
+  const refused = (await said(400, `${why}\n`))?.toStatus();
+  assert.deepEqual([refused?.['reason'], refused?.['message'], refused?.['code']], ['BadRequest', why, 400]);
+  assert.equal((await said(500, 'broken'))?.reason, 'InternalError');
+  assert.equal(await said(200, 'a line'), undefined);
 });

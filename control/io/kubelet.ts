@@ -3,9 +3,10 @@ import { request as httpsRequest } from 'node:https';
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { connect } from 'node:tls';
-import { badRequest, internal, notFound } from '../core/failure.ts';
+import { badRequest, internal, noSuchPath, notFound } from '../core/failure.ts';
 import { Failure } from '../core/failure.ts';
 import type { Obj } from '../core/json.ts';
+import { isProxyable } from '../core/proxyable.ts';
 import type { Call, Kernel } from './kernel.ts';
 import type { Pki } from './pki.ts';
 
@@ -33,12 +34,18 @@ export function targetOf(kernel: Kernel, call: Call): Target {
     case 'nodes/proxy':
       return { ...kubeletOf(kernel, bareName(info.name).name), path: (info.rest === '' ? '/' : info.rest) + queryText(call.query) };
     case 'pods/proxy':
-      return podTarget(kernel, call);
+      return outside(podTarget(kernel, call));
     case 'services/proxy':
-      return serviceTarget(kernel, call);
+      return outside(serviceTarget(kernel, call));
     default:
       return containerTarget(kernel, call);
   }
+}
+
+/** Addresses of pods and endpoints are what somebody wrote: they must not lead into this machine or its link. */
+function outside(target: Target): Target {
+  if (!isProxyable(target.host)) throw badRequest('address not allowed');
+  return target;
 }
 
 const queryText = (query: URLSearchParams): string => (query.size === 0 ? '' : `?${query.toString()}`);
@@ -82,6 +89,7 @@ function containerOf(pod: Obj, asked: string): string {
   );
 }
 
+const REFUSAL_MAX_CHARS = 50_000;
 const LOG_FIELDS = ['follow', 'previous', 'sinceSeconds', 'sinceTime', 'timestamps', 'tailLines', 'limitBytes', 'stream'];
 /** The kubelet's names for what clients call by longer ones. */
 const STREAM_FIELDS: Record<string, string> = { stdin: 'input', stdout: 'output', stderr: 'error', tty: 'tty' };
@@ -189,6 +197,23 @@ export function forward(pki: Pki, target: Target, call: Call, headers: Record<st
   if (call.body.kind === 'text') outgoing.end(call.body.text);
   else outgoing.end();
   return promise;
+}
+
+/** What a kubelet says of a log that it does not have, as an answer of this API. */
+export async function refusalOf(answer: IncomingMessage): Promise<Failure | undefined> {
+  const code = answer.statusCode ?? 502;
+  if (code >= 200 && code <= 206) return undefined;
+  let text = '';
+  answer.setEncoding('utf8');
+  for await (const chunk of answer as AsyncIterable<string>) {
+    text += chunk;
+    if (text.length >= REFUSAL_MAX_CHARS) break;
+  }
+  text = text.slice(0, REFUSAL_MAX_CHARS).trimEnd();
+  if (code === 400) return badRequest(text);
+  if (code === 500) return internal(text);
+  if (code === 404) return noSuchPath();
+  return new Failure(code, code === 403 ? 'Forbidden' : code === 401 ? 'Unauthorized' : 'Unknown', text);
 }
 
 /** Hands an upgraded connection to the kubelet, byte for byte in both directions. */

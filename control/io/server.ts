@@ -13,7 +13,7 @@ import { authenticate } from './authenticate.ts';
 import type { Credentials } from './authenticate.ts';
 import { impersonate } from './impersonate.ts';
 import type { Answer, Body, Call, Kernel, Sink } from './kernel.ts';
-import { forward, isForwarded, splice, targetOf } from './kubelet.ts';
+import { forward, isForwarded, refusalOf, splice, targetOf } from './kubelet.ts';
 import type { Pki } from './pki.ts';
 import { acceptedBy, render } from './render.ts';
 import type { Tokens } from './tokens.ts';
@@ -243,6 +243,8 @@ async function serveForwarded(options: ServerOptions, call: Call, request: Reque
   const headers: Record<string, string> = {};
   for (const name of ['accept', 'content-type', 'range', 'user-agent']) if (typeof request.headers[name] === 'string') headers[name] = request.headers[name];
   const answer = await forward(options.pki, target, call, headers);
+  const refusal = call.info.subresource === 'log' ? await refusalOf(answer) : undefined;
+  if (refusal !== undefined) throw refusal;
   response.statusCode = answer.statusCode ?? 502;
   for (const [name, value] of Object.entries(answer.headers)) {
     if (value !== undefined && !['connection', 'transfer-encoding', 'keep-alive', 'upgrade'].includes(name)) response.setHeader(name, value);
