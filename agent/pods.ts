@@ -25,7 +25,7 @@ import { createPullCredentials } from './io/pull-credentials.ts';
 import { createRuntimeClasses } from './io/runtime-classes.ts';
 import { Sources } from './io/sources.ts';
 import { createStatusApi } from './io/status-api.ts';
-import type { StepDeps } from './io/steps.ts';
+import type { StepDeps } from './io/step-types.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
 import type { Loop } from './loop.ts';

@@ -17,7 +17,7 @@ import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/
 import type { FactsReader } from './io/facts.ts';
 import type { PodFiles } from './io/files.ts';
 import { runSteps } from './io/steps.ts';
-import type { RunContext, StepDeps, StepsOutcome } from './io/steps.ts';
+import type { RunContext, StepDeps, StepsOutcome } from './io/step-types.ts';
 import type { Cgroups, EnvSources, Volumes } from './seams.ts';
 import { Teller } from './teller.ts';
 import type { TellerDeps } from './teller.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { containerConfig, linuxResources, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
-import type { ConfigContext } from './container-config.ts';
+import type { ConfigContext } from './config-context.ts';
 import { hostnameOf } from './hostname.ts';
 
 const context: ConfigContext = {

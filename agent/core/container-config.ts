@@ -9,6 +9,7 @@ import type {
   Signal,
 } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
+import type { ConfigContext } from './config-context.ts';
 import { keyOf } from './containers.ts';
 import { expandAll } from './env.ts';
 import type { EnvPair } from './env.ts';
@@ -18,23 +19,6 @@ import { milliValueOf, valueOf } from './quantity.ts';
 import { containerSecurity, namespacesOf } from './security.ts';
 import type { ImageUser } from './security.ts';
 import { utf8Bytes } from './utf8.ts';
-
-/** What of the node's settings and of the machine goes into what the runtime is asked for. */
-export interface ConfigContext {
-  readonly podLogsDir: string;
-  readonly rootDir: string;
-  readonly cpuCFSQuota: boolean;
-  readonly cpuCFSQuotaPeriodUs: number;
-  readonly seccompDefault: boolean;
-  readonly cgroupVersion: 1 | 2;
-  readonly singleProcessOOMKill: boolean | null;
-  readonly memoryCapacityBytes: bigint;
-  /** Page sizes the kernel knows, as cgroups name them (`2MB`): each gets a limit of 0 unless asked for. */
-  readonly hugePageSizes: readonly string[];
-  readonly swapControllerAvailable: boolean;
-  readonly maskedPaths: readonly string[];
-  readonly nodeName: string;
-}
 
 export interface SandboxInput {
   readonly pod: Pod;

@@ -32,4 +32,9 @@ export function goDuration(ms: number): string {
   return minutes > 0 ? `${sign}${minutes}m${seconds}` : `${sign}${seconds}`;
 }
 
+/** As Go prints it, cut to the millisecond, nothing below zero: for messages. */
+export function durationText(ms: number): string {
+  return goDuration(Math.max(0, Math.floor(ms)));
+}
+
 const trim = (value: number): string => String(Number(value.toFixed(9)));

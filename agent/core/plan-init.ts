@@ -2,7 +2,7 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import { activeOf, anyAppHere, initFailed, isSidecar, latestOf, restartsAfter, shouldStart } from './containers.ts';
 import { containerHash } from './hash.ts';
 import { killOne } from './plan-kill.ts';
-import type { Intent, PlanInput } from './plan.ts';
+import type { Intent, PlanInput } from './plan-input.ts';
 import type { ContainerFacts, PodFacts } from './types.ts';
 
 /**

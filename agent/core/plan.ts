@@ -1,38 +1,15 @@
-import type { Container, Pod, PodStatus } from '../../proto/kube/types.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
 import { assert } from '../../base/assert.ts';
 import { heldUntilMs } from './backoff.ts';
-import type { Backoff, BackoffRules } from './backoff.ts';
 import { anyAppCreated, initFailed, isSidecar, keyOf, latestOf, podText, sandboxNeed, shouldStart } from './containers.ts';
 import { containerHash } from './hash.ts';
 import { finishedOnce, planInit } from './plan-init.ts';
+import type { Intent, PlanInput } from './plan-input.ts';
 import { killAll, killOne } from './plan-kill.ts';
 import { allRemoved, planReset, restartsAll } from './restart-all.ts';
 import type { Held, Plan, Step } from './step.ts';
-import { durationText } from './time.ts';
-import type { ContainerFacts, ContainerKind, PodFacts, ProbeResults } from './types.ts';
-
-/** All that a decision rests on. */
-export interface PlanInput {
-  readonly pod: Pod;
-  readonly facts: PodFacts;
-  readonly probes: ProbeResults;
-  readonly nowMs: number;
-  /** By container name. */
-  readonly backoffs: Readonly<Record<string, Backoff | undefined>>;
-  readonly rules: BackoffRules;
-  /** What was told last. */
-  readonly old: PodStatus;
-}
-
-/** What is to happen to containers, before back-off and sandbox have their say. */
-export interface Intent {
-  /** In the order in which they are to be started. */
-  readonly start: Container[];
-  readonly startEphemeral: Container[];
-  readonly kill: { container: Container; facts: ContainerFacts; step: ReturnType<typeof killOne> }[];
-  /** Everything is over: stop what runs, and the sandbox. */
-  killPod: boolean;
-}
+import { durationText } from './duration.ts';
+import type { ContainerKind, PodFacts } from './types.ts';
 
 /**
  * What to do for a pod that is to run, in upstream's order: sandbox, kills, ephemeral, init, app containers.

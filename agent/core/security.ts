@@ -1,6 +1,6 @@
 import type { Capability, LinuxContainerSecurityContext, NamespaceOptionInput, SecurityProfile } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import type { ConfigContext } from './container-config.ts';
+import type { ConfigContext } from './config-context.ts';
 import { keyOf, podText } from './containers.ts';
 
 /** The user that the image names: a number, a name, or nobody (which is root). */

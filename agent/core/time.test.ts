@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { durationText, timeMs, timeText } from './time.ts';
+import { durationText } from './duration.ts';
+import { timeMs, timeText } from './time.ts';
 
 test('times are written and read as the calendar has them', () => {
   for (const ms of [0, 951_827_696_000, 1_709_164_800_000, 1_735_689_599_000, 4_102_444_800_000]) {

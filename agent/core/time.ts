@@ -23,19 +23,6 @@ export function timeMs(text: string | null | undefined): number {
   return days * dayMs + (Number(hour) * 3600 + Number(minute) * 60 + Number(second)) * 1000 + fractionMs - offsetMs;
 }
 
-/** A duration as Go prints a time.Duration, to the millisecond: `1.5s`, `770ms`, `1m10s`. */
-export function durationText(ms: number): string {
-  const whole = Math.max(0, Math.floor(ms));
-  if (whole === 0) return '0s';
-  if (whole < 1000) return `${whole}ms`;
-  const hours = Math.floor(whole / 3_600_000);
-  const minutes = Math.floor(whole / 60_000) % 60;
-  const seconds = (whole % 60_000) / 1000;
-  const tail = `${Number(seconds.toFixed(3))}s`;
-  if (hours > 0) return `${hours}h${minutes}m${tail}`;
-  return minutes > 0 ? `${minutes}m${tail}` : tail;
-}
-
 function pad(value: number, width = 2): string {
   return String(value).padStart(width, '0');
 }

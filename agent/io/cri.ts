@@ -10,6 +10,12 @@ export function runtimeWords(error: unknown): string {
   return error instanceof RpcError ? error.description : messageOf(error);
 }
 
+/** The runtime's words for a waiting state, ours where it has none. */
+export function failureWords(error: unknown): string {
+  const words = runtimeWords(error);
+  return words === '' ? messageOf(error) : words;
+}
+
 /** As a Go client prints it, which is how event texts of Kubernetes carry it. */
 export function rpcErrorText(error: unknown): string {
   return runtimeMessage(error);

@@ -1,7 +1,7 @@
 import { OpError } from '../../base/errors.ts';
 import { isApiError } from '../../base/kubeapi/errors.ts';
 import type { KubeApi, KubeObject } from '../../base/kubeapi/types.ts';
-import type { RuntimeClasses } from './steps.ts';
+import type { RuntimeClasses } from './step-types.ts';
 
 type RuntimeClass = KubeObject & { handler: string };
 

@@ -357,14 +357,11 @@ test('upgrades are refused before the runtime is asked', async (t) => {
 
 /** Whether the other side gave the whole connection up: what is still sent is then answered by a reset. */
 async function closedWithin(socket: TLSSocket, ms: number): Promise<boolean> {
-  const untilMs = Date.now() + ms;
-  let reset = false;
-  socket.on('error', () => (reset = true));
-  while (!reset && Date.now() < untilMs) {
-    socket.write('x');
-    await delay(50);
-  }
-  return reset;
+  const failed = once(socket, 'error', { signal: AbortSignal.timeout(ms) }).catch((error: unknown) => (error as Error).name !== 'AbortError');
+  const writing = setInterval(() => socket.write('x'), 50);
+  const gone = await failed;
+  clearInterval(writing);
+  return gone !== false;
 }
 
 test('a refused upgrade leaves no connection behind, even when its client never closes', async (t) => {

@@ -7,9 +7,9 @@ import { rootProblem } from '../core/security.ts';
 import type { ImageUser } from '../core/security.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
+import { failureWords } from './cri.ts';
 import { killContainers } from './kill.ts';
-import { failureWords } from './steps.ts';
-import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './steps.ts';
+import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './step-types.ts';
 
 type StartStep = Extract<Step, { kind: 'start-container' }>;
 

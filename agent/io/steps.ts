@@ -1,84 +1,14 @@
 import type { PodSandboxConfig } from '../../proto/cri/types.ts';
-import type { Clock } from '../../base/clock.ts';
-import { messageOf } from '../../base/errors.ts';
-import type { Log } from '../../base/log.ts';
-import type { Pod } from '../../proto/kube/types.ts';
 import { sandboxConfig } from '../core/container-config.ts';
-import type { ConfigContext } from '../core/container-config.ts';
 import { keyOf, podText } from '../core/containers.ts';
 import { hostnameOf } from '../core/hostname.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
-import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
-import type { Cgroups, Dns, Hooks, NodeInfo, Volumes } from '../seams.ts';
-import { isNotFound, rpcErrorText, runtimeWords } from './cri.ts';
-import type { Cri } from './cri.ts';
-import type { Environment } from './environment.ts';
+import { isNotFound, rpcErrorText } from './cri.ts';
 import { sandboxOf } from './facts.ts';
-import type { PodFiles } from './files.ts';
-import type { ImagePuller } from './images.ts';
 import { killContainers } from './kill.ts';
 import { startContainer } from './start.ts';
-
-/** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
-export interface RuntimeClasses {
-  handlerOf(name: string | undefined, signal: AbortSignal): Promise<string>;
-}
-
-export interface StepDeps {
-  readonly cri: Cri;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly context: ConfigContext;
-  readonly clusterDomain: string;
-  /** Where log collectors look for links to container logs. */
-  readonly containersLogDir: string;
-  readonly timeoutMs: number;
-  readonly volumes: Volumes;
-  readonly environment: Environment;
-  readonly dns: Dns;
-  readonly cgroups: Cgroups;
-  readonly hooks: Hooks;
-  readonly images: ImagePuller;
-  readonly files: PodFiles;
-  readonly node: NodeInfo;
-  readonly runtimeClasses: RuntimeClasses;
-}
-
-/** Why a container does not run, for its waiting state. */
-export interface StartFailure {
-  readonly name: string;
-  readonly reason: string;
-  readonly message: string;
-  /** Wall clock; null: the usual pause. */
-  readonly retryAtMs: number | null;
-}
-
-export interface StepsOutcome {
-  /** Steps that changed something in the runtime. */
-  readonly done: number;
-  readonly started: readonly string[];
-  readonly failures: readonly StartFailure[];
-  /** What ended the plan early; the rest is planned anew. */
-  readonly error: unknown;
-}
-
-export interface RunContext {
-  readonly pod: Pod;
-  readonly facts: PodFacts;
-  readonly tell: (event: EventText) => void;
-  readonly preStopBegun: Set<string>;
-  /** A new sandbox is up, with its addresses: told before images are asked for. */
-  readonly onSandbox: (sandbox: SandboxFacts) => void;
-}
-
-/** The sandbox that containers of this plan go into. */
-export interface OpenSandbox {
-  readonly id: string;
-  readonly config: PodSandboxConfig;
-  readonly ips: readonly string[];
-  readonly runtimeHandler: string;
-}
+import type { OpenSandbox, RunContext, StartFailure, StepDeps, StepsOutcome } from './step-types.ts';
 
 /** Does the steps one after another. What fails is reported; nothing is decided here. */
 export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly Step[], signal: AbortSignal): Promise<StepsOutcome> {
@@ -190,9 +120,4 @@ async function openSandbox(deps: StepDeps, run: RunContext, attempt: number, sig
   const sandbox = run.facts.sandboxes[0];
   if (sandbox === undefined) throw new Error(`pod ${podText(keyOf(run.pod))} has no sandbox to start containers in`);
   return { id: sandbox.id, config: await configOf(deps, run, attempt, signal), ips: sandbox.ips, runtimeHandler: sandbox.runtimeHandler };
-}
-
-/** One line of a failure for a waiting state. */
-export function failureWords(error: unknown): string {
-  return runtimeWords(error) === '' ? messageOf(error) : runtimeWords(error);
 }

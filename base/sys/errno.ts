@@ -59,3 +59,11 @@ export class ErrnoError extends OpError {
 export function errnoError(doing: string, name: string, where = ''): ErrnoError {
   return new ErrnoError(doing, name, where);
 }
+
+/** errno's name of what Node or this room threw. */
+export function errnoOf(error: unknown): string {
+  if (error instanceof ErrnoError) return error.errno;
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === undefined || !/^E[A-Z0-9]+$/.test(code)) throw error;
+  return code;
+}

@@ -15,18 +15,10 @@ import {
   symlink,
   unlink,
 } from 'node:fs/promises';
-import { ErrnoError, errnoError } from './errno.ts';
+import { errnoError, errnoOf } from './errno.ts';
 import { type Links, openBeneath, PATH_ONLY } from './fallback-paths.ts';
 import { pathType } from './flags.ts';
 import type { FileOp, FileOpResult, FileOpsRequest } from './types.ts';
-
-/** errno's name of what Node or this room threw. */
-export function errnoOf(error: unknown): string {
-  if (error instanceof ErrnoError) return error.errno;
-  const { code } = error as NodeJS.ErrnoException;
-  if (code === undefined || !/^E[A-Z0-9]+$/.test(code)) throw error;
-  return code;
-}
 
 export async function closeAll(open: readonly AsyncDisposable[]): Promise<void> {
   for (const one of open) await one[Symbol.asyncDispose]();

@@ -1,7 +1,6 @@
 import { constants, type FileHandle, mkdir, open, realpath } from 'node:fs/promises';
 import { relative } from 'node:path';
-import { errnoError } from './errno.ts';
-import { errnoOf } from './fallback-files.ts';
+import { errnoError, errnoOf } from './errno.ts';
 
 /** O_PATH and O_CLOEXEC, which node:fs does not name; the same on every Linux we run on. */
 export const PATH_ONLY = 0o10000000;

@@ -9,7 +9,7 @@ import { createHooks } from '../../agent/io/hooks.ts';
 import { createImagePuller } from '../../agent/io/images.ts';
 import { createApiPods } from '../../agent/io/pods-api.ts';
 import { createStatusApi } from '../../agent/io/status-api.ts';
-import type { StepDeps } from '../../agent/io/steps.ts';
+import type { StepDeps } from '../../agent/io/step-types.ts';
 import { createLoop } from '../../agent/loop.ts';
 import type { Loop } from '../../agent/loop.ts';
 import { createFakeClock } from '../../base/fake-clock.ts';

@@ -1,0 +1,16 @@
+/** What of the node's settings and of the machine goes into what the runtime is asked for. */
+export interface ConfigContext {
+  readonly podLogsDir: string;
+  readonly rootDir: string;
+  readonly cpuCFSQuota: boolean;
+  readonly cpuCFSQuotaPeriodUs: number;
+  readonly seccompDefault: boolean;
+  readonly cgroupVersion: 1 | 2;
+  readonly singleProcessOOMKill: boolean | null;
+  readonly memoryCapacityBytes: bigint;
+  /** Page sizes the kernel knows, as cgroups name them (`2MB`): each gets a limit of 0 unless asked for. */
+  readonly hugePageSizes: readonly string[];
+  readonly swapControllerAvailable: boolean;
+  readonly maskedPaths: readonly string[];
+  readonly nodeName: string;
+}

@@ -1,0 +1,71 @@
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { PodSandboxConfig } from '../../proto/cri/types.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import type { ConfigContext } from '../core/config-context.ts';
+import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
+import type { Cgroups, Dns, Hooks, NodeInfo, Volumes } from '../seams.ts';
+import type { Cri } from './cri.ts';
+import type { Environment } from './environment.ts';
+import type { PodFiles } from './files.ts';
+import type { ImagePuller } from './images.ts';
+
+/** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
+export interface RuntimeClasses {
+  handlerOf(name: string | undefined, signal: AbortSignal): Promise<string>;
+}
+
+export interface StepDeps {
+  readonly cri: Cri;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly context: ConfigContext;
+  readonly clusterDomain: string;
+  /** Where log collectors look for links to container logs. */
+  readonly containersLogDir: string;
+  readonly timeoutMs: number;
+  readonly volumes: Volumes;
+  readonly environment: Environment;
+  readonly dns: Dns;
+  readonly cgroups: Cgroups;
+  readonly hooks: Hooks;
+  readonly images: ImagePuller;
+  readonly files: PodFiles;
+  readonly node: NodeInfo;
+  readonly runtimeClasses: RuntimeClasses;
+}
+
+/** Why a container does not run, for its waiting state. */
+export interface StartFailure {
+  readonly name: string;
+  readonly reason: string;
+  readonly message: string;
+  /** Wall clock; null: the usual pause. */
+  readonly retryAtMs: number | null;
+}
+
+export interface StepsOutcome {
+  /** Steps that changed something in the runtime. */
+  readonly done: number;
+  readonly started: readonly string[];
+  readonly failures: readonly StartFailure[];
+  /** What ended the plan early; the rest is planned anew. */
+  readonly error: unknown;
+}
+
+export interface RunContext {
+  readonly pod: Pod;
+  readonly facts: PodFacts;
+  readonly tell: (event: EventText) => void;
+  readonly preStopBegun: Set<string>;
+  /** A new sandbox is up, with its addresses: told before images are asked for. */
+  readonly onSandbox: (sandbox: SandboxFacts) => void;
+}
+
+/** The sandbox that containers of this plan go into. */
+export interface OpenSandbox {
+  readonly id: string;
+  readonly config: PodSandboxConfig;
+  readonly ips: readonly string[];
+  readonly runtimeHandler: string;
+}
