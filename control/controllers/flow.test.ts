@@ -313,3 +313,19 @@ test('a lost node: Unknown after 50 s, its pods leave the Service, are evicted a
   assert.deepEqual(marked.map((pod) => String(pod.metadata.name)).toSorted(), lost.toSorted());
   assert.equal(cluster.pods().filter((pod) => !pod.metadata.deletionTimestamp && pod.spec.nodeName === 'n2').length, 3);
 });
+
+test('a clock that is set anew, forward or back, loses no node', async () => {
+  for (const jumpMs of [3_600_000, -3_600_000]) {
+    await using cluster = new Cluster(['n1', 'n2']);
+    await cluster.run();
+    cluster.clock.jumpWall(jumpMs);
+    const states = new Set<string | undefined>();
+    for (let seconds = 0; seconds < 120; seconds += 5) {
+      // The first renewal after the jump comes when it is due, not at once.
+      if (seconds >= 10) for (const name of ['n1', 'n2']) cluster.beat(name);
+      await cluster.clock.advance(5000);
+      for (const node of cluster.api.objects<Node>(nodes())) states.add(node.status?.conditions?.find((one) => one.type === 'Ready')?.status);
+    }
+    assert.deepEqual([...states], ['True'], `${jumpMs} ms`);
+  }
+});

@@ -25,6 +25,9 @@ export function startNodeLifecycle(deps: ControlDeps, stores: Stores): Controlle
   const leases = leaseStore(stores);
   const recorder = createRecorder('node-controller', deps.api, deps.clock, deps.log, stores.signal);
   const health = new NodeHealth(DEFAULT_NODE_HEALTH);
+  // The wall clock as it was at the start, going on evenly: when it is set anew, no node has been silent for that.
+  const offsetMs = deps.clock.nowMs() - deps.clock.monoMs();
+  const steadyMs = (): number => offsetMs + deps.clock.monoMs();
 
   const sync = async (key: string, signal: AbortSignal): Promise<number | undefined> => {
     if (key !== ALL) {
@@ -34,14 +37,14 @@ export function startNodeLifecycle(deps: ControlDeps, stores: Stores): Controlle
       if (pod !== undefined && ready !== undefined && ready !== 'True') await markNotReady(deps, recorder, pods, pod, signal);
       return undefined;
     }
-    const nowMs = deps.clock.nowMs();
-    const actions = health.tick(nodes.values(), (name) => leases.get(`kube-node-lease/${name}`)?.spec.renewTime, nowMs, rfc3339(nowMs));
+    const now = rfc3339(deps.clock.nowMs());
+    const actions = health.tick(nodes.values(), (name) => leases.get(`kube-node-lease/${name}`)?.spec.renewTime, steadyMs(), now);
     const spared = new Set<string>();
     for (const action of actions) {
       const name = action.kind === 'removed' ? action.name : (action.node.metadata.name ?? '');
       if (action.kind === 'lost' && (await leaseMoved(deps, leases, name, signal))) {
         // The copy of the lease is late, not the node.
-        health.heard(name, deps.clock.nowMs());
+        health.heard(name, steadyMs());
         spared.add(name);
       }
       if (!spared.has(name)) await act(deps, recorder, nodes, pods, action, signal);

@@ -114,7 +114,7 @@ export class NodeHealth {
     const ready = nodeCondition(node, 'Ready');
     if (health === undefined) return { node, ready: undefined };
     const heartbeat = ready?.lastHeartbeatTime ?? '';
-    if (heartbeat !== health.heartbeat || (renewed ?? '') > health.renewed) health.heardMs = nowMs;
+    if (heartbeat !== health.heartbeat || (renewed ?? health.renewed) !== health.renewed) health.heardMs = nowMs;
     health.heartbeat = heartbeat;
     health.renewed = renewed ?? health.renewed;
     const graceMs = ready === undefined ? this.#settings.startupGraceMs : this.#settings.graceMs;
