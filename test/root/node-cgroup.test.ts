@@ -15,11 +15,11 @@ test('a node gets a place that holds processes and one for its pods; all of it g
   const cgroups = machine.cgroup;
   assert.ok(cgroups !== null);
   const set = `/nodelet-test-${process.pid}-set`;
+  const left = spawn('sleep', ['600']);
+  const ended = once(left, 'exit');
   try {
     const leaves = await createCgroup(cgroups, `${set}/node-1`);
     assert.equal(leaves.length, cgroups.hierarchies.length);
-    const left = spawn('sleep', ['600']);
-    const ended = once(left, 'exit');
     for (const leaf of leaves) writeFileSync(`${leaf}/cgroup.procs`, String(left.pid));
     if (cgroups.version === 2) {
       assert.match(readFileSync(`${cgroups.root}${set}/node-1/cgroup.subtree_control`, 'utf8'), /cpu.*memory.*pids/);
@@ -30,6 +30,7 @@ test('a node gets a place that holds processes and one for its pods; all of it g
     await removeCgroup(cgroups, set);
     assert.deepEqual((await ended)[1], 'SIGKILL');
   } finally {
+    left.kill('SIGKILL');
     await removeCgroup(cgroups, set);
   }
   for (const hierarchy of cgroups.hierarchies) assert.equal(existsSync(`${hierarchy}${set}`), false);

