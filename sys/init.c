@@ -227,9 +227,9 @@ static int listen_control(void) {
   strcpy(address.sun_path, control_path);
   unlink(control_path);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  umask(077);
+  mode_t before = umask(077);
   bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
-  umask(0);
+  umask(before);
   if (!good) fprintf(stderr, "sys init: control socket %s: %s\n", control_path, strerror(errno));
   return good ? fd : -1;
 }
@@ -318,6 +318,7 @@ int init_main(int argc, char **argv) {
   for (const int *number = (const int[]){SIGCHLD, SIGTERM, SIGINT, SIGHUP, 0}; *number; number++) sigaddset(&watched, *number);
   sigprocmask(SIG_BLOCK, &watched, NULL);
   signal(SIGPIPE, SIG_IGN);
+  umask(022); /* The state file is read by those who decide what to kill. */
   int signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   if (!read_spec(services, &service_count)) return 2;
   int listener = listen_control();

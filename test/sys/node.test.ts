@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -147,6 +147,8 @@ describe("sys as a node's PID 1", { skip }, () => {
         .sort(),
       ['A=b c', 'PATH=/usr/bin:/bin', 'PWD=/usr'],
     );
+    await until(() => existsSync(n.files.state), 'PID 1 wrote its state');
+    for (const file of [n.files.state, n.files.control, n.files.pid]) assert.equal(statSync(file).mode & 0o022, 0, `${file} is for its owner to write`);
     const seen = await n.inside('sh', '-c', 'hostname; cat /proc/1/comm; ls /sys/class/net >/dev/null; ip -o link | wc -l');
     assert.deepEqual(seen.stdout.trim().split('\n'), ['node-test', 'sys-init', '1']);
     for (const kind of ['net', 'mnt', 'uts', 'ipc', 'pid']) {
