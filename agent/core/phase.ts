@@ -103,8 +103,10 @@ export function deadlineOf(pod: Pod, startTime: string | undefined): number | nu
   return seconds === undefined || startMs === 0 ? null : startMs + seconds * 1000;
 }
 
-/** A second delete with less grace shortens the first; it never lengthens it. */
+/** A second delete counts from its own moment. It brings the end forward; it never puts it off. */
 export function shorten(end: PodEnd, other: PodEnd): PodEnd {
-  if (other.graceSeconds === null || (end.graceSeconds !== null && other.graceSeconds >= end.graceSeconds)) return end;
-  return { ...end, graceSeconds: other.graceSeconds };
+  if (other.graceSeconds === null) return end;
+  const { graceSeconds, sinceMs } = other;
+  if (end.graceSeconds !== null && sinceMs + graceSeconds * 1000 >= end.sinceMs + end.graceSeconds * 1000) return end;
+  return { ...end, graceSeconds, sinceMs };
 }
