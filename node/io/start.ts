@@ -63,11 +63,28 @@ export async function startSet(options: StartOptions): Promise<void> {
         }),
       ),
     );
-    await routeHub(plan, await runningNodes(plan), hub.process.pid);
+    const running = await runningNodes(plan);
+    if (hub.fresh)
+      await relink(
+        plan,
+        hub.process,
+        running.filter((node) => !nodes.includes(node)),
+      );
+    await routeHub(plan, running, hub.process.pid);
   } finally {
     // A failure takes back all that was started: nothing may start behind it.
     await Promise.allSettled(launched);
   }
+}
+
+/** Nodes that were not asked for lost their links too when the old hub went. */
+async function relink(plan: SetPlan, hub: HostProcess, others: readonly NodePlan[]): Promise<void> {
+  await Promise.all(
+    others.map(async (node) => {
+      const first = await firstProcess(node.dir);
+      if (first !== null) await connectNode(plan, node, hub.pid, first.pid);
+    }),
+  );
 }
 
 /** The links are what everything that starts waits for; the daemons, which run ahead of others, would delay them. PID 1 of each gives its programs their own. */
