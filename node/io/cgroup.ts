@@ -70,6 +70,19 @@ async function enableControllers(root: string, path: string): Promise<void> {
   }
 }
 
+/** One by one from the top: where nothing may be made, a recursive mkdir tells ENOENT in place of the reason. */
+async function makeEach(root: string, path: string): Promise<void> {
+  let at = root;
+  for (const part of path.split('/').filter((name) => name !== '')) {
+    at = `${at}/${part}`;
+    await mkdir(at).catch((cause: unknown) => {
+      if (codeOf(cause) === 'EEXIST') return;
+      const why = codeOf(cause) === 'EROFS' ? 'the cgroup file system is mounted read-only' : `the kernel says ${codeOf(cause)}`;
+      throw new OpError('denied', `making the cgroup ${at}`, why, { cause, advice: NOT_GIVEN });
+    });
+  }
+}
+
 /**
  * Makes the cgroup of a node and, below it, `system` for its own processes (v2 allows processes in leaves only).
  * Returns the directories whose `cgroup.procs` the node's first process goes to, one a hierarchy.
@@ -78,10 +91,7 @@ export async function createCgroup(cgroups: Cgroups, path: string): Promise<stri
   const dirs: string[] = [];
   for (const hierarchy of cgroups.hierarchies) {
     const leaf = `${hierarchy}${path}/system`;
-    await mkdir(leaf, { recursive: true }).catch((cause: unknown) => {
-      const why = codeOf(cause) === 'EROFS' ? 'the cgroup file system is mounted read-only' : `the kernel says ${codeOf(cause)}`;
-      throw new OpError('denied', `making the cgroup ${leaf}`, why, { cause, advice: NOT_GIVEN });
-    });
+    await makeEach(hierarchy, `${path}/system`);
     if (cgroups.version === 2) await enableControllers(hierarchy, path);
     else if (
       await readFile(`${hierarchy}/cpuset.cpus`, 'utf8').then(

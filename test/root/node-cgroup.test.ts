@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { execa } from 'execa';
 import { createCgroup, removeCgroup } from '../../node/io/cgroup.ts';
 import { inspectMachine } from '../../node/io/machine.ts';
 
@@ -34,4 +35,13 @@ test('a node gets a place that holds processes and one for its pods; all of it g
     await removeCgroup(cgroups, set);
   }
   for (const hierarchy of cgroups.hierarchies) assert.equal(existsSync(`${hierarchy}${set}`), false);
+});
+
+test('where cgroups are mounted read-only, that is what is said', { skip }, async () => {
+  const script = `
+    const { createCgroup } = await import(${JSON.stringify(new URL('../../node/io/cgroup.ts', import.meta.url).href)});
+    await createCgroup({ version: 2, root: '/sys/fs/cgroup', hierarchies: ['/sys/fs/cgroup'] }, '/nodelet-test-shut/hub').catch((error) => console.log(error.code, error.message));`;
+  const command = 'mount -t tmpfs -o ro none /sys/fs/cgroup && exec "$0" --disable-warning=ExperimentalWarning --input-type=module -e "$1"';
+  const { stdout } = await execa('unshare', ['--mount', '--propagation', 'private', 'sh', '-c', command, process.execPath, script]);
+  assert.equal(stdout, 'denied making the cgroup /sys/fs/cgroup/nodelet-test-shut: the cgroup file system is mounted read-only');
 });
