@@ -6,7 +6,7 @@ import type { TLSSocket } from 'node:tls';
 import type { Clock } from '../../base/clock.ts';
 import { BugError } from '../../base/assert.ts';
 import { OpError, messageOf } from '../../base/errors.ts';
-import { Failure, internal, tooManyRequests } from '../core/failure.ts';
+import { Failure, badRequest, internal, tooManyRequests } from '../core/failure.ts';
 import { parseRequest } from '../core/request.ts';
 import type { Api } from './api.ts';
 import { authenticate } from './authenticate.ts';
@@ -138,8 +138,15 @@ function cut(request: Request): void {
   else request.socket.destroy();
 }
 
+/** The path as it was sent: two slashes at its front name no other host. */
+function urlOf(target: string): URL {
+  const url = URL.parse(target.startsWith('/') ? `https://localhost${target}` : target, 'https://localhost');
+  if (url === null) throw badRequest(`invalid request target ${JSON.stringify(target.slice(0, 100))}`);
+  return url;
+}
+
 function makeCall(options: ServerOptions, request: Request, body: Body, signal: AbortSignal): Call {
-  const url = new URL(request.url ?? '/', 'https://localhost');
+  const url = urlOf(request.url ?? '/');
   const method = request.method ?? 'GET';
   const { headers } = request;
   const call: Call = {
