@@ -76,7 +76,7 @@ test('a body is not waited for longer than a minute', async () => {
 
 test('a request target that is no URL is the client’s mistake', async () => {
   await withServer(async (session) => {
-    for (const path of ['//', '//[', '/%zz', 'http://[']) {
+    for (const path of ['//', '//[', '/%zz']) {
       const [headers] = (await once(session.request({ ':path': path }), 'response')) as [{ ':status': number }];
       assert.ok(headers[':status'] >= 400 && headers[':status'] < 500, `${path}: ${headers[':status']}`);
     }
