@@ -235,3 +235,19 @@ test('what a kubelet says of a log it does not have is told as an answer of the 
   assert.equal((await said(500, 'broken'))?.reason, 'InternalError');
   assert.equal(await said(200, 'a line'), undefined);
 });
+
+test('an applied status is owned by nobody but whoever writes the status', async () => {
+  using at = await twoNodes();
+  const config = (): Obj => ({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'ssa' },
+    spec: { containers: [{ name: 'c', image: 'i' }] },
+    status: { phase: 'Running' },
+  });
+  for (const round of ['created', 'changed']) {
+    const made = await at.ask(ADMIN, 'PATCH', `${PODS}/ssa?fieldManager=me&force=true`, config(), 'application/apply-patch+yaml');
+    assert.equal(made['status'].phase, 'Pending', round);
+    assert.ok(!JSON.stringify(made['metadata'].managedFields).includes('f:status'), round);
+  }
+});

@@ -90,9 +90,11 @@ export function createObject(kernel: Kernel, info: ResourceInfo, call: Call, giv
   return kernel.store.put(collectionOf(info), namespace, metadata['name'], orderFields(object)).object;
 }
 
+const hasStatusPath = (info: ResourceInfo): boolean => info.subresources?.some((sub) => sub.name === 'status') === true;
+
 /** What a write through the main resource is recorded for: the status is none of its business where it has a path of its own. */
 function withoutStatus(info: ResourceInfo, object: Obj): Obj {
-  if (info.subresources?.some((sub) => sub.name === 'status') !== true || object['status'] === undefined) return object;
+  if (!hasStatusPath(info) || object['status'] === undefined) return object;
   const { status: _, ...rest } = object;
   return rest;
 }
@@ -145,7 +147,7 @@ export function updateObject(kernel: Kernel, info: ResourceInfo, call: Call, old
   metadata['resourceVersion'] = kept['resourceVersion'];
   if (options.merge === undefined) {
     strategy.defaults?.(object);
-    if (info.subresources?.some((sub) => sub.name === 'status') === true) {
+    if (hasStatusPath(info)) {
       if (before['status'] === undefined) delete object['status'];
       else object['status'] = before['status'];
     }
@@ -254,6 +256,8 @@ async function applyPatch(kernel: Kernel, info: ResourceInfo, call: Call, old: E
   if (!isObject(config['metadata'])) config['metadata'] = {};
   if (config['metadata'].managedFields !== undefined) throw badRequest('metadata.managedFields must be nil');
   fitObject(kernel, info, config, call, warnings);
+  // Through its main path an object's status is neither set nor owned.
+  if (options.merge === undefined && hasStatusPath(info)) delete config['status'];
   config['metadata'].name ??= call.info.name;
   if (config['metadata'].name !== call.info.name)
     throw badRequest(`the name of the object (${config['metadata'].name}) does not match the name on the URL (${call.info.name})`);
