@@ -50,14 +50,15 @@ function isSubject(subject: Obj, user: User, bindingNamespace: string): boolean 
 const hasLabels = (object: Obj, wanted: Obj | undefined): boolean =>
   Object.entries(wanted ?? {}).every(([key, value]) => object['metadata'].labels?.[key] === value);
 
-/** A role's rules; those of an aggregated one are the rules of the roles it selects. */
-export function rulesOf(view: View, role: Obj): Obj[] {
+/** A role's rules; those of an aggregated one are the rules of the roles it selects. Roles may select each other: each counts once. */
+export function rulesOf(view: View, role: Obj, seen: Set<Obj> = new Set()): Obj[] {
+  seen.add(role);
   const selectors: Obj[] | undefined = role['aggregationRule']?.clusterRoleSelectors;
   if (selectors === undefined) return role['rules'] ?? [];
-  const parts = [...view.list('rbac.authorization.k8s.io', 'clusterroles')].filter(
-    (other) => other !== role && selectors.some((selector) => hasLabels(other, selector['matchLabels'])),
+  const parts = [...view.list('rbac.authorization.k8s.io', 'clusterroles')].filter((other) =>
+    selectors.some((selector) => hasLabels(other, selector['matchLabels'])),
   );
-  return parts.flatMap((other) => rulesOf(view, other));
+  return parts.flatMap((other) => (seen.has(other) ? [] : rulesOf(view, other, seen)));
 }
 
 /** Every RBAC rule that holds for a user in a namespace ('' for the whole cluster only). */

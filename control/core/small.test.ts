@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Schema } from '../../proto/kube/schema-types.ts';
 import schema from '../../proto/kube/schema.json' with { type: 'json' };
-import { authorize, denial } from './authorize.ts';
+import { authorize, denial, rulesOf } from './authorize.ts';
 import type { Attributes, View } from './authorize.ts';
 import { fit, repeatedFields } from './decode.ts';
 import { checkEscalation } from './escalate.ts';
@@ -189,4 +189,16 @@ test('nobody grants what he does not have', () => {
       'roles.rbac.authorization.k8s.io "r" is forbidden: user "bob" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[""], Resources:["pods"], Verbs:["get" "delete"]}',
   });
   checkEscalation(info, role(['delete']), undefined, { ...bob, groups: ['system:masters'] }, view);
+});
+
+test('aggregated roles may select each other', () => {
+  const role = (name: string, selects: string, rules: Record<string, unknown>[] = []): Record<string, unknown> => ({
+    metadata: { name, labels: { in: name } },
+    aggregationRule: { clusterRoleSelectors: [{ matchLabels: { in: selects } }] },
+    rules,
+  });
+  const plain = { metadata: { name: 'c', labels: { in: 'a' } }, rules: [{ verbs: ['get'] }] };
+  const [a, b] = [role('a', 'b'), role('b', 'a')];
+  const view: View = { get: () => undefined, list: () => [a!, b!, plain] };
+  assert.deepEqual(rulesOf(view, a!), [{ verbs: ['get'] }]);
 });
