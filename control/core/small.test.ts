@@ -198,7 +198,8 @@ test('aggregated roles may select each other', () => {
     rules,
   });
   const plain = { metadata: { name: 'c', labels: { in: 'a' } }, rules: [{ verbs: ['get'] }] };
-  const [a, b] = [role('a', 'b'), role('b', 'a')];
-  const view: View = { get: () => undefined, list: () => [a!, b!, plain] };
-  assert.deepEqual(rulesOf(view, a!), [{ verbs: ['get'] }]);
+  const a = role('a', 'b');
+  const b = role('b', 'a');
+  const view: View = { get: () => undefined, list: () => [a, b, plain] };
+  assert.deepEqual(rulesOf(view, a), [{ verbs: ['get'] }]);
 });
