@@ -30,7 +30,7 @@ export interface RunningPleg extends Pleg {
 }
 
 const periodMs = 1000;
-/** Between two listings, however many reasons there are. */
+/** Before the next listing, when a reason for it came during this one. */
 const gapMs = 50;
 const eventsRetryMs = 5000;
 const thresholdMs = 180_000;

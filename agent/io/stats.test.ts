@@ -160,3 +160,25 @@ test('a runtime that is away is an error mark, not a failed page', async () => {
   const { stats } = setUp({ listContainerStats: async () => Promise.reject(new Error('away')) });
   assert.match(await stats.resource(signal), /resource_scrape_error 1\n/);
 });
+
+test('a runtime that is slow is asked once, however often somebody scrapes', async () => {
+  let asked = 0;
+  const { clock, stats } = setUp({
+    listPodSandboxStats: async () => {
+      asked++;
+      await clock.sleep(20_000);
+      return { stats: [] };
+    },
+  });
+  const scrapes: Promise<unknown>[] = [];
+  for (let round = 0; round < 3; round++) {
+    scrapes.push(stats.summary(query, signal));
+    await clock.advance(6_000);
+  }
+  assert.equal(asked, 1);
+  await clock.advance(6_000);
+  await Promise.all(scrapes);
+  scrapes.push(stats.summary(query, signal));
+  await clock.advance(20_000);
+  assert.equal(asked, 2);
+});

@@ -53,7 +53,7 @@ interface Reading {
 export function createStats(options: StatsOptions): Stats {
   const { clock, log } = options;
   const rates = new Rates();
-  let last: { atMs: number; reading: Promise<Reading> } | undefined;
+  let last: { atMs: number; isOver: boolean; reading: Promise<Reading> } | undefined;
 
   const read = async (): Promise<Reading> => {
     let failed = false;
@@ -67,8 +67,11 @@ export function createStats(options: StatsOptions): Stats {
     return { node, pods, failed };
   };
   const reading = (): Promise<Reading> => {
-    if (last === undefined || clock.monoMs() - last.atMs > reuseMs) last = { atMs: clock.monoMs(), reading: read() };
-    return last.reading;
+    // A runtime that is slow is not asked again before it has answered, however many ask us.
+    if (last !== undefined && (!last.isOver || clock.monoMs() - last.atMs <= reuseMs)) return last.reading;
+    const mine = { atMs: clock.monoMs(), isOver: false, reading: read().finally(() => (mine.isOver = true)) };
+    last = mine;
+    return mine.reading;
   };
 
   return {
