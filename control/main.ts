@@ -23,6 +23,7 @@ const FLAGS = {
   'dns-listen': { type: 'string', default: '' },
   'dns-upstream': { type: 'string', default: '' },
   'kubelet-port': { type: 'string', default: '10250' },
+  'kubelet-certificate-authority': { type: 'string' },
   durability: { type: 'string', default: 'process' },
   without: { type: 'string', default: '' },
   v: { type: 'string', default: '0' },
@@ -45,6 +46,7 @@ An embedded Kubernetes control plane: API server, scheduler, controllers, cluste
   --dns-listen IP:PORT              cluster DNS; left out: none
   --dns-upstream A,B                resolvers for other names
   --kubelet-port N                  for nodes that do not say theirs (10250)
+  --kubelet-certificate-authority FILE  verify the kubelets' serving certificates by this CA
   --durability process|power        survive kill -9 (default) or power loss
   --without scheduler,controllers   leave parts out
   --v N                             log verbosity
@@ -94,6 +96,7 @@ export async function main(host: Host): Promise<number> {
       pkiDir,
       bindAddress: values['bind-address'],
       extraSans: list(values['extra-san']),
+      kubeletCaFile: values['kubelet-certificate-authority'],
       durability: values.durability === 'power' ? 'power' : 'process',
       clock: realClock,
       rng: realRng,

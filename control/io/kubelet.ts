@@ -2,7 +2,8 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { connect } from 'node:tls';
+import { connect as connectTcp } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { badRequest, internal, noSuchPath, notFound } from '../core/failure.ts';
 import { Failure } from '../core/failure.ts';
 import type { Obj } from '../core/json.ts';
@@ -13,6 +14,8 @@ import type { Pki } from './pki.ts';
 /** Where a stream or a proxied request goes. */
 export interface Target {
   isTls: boolean;
+  /** A kubelet, which gets our client certificate and must show one of its own where a CA for it is known. */
+  isKubelet?: boolean;
   host: string;
   port: number;
   /** Path with query. */
@@ -64,7 +67,7 @@ function kubeletOf(kernel: Kernel, name: string): Omit<Target, 'path'> {
   if (address === undefined) throw internal(`no preferred addresses found; known addresses: []`);
   const port = node['status']?.daemonEndpoints?.kubeletEndpoint?.Port ?? kernel.config.kubeletPort;
   const takesWebSockets = (node['status']?.declaredFeatures ?? []).includes('ExtendWebSocketsToKubelet');
-  return { isTls: true, host: address['address'], port, takesWebSockets };
+  return { isTls: true, isKubelet: true, host: address['address'], port, takesWebSockets };
 }
 
 function podOf(kernel: Kernel, call: Call, name: string): Obj {
@@ -174,6 +177,16 @@ function serviceTarget(kernel: Kernel, call: Call): Target {
   throw new Failure(503, 'ServiceUnavailable', `no endpoints available for service ${JSON.stringify(call.info.name)}`);
 }
 
+/**
+ * How the other side is known: a kubelet by the CA of `--kubelet-certificate-authority`, or, as upstream without it, by
+ * its address alone. Pods that are proxied to over HTTPS have certificates that nobody here can judge.
+ */
+function tlsTo(pki: Pki, target: Target): { cert?: string; key?: string; ca?: string; rejectUnauthorized: boolean } {
+  if (target.isKubelet !== true) return { rejectUnauthorized: false };
+  const ours = { cert: pki.kubeletClient.certificatePem, key: pki.kubeletClient.privateKeyPem };
+  return pki.kubeletCaPem === undefined ? { ...ours, rejectUnauthorized: false } : { ...ours, ca: pki.kubeletCaPem, rejectUnauthorized: true };
+}
+
 /** Sends a plain request on and gives back the answer as it comes. */
 export function forward(pki: Pki, target: Target, call: Call, headers: Record<string, string>): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
@@ -185,8 +198,7 @@ export function forward(pki: Pki, target: Target, call: Call, headers: Record<st
       path: target.path,
       method: call.method,
       headers,
-      // As upstream without --kubelet-certificate-authority: the kubelet is known by its address.
-      ...(target.isTls ? { cert: pki.kubeletClient.certificatePem, key: pki.kubeletClient.privateKeyPem, rejectUnauthorized: false } : {}),
+      ...(target.isTls ? tlsTo(pki, target) : {}),
       signal: call.signal,
     },
     resolve,
@@ -218,16 +230,11 @@ export async function refusalOf(answer: IncomingMessage): Promise<Failure | unde
 
 /** Hands an upgraded connection to the kubelet, byte for byte in both directions. */
 export function splice(pki: Pki, target: Target, client: Duplex, head: Buffer, method: string, headers: readonly string[], fail: (error: Error) => void): void {
-  const upstream = connect({
-    host: target.host,
-    port: target.port,
-    cert: pki.kubeletClient.certificatePem,
-    key: pki.kubeletClient.privateKeyPem,
-    rejectUnauthorized: false,
-    ALPNProtocols: ['http/1.1'],
-  });
+  const upstream = target.isTls
+    ? connectTls({ host: target.host, port: target.port, ...tlsTo(pki, target), ALPNProtocols: ['http/1.1'] })
+    : connectTcp({ host: target.host, port: target.port });
   let isOpen = false;
-  upstream.once('secureConnect', () => {
+  upstream.once(target.isTls ? 'secureConnect' : 'connect', () => {
     isOpen = true;
     upstream.setNoDelay(true);
     upstream.write(`${method} ${target.path} HTTP/1.1\r\n${headers.join('\r\n')}\r\n\r\n`);

@@ -16,6 +16,8 @@ export interface Pki {
   serving: SignedPair;
   /** What this control plane shows to kubelets. */
   kubeletClient: SignedPair;
+  /** Who signed the kubelets' serving certificates; absent: they are not verified, as upstream without the flag. */
+  kubeletCaPem?: string;
   /** Signs service account tokens. */
   accountKeyPem: string;
 }

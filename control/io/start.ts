@@ -1,4 +1,4 @@
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
@@ -24,6 +24,8 @@ export interface ControlOptions {
   pkiDir: string;
   bindAddress: string;
   extraSans: readonly string[];
+  /** File with the CA of the kubelets' serving certificates; absent: they are not verified. */
+  kubeletCaFile?: string | undefined;
   durability: 'process' | 'power';
   config: ControlConfig;
   clock: Clock;
@@ -57,13 +59,15 @@ export async function startControl(options: ControlOptions): Promise<Control> {
   ];
   const ips = new Set(['127.0.0.1', config.advertiseAddress, addressAt(config.serviceCidr, 1), ...options.extraSans.filter((san) => isAddress(san))]);
   if (options.bindAddress !== '0.0.0.0' && isAddress(options.bindAddress)) ips.add(options.bindAddress);
-  const pki = await openPki({
+  const kubeletCaPem = options.kubeletCaFile === undefined ? undefined : await readFile(options.kubeletCaFile, 'utf8');
+  const opened = await openPki({
     directory: options.pkiDir,
     nowMs: clock.nowMs(),
     dnsNames: names,
     ipAddresses: [...ips],
     server: `https://${config.advertiseAddress}:${config.securePort}`,
   });
+  const pki = kubeletCaPem === undefined ? opened : { ...opened, kubeletCaPem };
   const store = openStore({ path: join(options.dataDir, 'state.db'), clock, durability: options.durability, fatal: options.fatal });
   const kernel = createKernel({ store, clock, rng, log, config });
   await bootstrap(kernel);

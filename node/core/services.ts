@@ -61,6 +61,7 @@ export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string
   const control = [
     ...['--data-dir', `${set.hub.dir}/data`, '--pki-dir', pki],
     ...['--bind-address', set.hub.ip, '--secure-port', '6443', '--advertise-address', set.hub.ip],
+    ...['--kubelet-certificate-authority', `${pki}/ca.crt`],
     ...['--service-cluster-ip-range', set.serviceCidr, '--cluster-cidr', set.podCidr],
     ...['--dns-listen', `${set.hub.ip}:53`, '--dns-upstream', set.hub.hostIp],
   ];
