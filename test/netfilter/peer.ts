@@ -18,6 +18,9 @@ interface Request {
   connected?: boolean;
 }
 
+/** Longer than the second after which a lost first packet is sent again: a neighbour may not be known yet. */
+const PATIENCE_MS = 1_600;
+
 const name = process.argv[2] ?? 'peer';
 const received = new Map<number, number>();
 const sockets = new Map<string, Datagrams>();
@@ -58,7 +61,7 @@ function firstLine(request: Request, keep: boolean): Promise<object> {
       if (!keep) socket.destroy();
       resolve({ ...result, ms: performance.now() - startMs });
     };
-    const timer = setTimeout(() => done({ error: 'TIMEOUT' }), request.timeoutMs ?? 700);
+    const timer = setTimeout(() => done({ error: 'TIMEOUT' }), request.timeoutMs ?? PATIENCE_MS);
     socket.on('error', (error: NodeJS.ErrnoException) => done({ error: error.code }));
     socket.once('data', (data) => {
       const [server = '', client = ''] = data.toString().trim().split(' ');
@@ -72,7 +75,7 @@ function firstLine(request: Request, keep: boolean): Promise<object> {
 function say(request: Request): Promise<object> {
   const socket = held.get(request.handle!)!;
   return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve({ error: 'TIMEOUT' }), request.timeoutMs ?? 700);
+    const timer = setTimeout(() => resolve({ error: 'TIMEOUT' }), request.timeoutMs ?? PATIENCE_MS);
     socket.once('data', (data) => {
       clearTimeout(timer);
       resolve({ server: data.toString().split(' ')[0] });
@@ -84,7 +87,7 @@ function say(request: Request): Promise<object> {
 async function http(request: Request): Promise<object> {
   try {
     const host = request.host!.includes(':') ? `[${request.host}]` : request.host;
-    const response = await fetch(`http://${host}:${request.port}/`, { signal: AbortSignal.timeout(request.timeoutMs ?? 700) });
+    const response = await fetch(`http://${host}:${request.port}/`, { signal: AbortSignal.timeout(request.timeoutMs ?? PATIENCE_MS) });
     return { status: response.status, body: await response.text(), weight: response.headers.get('x-load-balancing-endpoint-weight') };
   } catch (error) {
     return { error: String((error as Error).cause ?? error) };
