@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { rmdir } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { execa } from 'execa';
@@ -122,6 +123,28 @@ export async function eventually<T>(what: string, timeoutMs: number, look: () =>
   }
 }
 
+/**
+ * Namespaces other than ours that living processes of a set hold. What was killed and waits to be reaped by the
+ * machine's first process holds nothing any more.
+ */
+function heldNamespaces(): string[] {
+  const held = new Set<string>();
+  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+      const name = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
+      const state = stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3);
+      if (state === 'Z' || state === 'X' || !/containerd|pause|sys|nodelet|kubelet/.test(name)) continue;
+      for (const kind of ['net', 'mnt', 'pid', 'uts', 'ipc']) {
+        if (readlinkSync(`/proc/${pid}/ns/${kind}`) !== readlinkSync(`/proc/self/ns/${kind}`)) held.add(`${kind} of ${name}`);
+      }
+    } catch {
+      // It ended while it was looked at.
+    }
+  }
+  return [...held].sort();
+}
+
 /** What of the machine a set could leave behind. */
 export function machineState(): Record<string, string[]> {
   const lines = (program: string, args: readonly string[]): string[] => {
@@ -137,10 +160,10 @@ export function machineState(): Record<string, string[]> {
   return {
     processes: lines('sh', [
       '-c',
-      "ps -eo args --no-headers | grep -E 'containerd|nodelet|pause|sys (init|serve)|kube' | grep -vE 'grep|node --test|scripts/test|\\.test\\.ts'",
+      "ps -eo args --no-headers | grep -E 'containerd|nodelet|pause|sys (init|serve)|kube' | grep -vE 'grep|<defunct>|node --test|scripts/test|\\.test\\.ts'",
     ]),
     mounts: lines('sh', ['-c', "cut -d' ' -f2- /proc/self/mountinfo | sed -E 's/^[0-9]+ //' | awk '{print $3, $4}'"]),
-    namespaces: lines('sh', ['-c', 'lsns -n -o TYPE,COMMAND | grep -E "containerd|pause|sys|nodelet"']),
+    namespaces: heldNamespaces(),
     links: lines('ip', ['-o', 'link', 'show']).map((line) => line.split(':')[1]?.trim() ?? ''),
     routes: lines('ip', ['route', 'show', 'table', 'all']),
     rules: lines('nft', ['list', 'ruleset']),
