@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { connect as connectTcp, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
+import { carry } from '../../base/carry.ts';
 import { OpError } from '../../base/errors.ts';
 
 /** How long the runtime's streaming server may take to accept a connection. */
@@ -26,8 +27,8 @@ export async function splice(request: IncomingMessage, client: Duplex, head: Uin
   backend.setNoDelay(true);
   backend.write(requestHead(request, url));
   if (head.length > 0) backend.write(head);
-  client.pipe(backend);
-  backend.pipe(client);
+  carry(client, backend);
+  carry(backend, client);
   await closed;
   signal.removeEventListener('abort', stop);
 }

@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { connect as connectTcp } from 'node:net';
 import { connect as connectTls } from 'node:tls';
+import { carry } from '../../base/carry.ts';
 import { badRequest, internal, noSuchPath, notFound } from '../core/failure.ts';
 import { Failure } from '../core/failure.ts';
 import type { Obj } from '../core/json.ts';
@@ -239,8 +240,8 @@ export function splice(pki: Pki, target: Target, client: Duplex, head: Buffer, m
     upstream.setNoDelay(true);
     upstream.write(`${method} ${target.path} HTTP/1.1\r\n${headers.join('\r\n')}\r\n\r\n`);
     if (head.length > 0) upstream.write(head);
-    client.pipe(upstream);
-    upstream.pipe(client);
+    carry(client, upstream);
+    carry(upstream, client);
   });
   const close = (): void => {
     client.destroy();
