@@ -5,10 +5,10 @@ import { planDaemonSet } from '../core/controllers/daemonset.ts';
 import { controllerOf, controllerRef, keyOf } from '../core/controllers/owners.ts';
 import { selectorIsEmpty, selectorMatches } from '../core/controllers/selector.ts';
 import { claim } from './claim.ts';
-import { at, DAEMON_SETS, daemonSetStore, inNamespace, nodeStore, podStore, PODS } from './collections.ts';
+import { at, DAEMON_SETS, daemonSetStore, nodeStore, podStore, PODS } from './collections.ts';
 import { type Controller, runController } from './controller.ts';
-import { isNamespaceEnding } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
+import { createOwnedPod } from './owned-pods.ts';
 import { createRecorder, type Recorder, subjectOf } from './recorder.ts';
 import type { Store, Stores } from './store.ts';
 
@@ -69,16 +69,7 @@ export function startDaemonSetController(deps: ControlDeps, stores: Stores): Con
 }
 
 async function create(deps: ControlDeps, recorder: Recorder, pods: Store<Pod>, daemonSet: DaemonSet, pod: Pod, signal: AbortSignal): Promise<void> {
-  const subject = subjectOf(daemonSet, 'apps/v1', 'DaemonSet');
-  try {
-    const made = await deps.api.create<Pod>(inNamespace(PODS, daemonSet.metadata.namespace), pod, {}, signal);
-    pods.wrote(made);
-    recorder.event(subject, { type: 'Normal', reason: 'SuccessfulCreate', message: `Created pod: ${made.metadata.name}` });
-  } catch (error) {
-    if (isNamespaceEnding(error)) return;
-    recorder.event(subject, { type: 'Warning', reason: 'FailedCreate', message: `Error creating: ${messageOf(error)}` });
-    throw error;
-  }
+  await createOwnedPod(deps, recorder, pods, subjectOf(daemonSet, 'apps/v1', 'DaemonSet'), daemonSet.metadata.namespace, pod, signal);
 }
 
 async function remove(deps: ControlDeps, recorder: Recorder, pods: Store<Pod>, daemonSet: DaemonSet, pod: Pod, signal: AbortSignal): Promise<void> {

@@ -7,10 +7,10 @@ import { isPodActive } from '../core/controllers/pods.ts';
 import { planReplicas, planReplicaSetStatus, type ReplicaFailure } from '../core/controllers/replicaset.ts';
 import { selectorIsEmpty, selectorMatches } from '../core/controllers/selector.ts';
 import { claim } from './claim.ts';
-import { at, podStore, PODS, inNamespace, REPLICA_SETS, replicaSetStore } from './collections.ts';
+import { at, podStore, PODS, REPLICA_SETS, replicaSetStore } from './collections.ts';
 import { type Controller, runController } from './controller.ts';
-import { isNamespaceEnding } from './deployment.ts';
 import type { ControlDeps } from './deps.ts';
+import { createOwnedPod } from './owned-pods.ts';
 import { createRecorder, type Recorder, subjectOf } from './recorder.ts';
 import type { Store, Stores } from './store.ts';
 
@@ -132,16 +132,7 @@ async function createPod(deps: ControlDeps, recorder: Recorder, pods: Store<Pod>
     },
     spec: template?.spec,
   } as Pod;
-  const subject = subjectOf(replicaSet, 'apps/v1', 'ReplicaSet');
-  try {
-    const made = await deps.api.create<Pod>(inNamespace(PODS, replicaSet.metadata.namespace), body, {}, signal);
-    pods.wrote(made);
-    recorder.event(subject, { type: 'Normal', reason: 'SuccessfulCreate', message: `Created pod: ${made.metadata.name}` });
-  } catch (error) {
-    if (isNamespaceEnding(error)) return;
-    recorder.event(subject, { type: 'Warning', reason: 'FailedCreate', message: `Error creating: ${messageOf(error)}` });
-    throw error;
-  }
+  await createOwnedPod(deps, recorder, pods, subjectOf(replicaSet, 'apps/v1', 'ReplicaSet'), replicaSet.metadata.namespace, body, signal);
 }
 
 async function deletePod(deps: ControlDeps, recorder: Recorder, pods: Store<Pod>, replicaSet: ReplicaSet, pod: Pod, signal: AbortSignal): Promise<void> {

@@ -4,8 +4,8 @@ import { decodeUdpFlows, encodeDeletes, encodeUdpDump, staleFlows } from '../cor
 import type { Family } from '../core/ip.ts';
 import { answersOf } from '../core/netlink.ts';
 import type { UdpPort } from '../core/world.ts';
+import { netfilterSocket } from './socket.ts';
 
-const NETLINK_NETFILTER = 12;
 const TIMEOUT_MS = 30_000;
 const ENOENT = 2;
 const EINTR = 4;
@@ -18,14 +18,7 @@ export interface Conntrack {
 }
 
 export function createConntrack(sys: Sys, options: { netns?: string } = {}): Conntrack {
-  const send = (messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> =>
-    sys.netlink({
-      family: NETLINK_NETFILTER,
-      messages,
-      expectAnswers,
-      timeoutMs: TIMEOUT_MS,
-      ...(options.netns === undefined ? {} : { netns: options.netns }),
-    });
+  const send = netfilterSocket(sys, options, TIMEOUT_MS);
 
   const dump = async (family: Family): Promise<Uint8Array[]> => {
     for (const filtered of [true, false]) {

@@ -9,8 +9,8 @@ import { answersOf, type Answer } from '../core/netlink.ts';
 import { SERVICE_SETS } from '../core/nft-table.ts';
 import type { Op } from '../core/ops.ts';
 import type { CommitResult, NftKernel } from './kernel.ts';
+import { netfilterSocket } from './socket.ts';
 
-const NETLINK_NETFILTER = 12;
 const TIMEOUT_MS = 60_000;
 /** More answers than can come: all that the kernel has to say are collected. */
 const ALL_ANSWERS = 1_000_000;
@@ -21,14 +21,7 @@ const OPS_AT_A_STRETCH = 200;
 
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
-  const send = (messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> =>
-    sys.netlink({
-      family: NETLINK_NETFILTER,
-      messages,
-      expectAnswers,
-      timeoutMs: TIMEOUT_MS,
-      ...(options.netns === undefined ? {} : { netns: options.netns }),
-    });
+  const send = netfilterSocket(sys, options, TIMEOUT_MS);
 
   /** A dump that was overtaken by a change says so (EINTR) and is asked for again. */
   const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
