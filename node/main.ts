@@ -1,6 +1,6 @@
 import { flushCompileCache } from 'node:module';
 import type { Host } from '../base/host.ts';
-import { messageOf, OpError } from '../base/errors.ts';
+import { failure, hostOf } from '../base/process.ts';
 
 /** Programs that run as daemons: loaded only when they are the command, so that each carries only what it needs. */
 const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise<number> }>>> = {
@@ -11,72 +11,8 @@ const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise
   dns: () => import('./dns.ts'),
 };
 
-const IMPATIENT_MS = 1_000;
-
 /** By then a daemon has run what its start needs; compiled once, the next starts take it from the cache. */
 const COMPILED_MS = 10_000;
-
-function hostOf(args: readonly string[]): Host {
-  const stop = new AbortController();
-  // A reader that has seen enough (`nodelet status | head`) is no failure.
-  for (const stream of [process.stdout, process.stderr]) {
-    stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EPIPE') throw error;
-    });
-  }
-  let askedAt = 0;
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.on(signal, () => {
-      // A terminal and a program around this one may both pass the same Ctrl-C on; a later one ends it at once.
-      if (stop.signal.aborted && performance.now() - askedAt > IMPATIENT_MS) process.exit(130);
-      askedAt = performance.now();
-      stop.abort();
-    });
-  }
-  return {
-    args,
-    env: process.env,
-    pid: process.pid,
-    stdout: (text) => void process.stdout.write(text),
-    stderr: (text) => void process.stderr.write(text),
-    signal: stop.signal,
-    isTerminal: process.stderr.isTTY === true,
-  };
-}
-
-/** What the operating system refused, with what to do about it; null when it is no such thing. */
-function refusal(error: unknown): string | null {
-  if (!(error instanceof Error) || !('code' in error) || !('syscall' in error)) return null;
-  const where = 'path' in error && typeof error.path === 'string' ? ` ${error.path}` : ' a file';
-  switch (error.code) {
-    case 'ENOSPC':
-    case 'EDQUOT':
-      return `writing${where}: no space is left\n  make room there, or name a folder on another disk with NODELET_STATE`;
-    case 'EROFS':
-      return `writing${where}: this file system is read-only\n  mount it writable, or name another folder with NODELET_STATE`;
-    case 'EACCES':
-    case 'EPERM':
-      return `${String(error.syscall)}${where}: permission denied\n  run it with sudo`;
-    default:
-      return null;
-  }
-}
-
-/** Prints an expected failure as one message and turns it into an exit status; anything else is a defect and shows its stack. */
-function failure(host: Host, error: unknown): number {
-  if (error instanceof OpError) {
-    host.stderr(`nodelet: ${messageOf(error)}\n${error.advice === '' ? '' : `  ${error.advice}\n`}`);
-    if (error.code === 'aborted') return 130;
-    return error.code === 'invalid' ? 2 : 1;
-  }
-  const outside = refusal(error);
-  if (outside !== null) {
-    host.stderr(`nodelet: ${outside}\n`);
-    return 1;
-  }
-  host.stderr(`nodelet: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
-  return 70;
-}
 
 async function run(): Promise<number> {
   const [command = '', ...rest] = process.argv.slice(2);

@@ -4,9 +4,9 @@ import { messageOf, OpError } from '../../base/errors.ts';
 import type { Context } from './context.ts';
 import { prepareMachine } from './prepare.ts';
 
-/** Runs a script of the checkout; an unpacked release has none. */
-async function script(context: Context, name: string, args: readonly string[]): Promise<number> {
-  const path = `${context.root}/scripts/${name}`;
+/** Runs a program of the checkout, named by its path there; an unpacked release has none. */
+async function program(context: Context, name: string, args: readonly string[]): Promise<number> {
+  const path = `${context.root}/${name}`;
   await access(path).catch((cause: unknown) => {
     throw new OpError('not-found', `looking for ${path}`, 'there are no sources here', { cause, advice: 'run this in a clone of the repository' });
   });
@@ -31,12 +31,23 @@ export async function test(context: Context, suites: readonly string[]): Promise
       context.progress.note(`  ${messageOf(error)}: tests that need it are skipped`);
     }
   } else context.progress.note('  not root: tests that need root are skipped');
-  return script(context, 'test.ts', suites);
+  return program(context, 'scripts/test.ts', suites);
 }
 
 export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string }): Promise<number> => {
   if (what !== undefined && what !== 'loop')
     throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, { advice: 'use: nodelet bench loop' });
   const { name, json } = context.options;
-  return script(context, 'bench-loop.ts', ['--name', name, '--pods', options.pods, '--seconds', options.seconds, ...(json ? ['--json'] : [])]);
+  return program(context, 'scripts/bench-loop.ts', ['--name', name, '--pods', options.pods, '--seconds', options.seconds, ...(json ? ['--json'] : [])]);
 };
+
+/** Commands that are programs of `test/`, with command lines and `--help` of their own. */
+export const PROVING: Readonly<Record<string, string>> = {
+  assets: 'find or build the real components: etcd, kube-apiserver, kubelet, e2e.test, containerd, …',
+  cluster: 'a real Kubernetes control plane with nodes of ours or of upstream’s',
+  conformance: 'run Kubernetes’ own suites against a cluster, and keep the scoreboard',
+  compare: 'the same work on an upstream node and on ours, in one run',
+  machine: 'boot a virtual machine with cgroup v2 and run suites in it',
+};
+
+export const proving = (context: Context, name: string, args: readonly string[]): Promise<number> => program(context, `test/${name}/main.ts`, args);

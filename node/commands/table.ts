@@ -1,6 +1,7 @@
 import { Command, CommanderError, Option } from 'commander';
 import type { Host } from '../../base/host.ts';
 import { createContext, type CommonOptions, type Context } from './context.ts';
+import { PROVING } from './develop.ts';
 
 function collect(value: string, before: string[]): string[] {
   return [...before, value];
@@ -104,6 +105,19 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--pods <count>', 'how many pods', '30')
     .option('--seconds <count>', 'how long pods are deleted', '60')
     .action(action(async (context, what: string | undefined, options: never) => (await import('./develop.ts')).bench(context, what, options)));
+  for (const [name, summary] of Object.entries(PROVING)) {
+    program
+      .command(`${name} [args...]`)
+      .description(summary)
+      .allowUnknownOption()
+      .passThroughOptions()
+      .helpOption(false)
+      .action(
+        action(async (context, args: string[]) =>
+          (await import('./develop.ts')).proving({ ...context, options: { name: 'default', json: false } }, name, args),
+        ),
+      );
+  }
   return program;
 }
 

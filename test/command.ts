@@ -1,0 +1,56 @@
+import { Command, CommanderError, Option } from 'commander';
+import { failure, hostOf } from '../base/process.ts';
+import type { Host } from '../base/host.ts';
+import { createProgress, type Progress } from '../node/io/progress.ts';
+
+export interface Program {
+  readonly host: Host;
+  readonly command: Command;
+  /** Progress on standard error; quiet nowhere, because everything here takes more than a second. */
+  readonly progress: Progress;
+  /** Adds a subcommand whose action resolves to the exit status. Every one has `--json` and examples in its help. */
+  add<Options>(name: string, summary: string, examples: readonly string[], run: (options: Options, args: readonly string[]) => Promise<number>): Command;
+  /** JSON when `json` is set, else the lines. */
+  answer(json: boolean, data: unknown, lines: readonly string[]): void;
+}
+
+/**
+ * Runs one of the programs behind `nodelet assets|cluster|…`: `build` adds its commands. A wrong command line exits with 2,
+ * an operating failure prints one message and exits with 1 or 2, a defect with 70.
+ */
+export async function runProgram(name: string, summary: string, build: (program: Program) => void): Promise<void> {
+  const host = hostOf(process.argv.slice(2));
+  let code = 0;
+  const command = new Command(`nodelet ${name}`)
+    .description(summary)
+    .exitOverride()
+    .enablePositionalOptions()
+    .configureOutput({ writeOut: host.stdout, writeErr: host.stderr });
+  const program: Program = {
+    host,
+    command,
+    progress: createProgress(host, { quiet: false, terminal: host.isTerminal }),
+    add(usage, words, examples, run) {
+      const made = command
+        .command(usage)
+        .description(words)
+        .addOption(new Option('--json', 'print the answer as JSON').default(false))
+        .addHelpText('after', `\nExamples:\n${examples.map((line) => `  ${line}`).join('\n')}`);
+      made.action(async (...all: unknown[]) => {
+        const itself = all.at(-1) as Command;
+        code = await run(itself.optsWithGlobals() as Options, itself.args);
+      });
+      return made;
+    },
+    answer(json, data, lines) {
+      host.stdout(json ? `${JSON.stringify(data, null, 2)}\n` : lines.map((line) => `${line}\n`).join(''));
+    },
+  };
+  build(program);
+  try {
+    await command.parseAsync([...host.args], { from: 'user' });
+    process.exitCode = code;
+  } catch (error) {
+    process.exitCode = error instanceof CommanderError ? (error.exitCode === 0 ? 0 : 2) : failure(host, error);
+  }
+}
