@@ -30,7 +30,7 @@ export async function runProgram(name: string, summary: string, build: (program:
     host,
     command,
     progress: createProgress(host, { quiet: false, terminal: host.isTerminal }),
-    add(usage, words, examples, run) {
+    add<Options>(usage: string, words: string, examples: readonly string[], run: (options: Options, args: readonly string[]) => Promise<number>) {
       const made = command
         .command(usage)
         .description(words)
