@@ -20,6 +20,8 @@ export interface KubeApiOptions {
   burst?: number;
   /** How often a connection is pinged; unanswered for that long, it is dead. Default 15 s, lane heartbeat 5 s. */
   pingMs?: number;
+  /** For a kubeconfig that may change: `followKubeConfig` of its path. */
+  reload?: () => Promise<KubeConfig | undefined>;
 }
 
 export const patchContentTypes: Readonly<Record<PatchType, string>> = {

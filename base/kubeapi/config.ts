@@ -1,6 +1,7 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { messageOf, OpError } from '../errors.ts';
+import type { Log } from '../log.ts';
 
 /** Bytes that stand in the configuration itself, or in a file that is read again for each new connection. */
 export type Material = { readonly file: string } | { readonly data: Uint8Array };
@@ -183,4 +184,39 @@ export async function readKubeConfig(path: string, contextName?: string): Promis
     throw new OpError(code === 'EACCES' ? 'denied' : 'invalid', doing, messageOf(cause), { cause });
   }
   return parseKubeConfig(text, path, dirname(resolve(path)), contextName);
+}
+
+/**
+ * A kubeconfig file and what it says from then on: `config` now, and `reload` for the API client, which gives the new
+ * configuration once when the file has changed. A file that is away or cannot be read keeps the one before.
+ */
+export async function followKubeConfig(path: string, log: Log): Promise<{ config: KubeConfig; reload: () => Promise<KubeConfig | undefined> }> {
+  const stampNow = async (): Promise<string> => {
+    try {
+      const { ino, size, mtimeMs } = await stat(path);
+      return `${ino}:${size}:${mtimeMs}`;
+    } catch {
+      return '';
+    }
+  };
+  let stamp = await stampNow();
+  const config = await readKubeConfig(path);
+  let last = JSON.stringify(config);
+  return {
+    config,
+    async reload() {
+      const now = await stampNow();
+      if (now === stamp || now === '') return undefined;
+      stamp = now;
+      try {
+        const next = await readKubeConfig(path);
+        if (JSON.stringify(next) === last) return undefined;
+        last = JSON.stringify(next);
+        return next;
+      } catch (error) {
+        log.error('The changed kubeconfig cannot be used; going on with the one before', { path, err: messageOf(error) });
+        return undefined;
+      }
+    },
+  };
 }

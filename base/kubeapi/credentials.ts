@@ -70,7 +70,10 @@ export class Credentials {
   async #tlsOptions(): Promise<ConnectionOptions> {
     const { ca, cert, key, insecure, tlsServerName } = this.#config;
     this.#stamp = await this.#currentStamp();
-    const [caBytes, certBytes, keyBytes] = await Promise.all([bytesOf(ca), bytesOf(cert), bytesOf(key)]);
+    // One file for both is read once: between two reads it may be replaced by another pair.
+    const oneFile = cert !== undefined && key !== undefined && 'file' in cert && 'file' in key && cert.file === key.file;
+    const [caBytes, certBytes, otherBytes] = await Promise.all([bytesOf(ca), bytesOf(cert), oneFile ? undefined : bytesOf(key)]);
+    const keyBytes = oneFile ? certBytes : otherBytes;
     return {
       ...(caBytes !== undefined && { ca: Buffer.from(caBytes) }),
       ...(certBytes !== undefined && { cert: Buffer.from(certBytes) }),

@@ -31,7 +31,8 @@ export interface Answer {
 
 const defaultTimeoutMs = 60_000;
 const maxRetries = 10;
-const certificateCheckMs = 30_000;
+/** As often as the kubelet looks for a new certificate. */
+const certificateCheckMs = 10_000;
 
 const tlsCodes: ReadonlySet<string> = new Set([
   'CERT_HAS_EXPIRED',
@@ -114,12 +115,15 @@ export interface SenderOptions {
   qps?: number;
   burst?: number;
   pingMs?: number;
+  /** Asked every ten seconds while there are requests: another configuration, or undefined while it is the same. */
+  reload?: () => Promise<KubeConfig | undefined>;
 }
 
 /** Sends requests: credentials, lanes, rate, deadlines, Retry-After. Knows no resources. */
 export class Sender implements AsyncDisposable {
   readonly #options: SenderOptions;
-  readonly #credentials: Credentials;
+  #server: string;
+  #credentials: Credentials;
   readonly #sessions: Readonly<Record<SessionKind, Sessions>>;
   readonly #limiter: Limiter | undefined;
   #checkedAtMs = 0;
@@ -127,6 +131,7 @@ export class Sender implements AsyncDisposable {
   constructor(options: SenderOptions) {
     this.#options = options;
     const { config, clock, qps, pingMs = 15_000 } = options;
+    this.#server = config.server;
     this.#credentials = new Credentials(config, clock);
     const open = (perSession: number, maxSessions: number, pingMs: number): Sessions =>
       new Sessions({ server: config.server, credentials: this.#credentials, perSession, maxSessions, pingMs });
@@ -200,7 +205,7 @@ export class Sender implements AsyncDisposable {
     use: (response: Dispatcher.ResponseData) => Promise<T>,
   ): Promise<T> {
     await this.#renewIfChanged();
-    const { server } = this.#options.config;
+    const server = this.#server;
     const query = request.query === undefined ? '' : new URLSearchParams(request.query).toString();
     const prefix = new URL(server).pathname.replace(/\/$/, '');
     const authorization = await this.#credentials.authorization();
@@ -231,6 +236,14 @@ export class Sender implements AsyncDisposable {
     const nowMs = this.#options.clock.monoMs();
     if (nowMs - this.#checkedAtMs < certificateCheckMs) return;
     this.#checkedAtMs = nowMs;
+    const config = await this.#options.reload?.();
+    if (config !== undefined) {
+      this.#options.log.info('Kubeconfig changed, opening new connections', { server: config.server });
+      this.#server = config.server;
+      this.#credentials = new Credentials(config, this.#options.clock);
+      for (const sessions of Object.values(this.#sessions)) sessions.redirect(config.server, this.#credentials);
+      return;
+    }
     if (!(await this.#credentials.changed())) return;
     this.#options.log.info('Certificates changed, opening new connections');
     for (const sessions of Object.values(this.#sessions)) sessions.renew();
@@ -256,7 +269,7 @@ export class Sender implements AsyncDisposable {
     if (error instanceof BugError || ((error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) && !('code' in error)))
       throw error;
     const doing = `${request.method} ${request.path}`;
-    const { server } = this.#options.config;
+    const server = this.#server;
     if (caller?.aborted === true) return new OpError('aborted', doing, 'stopped by the caller', { cause: error });
     const code = (error as { code?: string }).code ?? '';
     if (deadline.aborted || code === 'UND_ERR_HEADERS_TIMEOUT' || code === 'UND_ERR_BODY_TIMEOUT') {

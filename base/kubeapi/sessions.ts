@@ -27,8 +27,8 @@ export interface Claim extends Disposable {
  * HTTP/1.1 gets one request per connection, so that a watch never stands before others.
  */
 export class Sessions implements AsyncDisposable {
-  readonly #options: SessionsOptions;
-  readonly #origin: string;
+  #options: SessionsOptions;
+  #origin: string;
   #sessions: Session[] = [];
   #protocol: 'h2' | 'http/1.1' | undefined;
   /** Present while the first connection is being made; others wait for its protocol. */
@@ -127,6 +127,14 @@ export class Sessions implements AsyncDisposable {
   renew(): void {
     for (const session of this.#sessions) this.#close(session);
     this.#sessions = [];
+  }
+
+  /** As `renew`, and the new connections are made to another server or as somebody else. */
+  redirect(server: string, credentials: Credentials): void {
+    this.#options = { ...this.#options, server, credentials };
+    this.#origin = new URL(server).origin;
+    this.#protocol = server.startsWith('http:') ? 'http/1.1' : undefined;
+    this.renew();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
