@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package tools pins the programs that `nodelet assets` builds from this module; nothing is ever compiled from it.
+package tools
+
+import (
+	_ "sigs.k8s.io/cri-tools/cmd/crictl"
+	_ "sigs.k8s.io/cri-tools/cmd/critest"
+)
