@@ -8,6 +8,7 @@ export interface ImageSettings {
   readonly workingDir?: string;
   readonly stopSignal?: string;
   readonly exposedPorts?: readonly string[];
+  readonly labels?: Readonly<Record<string, string>>;
 }
 
 export interface ImageFile {
@@ -26,8 +27,8 @@ export interface ImageRecipe {
   readonly settings: ImageSettings;
 }
 
-/** The image's config document; `created` is fixed so that the same files give the same image. */
-export function imageConfig(settings: ImageSettings, architecture: 'amd64' | 'arm64', diffId: string): string {
+/** The image's config document; `created` is fixed so that the same files give the same image. `diffIds`: of the layers, lowest first. */
+export function imageConfig(settings: ImageSettings, architecture: 'amd64' | 'arm64', diffIds: readonly string[]): string {
   const config: Record<string, unknown> = { Env: settings.env ?? ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'] };
   if (settings.cmd !== undefined) config['Cmd'] = settings.cmd;
   if (settings.entrypoint !== undefined) config['Entrypoint'] = settings.entrypoint;
@@ -35,7 +36,8 @@ export function imageConfig(settings: ImageSettings, architecture: 'amd64' | 'ar
   if (settings.workingDir !== undefined) config['WorkingDir'] = settings.workingDir;
   if (settings.stopSignal !== undefined) config['StopSignal'] = settings.stopSignal;
   if (settings.exposedPorts !== undefined) config['ExposedPorts'] = Object.fromEntries(settings.exposedPorts.map((port) => [port, {}]));
-  return JSON.stringify({ architecture, os: 'linux', created: '1970-01-01T00:00:00Z', config, rootfs: { type: 'layers', diff_ids: [diffId] } });
+  if (settings.labels !== undefined) config['Labels'] = settings.labels;
+  return JSON.stringify({ architecture, os: 'linux', created: '1970-01-01T00:00:00Z', config, rootfs: { type: 'layers', diff_ids: diffIds } });
 }
 
 export interface Blob {
@@ -43,12 +45,17 @@ export interface Blob {
   readonly size: number;
 }
 
-export function imageManifest(config: Blob, layer: Blob): string {
+/** A layer whose bytes, a compressed archive, lie in the store; `diffId` is the digest of the archive itself. */
+export interface Layer extends Blob {
+  readonly diffId: string;
+}
+
+export function imageManifest(config: Blob, layers: readonly Blob[]): string {
   return JSON.stringify({
     schemaVersion: 2,
     mediaType: 'application/vnd.oci.image.manifest.v1+json',
     config: { mediaType: 'application/vnd.oci.image.config.v1+json', ...config },
-    layers: [{ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', ...layer }],
+    layers: layers.map(({ digest, size }) => ({ mediaType: 'application/vnd.oci.image.layer.v1.tar+gzip', digest, size })),
   });
 }
 

@@ -3,7 +3,7 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import { OpError } from '../../base/errors.ts';
-import { imageConfig, imageManifest, imageNameText, type Blob, type ImageName, type ImageRecipe } from '../core/oci.ts';
+import { imageConfig, imageManifest, imageNameText, type Blob, type ImageName, type ImageRecipe, type ImageSettings, type Layer } from '../core/oci.ts';
 import { lockFile } from './lock.ts';
 
 /** Where images that were made on this machine lie: an OCI image layout (image-spec v1.1). */
@@ -46,7 +46,8 @@ export function blobPath(store: ImageStore, digest: string): string {
   return `${store.dir}/blobs/sha256/${digest.slice('sha256:'.length)}`;
 }
 
-async function putBlob(store: ImageStore, data: string | Uint8Array): Promise<Blob> {
+/** Stores bytes under their digest. */
+export async function putBlob(store: ImageStore, data: string | Uint8Array): Promise<Blob> {
   const bytes = typeof data === 'string' ? Buffer.from(data) : data;
   const digest = `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
   await writeAtomically(blobPath(store, digest), bytes);
@@ -93,17 +94,24 @@ async function readSource(path: string): Promise<Buffer> {
 
 /** Makes an image from a recipe and stores it under `name`, replacing what had the name before. */
 export async function makeImage(store: ImageStore, name: ImageName, recipe: ImageRecipe): Promise<StoredImage> {
-  await mkdir(`${store.dir}/blobs/sha256`, { recursive: true });
   const tar = await layerTar(recipe);
   const diffId = `sha256:${createHash('sha256').update(tar).digest('hex')}`;
+  await mkdir(`${store.dir}/blobs/sha256`, { recursive: true });
   const layer = await putBlob(store, await promisify(gzip)(tar, { level: 6 }));
-  const config = await putBlob(store, imageConfig(recipe.settings, process.arch === 'arm64' ? 'arm64' : 'amd64', diffId));
-  const manifest = await putBlob(store, imageManifest(config, layer));
+  return storeImage(store, name, [{ ...layer, diffId }], recipe.settings);
+}
+
+/** Stores an image of layers that lie in the store, lowest first, under `name`, replacing what had the name before. */
+export async function storeImage(store: ImageStore, name: ImageName, layers: readonly Layer[], settings: ImageSettings): Promise<StoredImage> {
+  await mkdir(`${store.dir}/blobs/sha256`, { recursive: true });
+  const diffIds = layers.map((layer) => layer.diffId);
+  const config = await putBlob(store, imageConfig(settings, process.arch === 'arm64' ? 'arm64' : 'amd64', diffIds));
+  const manifest = await putBlob(store, imageManifest(config, layers));
   const text = imageNameText(name);
   await using _lock = await lockFile(`${store.dir}/lock`, 'changing the images made here', LOCK_WAIT_MS);
   const index = await readIndex(store);
   index.manifests = index.manifests.filter((entry) => entry.annotations[REF] !== text);
-  const size = manifest.size + config.size + layer.size;
+  const size = layers.reduce((sum, layer) => sum + layer.size, manifest.size + config.size);
   index.manifests.push({ mediaType: MANIFEST_TYPE, ...manifest, annotations: { [REF]: text, [SIZE]: String(size) } });
   await writeAtomically(`${store.dir}/index.json`, JSON.stringify(index));
   await writeAtomically(`${store.dir}/oci-layout`, '{"imageLayoutVersion":"1.0.0"}');
