@@ -8,8 +8,14 @@ export interface Program {
   readonly command: Command;
   /** Progress on standard error; quiet nowhere, because everything here takes more than a second. */
   readonly progress: Progress;
-  /** Adds a subcommand whose action resolves to the exit status. Every one has `--json` and examples in its help. */
-  add<Options>(name: string, summary: string, examples: readonly string[], run: (options: Options, args: readonly string[]) => Promise<number>): Command;
+  /** Adds a subcommand whose action resolves to the exit status; `isDefault` is what runs when none is named. Every one has `--json` and examples in its help. */
+  add<Options>(
+    name: string,
+    summary: string,
+    examples: readonly string[],
+    run: (options: Options, args: readonly string[]) => Promise<number>,
+    choice?: { readonly isDefault?: boolean },
+  ): Command;
   /** JSON when `json` is set, else the lines. */
   answer(json: boolean, data: unknown, lines: readonly string[]): void;
 }
@@ -30,9 +36,15 @@ export async function runProgram(name: string, summary: string, build: (program:
     host,
     command,
     progress: createProgress(host, { quiet: false, terminal: host.isTerminal }),
-    add<Options>(usage: string, words: string, examples: readonly string[], run: (options: Options, args: readonly string[]) => Promise<number>) {
+    add<Options>(
+      usage: string,
+      words: string,
+      examples: readonly string[],
+      run: (options: Options, args: readonly string[]) => Promise<number>,
+      choice: { readonly isDefault?: boolean } = {},
+    ) {
       const made = command
-        .command(usage)
+        .command(usage, choice)
         .description(words)
         .addOption(new Option('--json', 'print the answer as JSON').default(false))
         .addHelpText('after', `\nExamples:\n${examples.map((line) => `  ${line}`).join('\n')}`);
