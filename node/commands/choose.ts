@@ -1,5 +1,6 @@
 import { OpError } from '../../base/errors.ts';
-import { cgroupOf, conflicts, MAX_NODES, MAX_SETS, subnetProblem, type Conflict } from '../core/plan.ts';
+import { cgroupOf, conflicts, MAX_NODES, MAX_SETS, subnetProblem, type AgentKind, type Conflict, type JoinKind, type ProxyKind } from '../core/plan.ts';
+import type { RealPrograms } from '../core/real.ts';
 import { claimNumber, processIn, requirePorts } from '../io/claim.ts';
 import type { Machine } from '../io/machine.ts';
 import { hasHostLink, hostRoutes } from '../io/network.ts';
@@ -14,6 +15,12 @@ export interface SetChoice {
   readonly subnet?: string;
   readonly podCidr?: string;
   readonly serviceCidr?: string;
+  readonly agents?: readonly AgentKind[];
+  readonly proxies?: readonly ProxyKind[];
+  readonly join?: JoinKind;
+  readonly audit?: boolean;
+  /** Programs that are not ours, for a set that has none yet. */
+  readonly programs?: RealPrograms;
 }
 
 /** Refuses what is no number or subnet, before anything is looked at or installed. */
@@ -23,6 +30,8 @@ export function checkChoice(choice: SetChoice): void {
     if (!Number.isInteger(count) || count < 1 || count > MAX_NODES)
       throw new OpError('invalid', 'reading --nodes', `"${choice.nodes}" is not a number from 1 to ${MAX_NODES}`);
   }
+  if (choice.proxies?.includes('iptables'))
+    throw new OpError('unsupported', 'reading --proxy', 'our service proxy has no iptables mode yet', { advice: 'use nftables, or upstream-iptables' });
   const subnets: [string | undefined, 16 | 24, string][] = [
     [choice.subnet, 24, '--subnet'],
     [choice.podCidr, 16, '--pod-cidr'],
@@ -43,6 +52,9 @@ export async function growSet(context: Context, previous: SavedSet, choice: SetC
     ['--subnet', choice.subnet, options.subnet],
     ['--pod-cidr', choice.podCidr, options.podCidr],
     ['--service-cidr', choice.serviceCidr, options.serviceCidr],
+    ['--agent', choice.agents?.join(','), options.agents?.join(',')],
+    ['--proxy', choice.proxies?.join(','), options.proxies?.join(',')],
+    ['--audit', choice.audit?.toString(), options.audit?.toString()],
   ];
   for (const [flag, wanted, had] of differs) {
     if (wanted !== undefined && wanted !== had)
@@ -109,13 +121,18 @@ function savedSet(name: string, index: number, machine: Machine, choice: SetChoi
     options: {
       name,
       index,
-      nodeCount: Number(choice.nodes ?? 1),
+      nodeCount: Number(choice.nodes ?? Math.max(1, choice.agents?.length ?? 1, choice.proxies?.length ?? 1)),
       controlPlane: choice.controlPlane ?? 'embedded',
+      ...(choice.agents === undefined ? {} : { agents: choice.agents }),
+      ...(choice.proxies === undefined ? {} : { proxies: choice.proxies }),
+      ...(choice.join === undefined ? {} : { join: choice.join }),
+      ...(choice.audit === undefined ? {} : { audit: choice.audit }),
       ...(choice.subnet === undefined ? {} : { subnet: choice.subnet }),
       ...(choice.podCidr === undefined ? {} : { podCidr: choice.podCidr }),
       ...(choice.serviceCidr === undefined ? {} : { serviceCidr: choice.serviceCidr }),
     },
     ...(choice.containerd === undefined ? {} : { containerd: choice.containerd }),
+    ...(choice.programs === undefined ? {} : { programs: choice.programs }),
     cgroupVersion: machine.cgroup?.version ?? 2,
   };
 }

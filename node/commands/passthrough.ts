@@ -27,11 +27,12 @@ function foreground(argv: readonly string[], env: Readonly<Record<string, string
 
 /** `nodelet kubectl …`: the kubectl of PATH with the set's kubeconfig. */
 export async function kubectl(context: Context, args: readonly string[]): Promise<number> {
-  const { plan } = await requireSet(context);
-  const machine = await lookAtMachine(context, undefined);
-  const program = machine.programs.kubectl;
-  if (program === undefined || !kubectlIsRecent(machine.kubectlVersion)) {
-    throw new OpError('not-found', 'looking for kubectl', kubectlWords(machine), {
+  const { saved, plan } = await requireSet(context);
+  const own = saved.programs?.kubectl;
+  const machine = own === undefined ? await lookAtMachine(context, undefined) : null;
+  const program = own ?? machine?.programs.kubectl;
+  if (program === undefined || (machine !== null && !kubectlIsRecent(machine.kubectlVersion))) {
+    throw new OpError('not-found', 'looking for kubectl', machine === null ? 'there is none' : kubectlWords(machine), {
       advice: `put kubectl 1.30 or later on PATH; the kubeconfig is ${plan.state}/admin.kubeconfig`,
     });
   }
@@ -54,7 +55,21 @@ export async function execInNode(context: Context, options: { node?: string }, c
   });
 }
 
-const LOGS = { agent: 'node', netfilter: 'node', containerd: 'node', control: 'hub', egress: 'hub' } as const;
+const LOGS = {
+  agent: 'node',
+  netfilter: 'node',
+  containerd: 'node',
+  kubelet: 'node',
+  'kube-proxy': 'node',
+  control: 'hub',
+  egress: 'hub',
+  dns: 'hub',
+  etcd: 'hub',
+  'kube-apiserver': 'hub',
+  'kube-controller-manager': 'hub',
+  'kube-scheduler': 'hub',
+  audit: 'hub',
+} as const;
 export const LOG_NAMES = Object.keys(LOGS) as (keyof typeof LOGS)[];
 
 /** `nodelet logs NAME [-f]`. */

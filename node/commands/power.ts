@@ -1,7 +1,7 @@
 import { OpError } from '../../base/errors.ts';
 import { killAndWait } from '../io/processes.ts';
 import { lockSet } from '../io/lock.ts';
-import { findControlPlane } from '../io/real.ts';
+import { realPrograms } from '../io/real.ts';
 import { firstProcess } from '../io/running.ts';
 import { forgetVolatile, runningNodes, startSet } from '../io/start.ts';
 import { routeHub } from '../io/network.ts';
@@ -26,7 +26,7 @@ export async function power(context: Context, action: string, name: string): Pro
     return 0;
   }
   const machine = await lookAtMachine(context, saved.containerd);
-  const real = plan.controlPlane === 'real' && hub === null ? await findControlPlane(context.host.env) : null;
+  const real = await realPrograms(saved, context.host.env);
   await startSet({ context, plan, saved, machine, real, only: [node] });
   context.answer({ node: name, running: true }, [`${name} runs`]);
   return 0;

@@ -3,14 +3,18 @@ import { cpus } from 'node:os';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
-import { imagesOf, readManifest, type ManifestObject } from '../core/manifest.ts';
+import { COREDNS_IMAGE, coreDnsObjects, coreDnsRecipe, hasCoreDns } from '../core/coredns.ts';
+import { kubeadmObjects } from '../core/kubeadm.ts';
+import { imagesOf, objectOf, readManifest, type ManifestObject } from '../core/manifest.ts';
 import type { SetPlan } from '../core/plan.ts';
 import { parseImageName, standIn } from '../core/oci.ts';
+import type { RealPrograms } from '../core/real.ts';
 import { connectCluster, type Cluster } from '../io/cluster.ts';
 import { listImages, makeImage } from '../io/images.ts';
 import { lockSet } from '../io/lock.ts';
 import type { Machine } from '../io/machine.ts';
-import { findControlPlane } from '../io/real.ts';
+import { bootstrapToken, caBase64 } from '../io/credentials.ts';
+import { findControlPlane, realPrograms } from '../io/real.ts';
 import { registryAnswers } from '../io/registries.ts';
 import { firstProcess, lastWords } from '../io/running.ts';
 import { loadSet, planOf, requireSpace, saveSet } from '../io/state.ts';
@@ -43,12 +47,15 @@ export async function up(given: Context, manifest: string | undefined, options: 
   await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
   if (previous === null) await requireSpace(context.home);
-  const real = (previous?.options.controlPlane ?? options.controlPlane) === 'real' ? await findControlPlane(context.host.env) : null;
+  const wantsReal = options.controlPlane === 'real' && options.programs === undefined;
+  const real =
+    previous === null ? (wantsReal ? await findControlPlane(context.host.env) : (options.programs ?? null)) : await realPrograms(previous, context.host.env);
   const machine = await prepareMachine(context, { containerd: previous?.containerd ?? options.containerd, forTests: false });
-  await makeImages(context, machine, objects);
+  await makeImages(context, machine, objects, real);
 
   const installedAt = performance.now();
-  await using chosen = previous === null ? await newSet(context, machine, options) : await growSet(context, previous, options);
+  const choice = real === null ? options : { ...options, programs: real };
+  await using chosen = previous === null ? await newSet(context, machine, choice) : await growSet(context, previous, choice);
   const { saved } = chosen;
   const plan = planOf(context.home, saved);
   await using cluster = await startAll(context, { plan, saved, machine, real, isNew: previous === null, startMs: patient(60_000) });
@@ -63,6 +70,7 @@ export async function up(given: Context, manifest: string | undefined, options: 
       throw error;
     }
   } else await context.progress.step('nodes ready', () => cluster.nodesReady(patient(60_000)));
+  if (hasCoreDns(plan, real)) await context.progress.step('CoreDNS ready', () => cluster.podsReady(coreDnsObjects(plan).map(objectOf), timeoutMs));
   await report(context, plan, cluster, objects, { totalMs: performance.now() - begunAt, sinceInstalledMs: performance.now() - installedAt });
   return 0;
 }
@@ -84,20 +92,40 @@ async function readManifestFile(path: string): Promise<ManifestObject[]> {
 /** Starts what does not run yet; takes back a new set that does not come up. */
 async function startAll(context: Context, set: Omit<StartOptions, 'context'> & { isNew: boolean; startMs: number }): Promise<Cluster> {
   const { plan, isNew, startMs } = set;
+  let cluster: Cluster | undefined;
+  const answers = async (): Promise<Cluster> => {
+    const connected = (cluster ??= await connectCluster(plan, context.host.signal));
+    await context.progress.step('API server answers', () => connected.ready(startMs));
+    return connected;
+  };
+  const beforeNodes = async (): Promise<void> => {
+    const connected = await answers();
+    await context.progress.step('nodes may join', () => letJoin(plan, set, connected, startMs));
+  };
   try {
     if (isNew) await saveSet(context.home, set.saved);
-    await startSet({ context, ...set });
-    const cluster = await connectCluster(plan, context.host.signal);
-    await context.progress.step('API server answers', () => cluster.ready(startMs));
-    await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () => cluster.nodesRegistered(startMs));
-    return cluster;
+    await startSet({ context, ...set, ...(plan.join === 'token' ? { beforeNodes } : {}) });
+    const connected = cluster ?? (await answers());
+    await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () =>
+      connected.nodesRegistered(startMs),
+    );
+    return connected;
   } catch (error) {
+    await cluster?.[Symbol.asyncDispose]();
     if (isNew) {
       if (!context.host.signal.aborted) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
       await takeBack(context, plan);
     }
     throw error;
   }
+}
+
+/** Leaves in the cluster what `kubeadm init` leaves there: for nodes that join, and the cluster's DNS. */
+async function letJoin(plan: SetPlan, set: Pick<StartOptions, 'real' | 'machine'>, cluster: Cluster, timeoutMs: number): Promise<void> {
+  const token = await bootstrapToken(plan);
+  const facts = { token, caBase64: await caBase64(plan), version: await cluster.version(), cgroupVersion: set.machine.cgroup?.version ?? 2 };
+  const dns = hasCoreDns(plan, set.real) ? coreDnsObjects(plan) : [];
+  await cluster.make([...kubeadmObjects(plan, facts), ...dns].map(objectOf), timeoutMs);
 }
 
 async function takeBack(context: Context, plan: SetPlan): Promise<void> {
@@ -131,9 +159,14 @@ function stoppable(context: Context): Context {
 }
 
 /** Makes pause and the manifest's images where no registry answers for them and nobody made them before. */
-async function makeImages(context: Context, machine: Machine, objects: readonly ManifestObject[]): Promise<void> {
+async function makeImages(context: Context, machine: Machine, objects: readonly ManifestObject[], real: RealPrograms | null): Promise<void> {
   const store = imageStore(context);
   const have = new Set((await listImages(store)).map((image) => image.name));
+  const coreDns = parseImageName(COREDNS_IMAGE);
+  if (real?.coredns !== undefined && coreDns !== null && !have.has(COREDNS_IMAGE)) {
+    const recipe = coreDnsRecipe(real.coredns);
+    await context.progress.step(`image ${COREDNS_IMAGE} made`, () => makeImage(store, coreDns, recipe));
+  }
   const answers = new Map<string, Promise<boolean>>();
   for (const text of [PAUSE_IMAGE, ...imagesOf(objects)]) {
     const name = parseImageName(text);

@@ -25,6 +25,9 @@ export function containerdConfig(node: NodePlan, pauseImage: string, facts: Node
     return [
       'version = 3',
       ...common,
+      // Else it makes /opt/containerd, which is the machine's.
+      "[plugins.'io.containerd.internal.v1.opt']",
+      '  path = "/var/lib/containerd/opt"',
       "[plugins.'io.containerd.cri.v1.images'.pinned_images]",
       `  sandbox = "${pauseImage}"`,
       "[plugins.'io.containerd.cri.v1.images'.registry]",
@@ -78,30 +81,60 @@ export function cniConfig(node: NodePlan): string {
   )}\n`;
 }
 
+/** Thresholds for a machine whose disk and memory are also others'. */
+export const LAX_EVICTION = {
+  'memory.available': '100Mi',
+  'nodefs.available': '1%',
+  'nodefs.inodesFree': '1%',
+  'imagefs.available': '1%',
+  'imagefs.inodesFree': '1%',
+} as const;
+
+/**
+ * What a cluster that is judged has beside the rest: as kubeadm writes it, but with lax thresholds, no file outside
+ * the node's own folders, and no image taken away while tests run.
+ */
+function judged(node: NodePlan): object {
+  return {
+    enforceNodeAllocatable: ['pods'],
+    evictionHard: LAX_EVICTION,
+    imageGCHighThresholdPercent: 100,
+    rotateCertificates: true,
+    staticPodPath: `${node.dir}/manifests`,
+    volumePluginDir: `${inside.kubeletRoot}/volumeplugins`,
+  };
+}
+
+/** What of a judged node's kubelet is not upstream's default, in one line for a person. */
+export const JUDGED_DIFFERS =
+  'kubelet: eviction at 100Mi of memory and 1% of disk, images kept, oomScoreAdj 0, swap allowed, cgroup v1 allowed where that is what there is';
+
 /** KubeletConfiguration v1beta1 of a node; JSON is YAML. */
 export function agentConfig(set: SetPlan, node: NodePlan, facts: NodeFacts): string {
-  return `${JSON.stringify(
-    {
-      apiVersion: 'kubelet.config.k8s.io/v1beta1',
-      kind: 'KubeletConfiguration',
-      address: '0.0.0.0',
-      authentication: { anonymous: { enabled: false }, webhook: { enabled: true }, x509: { clientCAFile: `${set.state}/pki/ca.crt` } },
-      authorization: { mode: 'Webhook' },
-      cgroupDriver: 'cgroupfs',
-      cgroupRoot: node.cgroup,
-      clusterDNS: [set.dnsIp],
-      clusterDomain: 'cluster.local',
-      containerRuntimeEndpoint: `unix://${inside.containerdSocket}`,
-      ...(facts.cgroupVersion === 1 ? { failCgroupV1: false } : {}),
-      failSwapOn: false,
-      oomScoreAdj: 0,
-      resolvConf: `${node.dir}/resolv.conf`,
-      tlsCertFile: `${node.dir}/serving.crt`,
-      tlsPrivateKeyFile: `${node.dir}/serving.key`,
-    },
-    null,
-    2,
-  )}\n`;
+  return `${JSON.stringify(kubeletConfiguration(set, node, facts), null, 2)}\n`;
+}
+
+/** The same as an object. */
+export function kubeletConfiguration(set: SetPlan, node: NodePlan, facts: Pick<NodeFacts, 'cgroupVersion'>): Record<string, unknown> {
+  return {
+    apiVersion: 'kubelet.config.k8s.io/v1beta1',
+    kind: 'KubeletConfiguration',
+    address: '0.0.0.0',
+    authentication: { anonymous: { enabled: false }, webhook: { enabled: true }, x509: { clientCAFile: `${set.state}/pki/ca.crt` } },
+    authorization: { mode: 'Webhook' },
+    cgroupDriver: 'cgroupfs',
+    cgroupRoot: node.cgroup,
+    clusterDNS: [set.dnsIp],
+    clusterDomain: 'cluster.local',
+    containerRuntimeEndpoint: `unix://${inside.containerdSocket}`,
+    ...(facts.cgroupVersion === 1 ? { failCgroupV1: false } : {}),
+    failSwapOn: false,
+    oomScoreAdj: 0,
+    resolvConf: `${node.dir}/resolv.conf`,
+    tlsCertFile: `${node.dir}/serving.crt`,
+    tlsPrivateKeyFile: `${node.dir}/serving.key`,
+    ...(set.join === 'token' ? judged(node) : {}),
+  };
 }
 
 /** KubeProxyConfiguration v1alpha1 of a node. */
@@ -110,9 +143,10 @@ export function proxyConfig(set: SetPlan, node: NodePlan): string {
     {
       apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
       kind: 'KubeProxyConfiguration',
-      mode: 'nftables',
-      // A set is small: new endpoints need not wait out the second that spares a large table.
-      nftables: { minSyncPeriod: '100ms' },
+      mode: node.proxy.endsWith('iptables') ? 'iptables' : 'nftables',
+      // A set is small: new endpoints need not wait out the second that spares a large table. What is judged has the default.
+      ...(set.join === 'token' ? {} : { nftables: { minSyncPeriod: '100ms' } }),
+      ...(node.proxy.startsWith('upstream-') ? { conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' } } : {}),
       clusterCIDR: set.podCidr,
       hostnameOverride: node.name,
       clientConnection: { kubeconfig: `${node.dir}/proxy.kubeconfig` },

@@ -9,6 +9,12 @@ export interface ManifestObject {
   readonly body: Record<string, unknown>;
 }
 
+/** An object of ours, which has its name and needs no check. */
+export function objectOf(body: Record<string, unknown>): ManifestObject {
+  const { apiVersion, kind, metadata } = body as { apiVersion: string; kind: string; metadata: { name: string; namespace?: string } };
+  return { apiVersion, kind, name: metadata.name, namespace: metadata.namespace, body };
+}
+
 /** The compact schema of the API's types (proto/kube/schema.json), as far as it is looked at here. */
 export interface TypeSchema {
   readonly properties?: Readonly<Record<string, TypeSchema>>;

@@ -2,6 +2,13 @@
  * Addresses and names of one set: a hub (control plane and the switch between nodes) and its nodes. Everything
  * follows from the set's number and the node's number, so that nothing has to be asked for or remembered.
  */
+/** Whose kubelet a node has. */
+export type AgentKind = 'ours' | 'upstream';
+/** Whose service proxy a node has, and in which mode. */
+export type ProxyKind = 'nftables' | 'iptables' | 'upstream-nftables' | 'upstream-iptables';
+/** How kubelets come to their credentials: made by us beforehand, or asked for with a bootstrap token as kubeadm's nodes do. */
+export type JoinKind = 'certificate' | 'token';
+
 export interface SetPlan {
   readonly name: string;
   /** 0 for the first set on the machine, 1 for the one beside it, … */
@@ -16,6 +23,9 @@ export interface SetPlan {
   /** URL of the API server. */
   readonly server: string;
   readonly controlPlane: 'embedded' | 'real';
+  readonly join: JoinKind;
+  /** Whether the API server writes an audit log. */
+  readonly audit: boolean;
   readonly nodes: readonly NodePlan[];
 }
 
@@ -36,6 +46,8 @@ export interface NodePlan {
   readonly dir: string;
   /** Below the cgroup file system's root, leading slash. */
   readonly cgroup: string;
+  readonly agent: AgentKind;
+  readonly proxy: ProxyKind;
 }
 
 export interface SetOptions {
@@ -44,6 +56,12 @@ export interface SetOptions {
   readonly stateHome: string;
   readonly nodeCount: number;
   readonly controlPlane: 'embedded' | 'real';
+  /** One for all nodes, or one a node in their order and then from the first again; ours when absent. */
+  readonly agents?: readonly AgentKind[];
+  /** As `agents`; when absent that of the node's kubelet's maker. */
+  readonly proxies?: readonly ProxyKind[];
+  readonly join?: JoinKind;
+  readonly audit?: boolean;
   /** Given by the user; derived from the set's number when absent. */
   readonly subnet?: string;
   readonly serviceCidr?: string;
@@ -64,6 +82,7 @@ export function planSet(options: SetOptions): SetPlan {
   const serviceBase = serviceCidr.split('.').slice(0, 2).join('.');
   const nodes = Array.from({ length: options.nodeCount }, (_, at): NodePlan => {
     const number = at + 1;
+    const agent = each(options.agents, at) ?? 'ours';
     return {
       name: `node-${number}`,
       number,
@@ -71,6 +90,8 @@ export function planSet(options: SetOptions): SetPlan {
       podCidr: `${podBase}.${number}.0/24`,
       dir: `${state}/nodes/node-${number}`,
       cgroup: `${cgroupOf(options.name)}/node-${number}`,
+      agent,
+      proxy: each(options.proxies, at) ?? (agent === 'ours' ? 'nftables' : 'upstream-nftables'),
     };
   });
   return {
@@ -84,9 +105,13 @@ export function planSet(options: SetOptions): SetPlan {
     dnsIp: `${serviceBase}.0.10`,
     server: `https://${base}.1:6443`,
     controlPlane: options.controlPlane,
+    join: options.join ?? 'certificate',
+    audit: options.audit ?? false,
     nodes,
   };
 }
+
+const each = <T>(list: readonly T[] | undefined, at: number): T | undefined => list?.[at % list.length];
 
 /** The cgroup that holds everything of a set. */
 export function cgroupOf(name: string): string {

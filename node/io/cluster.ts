@@ -38,6 +38,10 @@ export interface Cluster extends AsyncDisposable {
   nodesRegistered(timeoutMs: number): Promise<void>;
   nodesReady(timeoutMs: number): Promise<void>;
   apply(objects: readonly ManifestObject[]): Promise<void>;
+  /** The same for what a new API server may not be ready for: again until all of it is there. */
+  make(objects: readonly ManifestObject[], timeoutMs: number): Promise<void>;
+  /** The API server's version, `v1.37.2`. */
+  version(): Promise<string>;
   podsReady(objects: readonly ManifestObject[], timeoutMs: number): Promise<void>;
   servicesAnswer(objects: readonly ManifestObject[], timeoutMs: number): Promise<void>;
   summary(objects: readonly ManifestObject[]): Promise<{ pods: PodSummary[]; services: ServiceSummary[] }>;
@@ -97,6 +101,15 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       ),
     async apply(objects) {
       for (const object of objects) await applyOne(api, object);
+    },
+    make: (objects, timeoutMs) =>
+      until('making what every cluster has', timeoutMs, async () => {
+        for (const object of objects) await applyOne(api, object);
+        return null;
+      }),
+    async version() {
+      const answer = await api.raw('GET', '/version', { timeoutMs: 2_000 });
+      return (JSON.parse(Buffer.from(answer.body).toString()) as { gitVersion: string }).gitVersion;
     },
     podsReady: (objects, timeoutMs) => until('waiting for the pods', timeoutMs, () => missingPods(api, objects), LOOK),
     async servicesAnswer(objects, timeoutMs) {

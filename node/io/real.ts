@@ -1,7 +1,8 @@
 import { access, constants } from 'node:fs/promises';
 import { delimiter } from 'node:path';
 import { OpError } from '../../base/errors.ts';
-import type { RealControlPlane } from '../core/services.ts';
+import type { RealControlPlane, RealPrograms } from '../core/real.ts';
+import type { SavedSet } from './state.ts';
 
 /** The binaries of a real control plane: from NODELET_ASSETS first, then PATH. */
 export async function findControlPlane(env: Readonly<Record<string, string | undefined>>): Promise<RealControlPlane> {
@@ -28,4 +29,9 @@ export async function findControlPlane(env: Readonly<Record<string, string | und
     find('kube-scheduler'),
   ]);
   return { etcd, apiserver, controllerManager, scheduler };
+}
+
+/** Programs of a set that are not ours: those it was made with, else those that are found now. */
+export async function realPrograms(saved: SavedSet, env: Readonly<Record<string, string | undefined>>): Promise<RealPrograms | null> {
+  return saved.options.controlPlane === 'real' ? (saved.programs ?? (await findControlPlane(env))) : null;
 }

@@ -1,16 +1,17 @@
-import { createPublicKey } from 'node:crypto';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
-import { issueKubeconfig, issueServingCert, openPki } from '../../control/mod.ts';
 import type { Context } from '../commands/context.ts';
 import { IMAGE_PORT, PROXY_PORT } from '../egress.ts';
 import { agentConfig, cniConfig, containerdConfig, mirrorHosts, proxyConfig, type NodeFacts } from '../core/files.ts';
 import type { Place } from '../core/launch.ts';
+import { KERNEL_WANTED, kernelFile } from '../core/kubelet.ts';
 import { cgroupOf, type NodePlan, type SetPlan } from '../core/plan.ts';
-import { AHEAD, hubServices, nodeServices, type ProgramPaths, type RealControlPlane } from '../core/services.ts';
+import { auditPolicy, type RealPrograms } from '../core/real.ts';
+import { AHEAD, hubServices, nodeServices, type ProgramPaths } from '../core/services.ts';
 import { createCgroup } from './cgroup.ts';
+import { writeCredentials } from './credentials.ts';
 import { launch } from './launch.ts';
 import type { Machine } from './machine.ts';
 import { connectHub, connectNode, routeHub } from './network.ts';
@@ -27,7 +28,10 @@ export interface StartOptions {
   readonly plan: SetPlan;
   readonly saved: SavedSet;
   readonly machine: Machine;
-  readonly real: RealControlPlane | null;
+  /** Programs that are not ours; null for a set that needs none. */
+  readonly real: RealPrograms | null;
+  /** Done once the hub runs and before any node starts; nodes start beside the hub when absent. */
+  readonly beforeNodes?: () => Promise<void>;
   /** Nodes to start; all of the plan's when absent. */
   readonly only?: readonly NodePlan[];
 }
@@ -41,11 +45,14 @@ export async function startSet(options: StartOptions): Promise<void> {
   const paths = programPaths(options);
   const nodes = options.only ?? plan.nodes;
   await context.progress.step('certificates and files', async () => {
-    await writeCredentials(plan, options.real !== null);
-    await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, machine)));
+    await writeCredentials(plan);
+    await mkdir(plan.hub.dir, { recursive: true });
+    if (plan.audit) await writeFile(`${plan.hub.dir}/audit-policy.json`, auditPolicy());
+    await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, options)));
   });
   // All at once: what takes time is the programs' own start, and each of them waits for what it needs of the others.
-  const launched = nodes.map((node) => launchNode(plan, node, paths, cgroups));
+  const launchAll = (): ReturnType<typeof launchNode>[] => nodes.map((node) => launchNode(plan, node, paths, cgroups, options.real));
+  let launched = options.beforeNodes === undefined ? launchAll() : [];
   try {
     const hub = await context.progress.step('control plane started', async () => {
       const running = await firstProcess(plan.hub.dir);
@@ -54,6 +61,10 @@ export async function startSet(options: StartOptions): Promise<void> {
       await connectHub(plan, process.pid);
       return { process, fresh: true };
     });
+    if (options.beforeNodes !== undefined) {
+      await options.beforeNodes();
+      launched = launchAll();
+    }
     await context.progress.step(nodes.length === 1 ? `${nodes[0]?.name} started` : `${nodes.length} nodes started`, () =>
       Promise.all(
         nodes.map(async (node, at) => {
@@ -101,10 +112,11 @@ async function launchNode(
   node: NodePlan,
   paths: ProgramPaths,
   cgroups: NonNullable<Machine['cgroup']>,
+  real: RealPrograms | null,
 ): Promise<{ process: HostProcess; fresh: boolean }> {
   const running = await firstProcess(node.dir);
   if (running !== null) return { process: running, fresh: false };
-  return { process: await launch(paths.sys, nodePlace(plan, node, paths, await createCgroup(cgroups, node.cgroup))), fresh: true };
+  return { process: await launch(paths.sys, nodePlace(plan, node, paths, await createCgroup(cgroups, node.cgroup), real)), fresh: true };
 }
 
 /** Nodes whose first process lives. */
@@ -113,8 +125,9 @@ export async function runningNodes(plan: SetPlan): Promise<NodePlan[]> {
   return plan.nodes.filter((_, at) => firsts[at] !== null);
 }
 
-function programPaths({ context, machine }: StartOptions): ProgramPaths {
-  const { containerd, runc } = machine.programs;
+function programPaths({ context, machine, real }: StartOptions): ProgramPaths {
+  const { containerd } = machine.programs;
+  const runc = real?.runc ?? machine.programs.runc;
   if (containerd === undefined || runc === undefined)
     throw new OpError('not-found', 'starting a node', 'containerd or runc is missing', { advice: 'see: nodelet doctor' });
   const folders = [...new Set([dirname(containerd), dirname(runc), '/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'])];
@@ -128,39 +141,10 @@ function programPaths({ context, machine }: StartOptions): ProgramPaths {
   };
 }
 
-async function writeCredentials(plan: SetPlan, real: boolean): Promise<void> {
-  const pki = `${plan.state}/pki`;
-  await mkdir(pki, { recursive: true, mode: 0o700 });
-  await openPki({
-    directory: pki,
-    nowMs: Date.now(),
-    dnsNames: ['localhost', 'kubernetes', 'kubernetes.default', 'kubernetes.default.svc', 'kubernetes.default.svc.cluster.local'],
-    ipAddresses: ['127.0.0.1', plan.hub.ip, plan.serviceIp],
-    server: plan.server,
-  });
-  const issue = async (user: string, groups: readonly string[], out: string): Promise<void> => {
-    await issueKubeconfig(pki, { user, groups, server: plan.server, out });
-  };
-  await issue('kubernetes-admin', ['system:masters'], `${plan.state}/admin.kubeconfig`);
-  if (real) {
-    await writeFile(`${pki}/sa.pub`, createPublicKey(await readFile(`${pki}/sa.key`, 'utf8')).export({ type: 'spki', format: 'pem' }));
-    await issue('system:kube-controller-manager', [], `${plan.state}/controller-manager.kubeconfig`);
-    await issue('system:kube-scheduler', [], `${plan.state}/scheduler.kubeconfig`);
-  }
-  for (const node of plan.nodes) {
-    await mkdir(node.dir, { recursive: true, mode: 0o755 });
-    await issue(`system:node:${node.name}`, ['system:nodes'], `${node.dir}/agent.kubeconfig`);
-    await issue('system:kube-proxy', [], `${node.dir}/proxy.kubeconfig`);
-    const serving = await issueServingCert(pki, { cn: `system:node:${node.name}`, groups: ['system:nodes'], dns: [node.name], ips: [node.ip, '127.0.0.1'] });
-    await writeFile(`${node.dir}/serving.key`, serving.privateKeyPem, { mode: 0o600 });
-    await writeFile(`${node.dir}/serving.crt`, serving.certificatePem);
-  }
-}
-
-async function writeNodeFiles(plan: SetPlan, node: NodePlan, machine: Machine): Promise<void> {
+async function writeNodeFiles(plan: SetPlan, node: NodePlan, { machine, real }: StartOptions): Promise<void> {
   const facts: NodeFacts = {
     containerdMajor: machine.containerdMajor ?? 1,
-    cniBinDir: machine.cniBinDir ?? '/opt/cni/bin',
+    cniBinDir: real?.cni ?? machine.cniBinDir ?? '/opt/cni/bin',
     cgroupVersion: machine.cgroup?.version ?? 2,
     mayLowerOomScore: machine.mayLowerOomScore,
   };
@@ -174,10 +158,15 @@ async function writeNodeFiles(plan: SetPlan, node: NodePlan, machine: Machine): 
     ['proxy.json', proxyConfig(plan, node)],
     ['resolv.conf', `nameserver ${plan.hub.hostIp}\n`],
   ];
+  if (node.agent === 'upstream') {
+    await mkdir(`${node.dir}/kernel`, { recursive: true });
+    for (const [setting, value] of Object.entries(KERNEL_WANTED)) await writeFile(kernelFile(node, setting), `${value}\n`);
+  }
+  if (plan.join === 'token') await mkdir(`${node.dir}/manifests`, { recursive: true });
   for (const [name, text] of files) await writeFile(`${node.dir}/${name}`, text);
 }
 
-function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly string[], real: RealControlPlane | null): Place {
+function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly string[], real: RealPrograms | null): Place {
   const netns = `${plan.hub.dir}/host-net`;
   return {
     hostname: plan.name === 'default' ? 'nodelet-hub' : `${plan.name}-hub`,
@@ -192,11 +181,10 @@ function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly strin
   };
 }
 
-function nodePlace(plan: SetPlan, node: NodePlan, paths: ProgramPaths, cgroupDirs: readonly string[]): Place {
-  const visible = [
-    plan.state,
-    ...[dirname(dirname(paths.bundle)), paths.node, dirname(paths.containerd)].filter((path) => HIDDEN.some((prefix) => path.startsWith(prefix))),
-  ];
+function nodePlace(plan: SetPlan, node: NodePlan, paths: ProgramPaths, cgroupDirs: readonly string[], real: RealPrograms | null): Place {
+  const others = [real?.cni, ...[real?.kubelet, real?.kubeProxy, real?.runc].map((path) => path && dirname(path))].filter((path) => path !== undefined);
+  const folders = [...new Set([dirname(dirname(paths.bundle)), paths.node, dirname(paths.containerd), ...others])];
+  const visible = [plan.state, ...folders.filter((path) => HIDDEN.some((prefix) => path.startsWith(prefix)))];
   const lib = `${node.dir}/lib`;
   return {
     hostname: node.name,
@@ -216,7 +204,7 @@ function nodePlace(plan: SetPlan, node: NodePlan, paths: ProgramPaths, cgroupDir
       { from: lib, to: '/var/lib' },
     ],
     tmpfs: ['/run'],
-    services: nodeServices(plan, node, paths, { proxy: PROXY_PORT }),
+    services: nodeServices(plan, node, paths, { proxy: PROXY_PORT }, real),
   };
 }
 

@@ -1,6 +1,7 @@
 import { mkdir, readdir, readFile, rename, statfs, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { hasCode, OpError } from '../../base/errors.ts';
+import type { RealPrograms } from '../core/real.ts';
 import { planSet, type SetOptions, type SetPlan } from '../core/plan.ts';
 
 const NEEDED_MIB = 256;
@@ -11,6 +12,8 @@ export interface SavedSet {
   readonly options: Omit<SetOptions, 'stateHome'>;
   /** `--containerd`, as given. */
   readonly containerd?: string;
+  /** Programs that are not ours, as they were found when the set was made. */
+  readonly programs?: RealPrograms;
   readonly cgroupVersion: 1 | 2;
 }
 

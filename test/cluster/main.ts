@@ -1,0 +1,86 @@
+import { Option } from 'commander';
+import { OpError } from '../../base/errors.ts';
+import { createContext, type Context } from '../../node/commands/context.ts';
+import { down } from '../../node/commands/down.ts';
+import { status } from '../../node/commands/status.ts';
+import { up } from '../../node/commands/up.ts';
+import { JUDGED_DIFFERS } from '../../node/core/files.ts';
+import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
+import { loadSet } from '../../node/io/state.ts';
+import { runProgram, type Program } from '../command.ts';
+import { CONTAINERDS, findPrograms, type ContainerdChoice } from './programs.ts';
+
+interface NameOptions {
+  readonly name: string;
+  readonly json: boolean;
+}
+
+interface UpOptions extends NameOptions {
+  readonly nodes?: string;
+  readonly agent?: string;
+  readonly proxy?: string;
+  readonly containerd?: ContainerdChoice;
+  readonly audit?: true;
+  readonly timeout: string;
+}
+
+const AGENTS: readonly AgentKind[] = ['ours', 'upstream'];
+const PROXIES: readonly ProxyKind[] = ['nftables', 'iptables', 'upstream-nftables', 'upstream-iptables'];
+
+function listOf<T extends string>(text: string | undefined, words: readonly T[], flag: string): T[] | undefined {
+  return text?.split(',').map((word) => {
+    const known = words.find((one) => one === word);
+    if (known === undefined) throw new OpError('invalid', `reading ${flag}`, `"${word}" is none of ${words.join(', ')}`);
+    return known;
+  });
+}
+
+async function clusterUp(context: Context, options: UpOptions): Promise<number> {
+  const agents = listOf(options.agent, AGENTS, '--agent');
+  const proxies = listOf(options.proxy, PROXIES, '--proxy');
+  const previous = await loadSet(context.home, context.options.name);
+  const choice = {
+    ...(options.nodes === undefined ? {} : { nodes: options.nodes }),
+    ...(agents === undefined ? {} : { agents }),
+    ...(proxies === undefined ? {} : { proxies }),
+    ...(options.audit === undefined ? {} : { audit: options.audit }),
+    timeout: options.timeout,
+  };
+  // What a cluster runs with is remembered; only a new one looks for programs.
+  if (previous !== null) return up(context, undefined, choice);
+  const found = await findPrograms(context.host.env, { agents: agents ?? [], proxies: proxies ?? [], containerd: options.containerd ?? '2.4' });
+  context.progress.note(`  ${JUDGED_DIFFERS}`);
+  return up(context, undefined, { ...choice, controlPlane: 'real', join: 'token', ...found });
+}
+
+function commands(program: Program): void {
+  const named = (
+    usage: string,
+    words: string,
+    examples: readonly string[],
+    run: (context: Context, options: never) => Promise<number>,
+  ): ReturnType<Program['add']> =>
+    program
+      .add<NameOptions>(usage, words, examples, (options) => run(createContext(program.host, { name: options.name, json: options.json }), options as never))
+      .option('--name <name>', 'which cluster, when several run side by side', 'cluster');
+  named(
+    'up',
+    'a real control plane and nodes that join it by bootstrap token',
+    [
+      'sudo ./nodelet cluster up --agent upstream',
+      'sudo ./nodelet cluster up --agent upstream,ours      # node-1 has upstream’s kubelet, node-2 ours',
+      'sudo ./nodelet cluster up --nodes 2 --proxy upstream-iptables --audit',
+    ],
+    clusterUp,
+  )
+    .option('--nodes <count>', 'how many nodes; as many as --agent names when left out')
+    .option('--agent <list>', `whose kubelet: ${AGENTS.join(' or ')}; one for all nodes, or one a node, with commas`)
+    .option('--proxy <list>', `whose service proxy: ${PROXIES.join(', ')}; that of the kubelet’s maker with nftables when left out`)
+    .addOption(new Option('--containerd <version>', 'which containerd; 2.4 when left out').choices(CONTAINERDS))
+    .option('--audit', 'let the API server write an audit log (hub/log/audit.log, at most 500 MB)')
+    .option('--timeout <seconds>', 'how long to wait for pods; what comes before them waits longer in proportion', '120');
+  named('down', 'end a cluster and remove all of it', ['sudo ./nodelet cluster down'], down);
+  named('status', 'what runs: nodes, processes, memory', ['./nodelet cluster status --json'], status);
+}
+
+await runProgram('cluster', 'A real Kubernetes control plane with nodes of ours or of upstream’s', commands);
