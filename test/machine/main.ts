@@ -1,0 +1,187 @@
+import { access, constants, mkdir, readdir, rm } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { exec } from '../../base/exec.ts';
+import { OpError } from '../../base/errors.ts';
+import { lockFile } from '../../node/io/lock.ts';
+import { suites } from '../../scripts/suites.ts';
+import { runProgram, type Program } from '../command.ts';
+import { bootMachine, endMachine, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
+import { findImage } from './image.ts';
+import { needQemu, PIECE_NAMES, shellLine, unknownNames, workOf, type Kind } from './plan.ts';
+
+interface Options {
+  readonly kind: Kind;
+  readonly json: boolean;
+  readonly seconds: string;
+  readonly memory: string | undefined;
+}
+
+const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
+const PROGRAMS: Readonly<Record<Kind, { readonly name: string; readonly package: string; readonly memoryMiB: number }>> = {
+  qemu: { name: 'qemu-system-x86_64', package: 'qemu-system-x86', memoryMiB: 3072 },
+  uml: { name: 'linux.uml', package: 'user-mode-linux', memoryMiB: 1024 },
+};
+const LOCK_MS = 30 * 60_000;
+
+await runProgram('machine', 'Boots a machine with cgroup v2 and runs suites of this checkout in it.', (program) => {
+  const { host } = program;
+  const cache = `${host.env['XDG_CACHE_HOME'] ?? `${homedir()}/.cache`}/nodelet/machine`;
+  program.command
+    .option('--kind <kind>', 'qemu: systemd, containerd, everything; uml: seconds to boot, for cgroups and sys only', 'qemu')
+    .option('--seconds <n>', 'the machine ends after this long, whatever it does', '7200')
+    .option('--memory <MiB>', 'its memory; 3072 for qemu, 1024 for uml');
+  program.add<Options>(
+    'run [suites...]',
+    `run suites of nodelet test, or ${PIECE_NAMES.join(', ')}; or a command behind --`,
+    ['nodelet machine run root cases', 'nodelet machine run up part5', 'nodelet machine --kind uml run cgroups', 'nodelet machine run -- ./nodelet doctor'],
+    (options, args) => {
+      const isCommand = host.args.includes('--');
+      if (args.length === 0) throw new OpError('invalid', 'choosing what to run', 'no suite is named', { advice: `there are: ${names().join(', ')}` });
+      return work(program, cache, options, isCommand ? shellLine(args) : workOfNames(options, args));
+    },
+  );
+  program.add<Options>(
+    'shell <line>',
+    'run a line of shell in the checkout there',
+    ["nodelet machine shell 'cat /sys/fs/cgroup/cgroup.controllers'"],
+    (options, args) => work(program, cache, options, args.join(' ')),
+  );
+  program.add<Options>(
+    'up',
+    'boot a machine that stays, for the commands above',
+    ['nodelet machine up', 'NODELET_ASSETS=DIR nodelet machine up'],
+    async (options) => {
+      const runDir = `${cache}/running/${kindOf(options)}`;
+      await using _lock = await lockFile(`${runDir}.lock`, 'booting a machine', LOCK_MS);
+      const machine = (await runningMachine(runDir)) ?? (await boot(program, cache, options, runDir));
+      program.answer(options.json, machine, describe(machine));
+      return 0;
+    },
+  );
+  program.add<Options>('down', 'end the machine that stays', ['nodelet machine down'], async (options) => {
+    const kind = kindOf(options);
+    const machine = await runningMachine(`${cache}/running/${kind}`);
+    if (machine !== null) await program.progress.step('machine ended', () => endMachine(machine));
+    await sweep(`${cache}/running`);
+    program.answer(options.json, { kind, ended: machine !== null }, machine === null ? [`no machine of kind ${kind} runs`] : []);
+    return 0;
+  });
+});
+
+function names(): string[] {
+  return [...suites().keys(), ...PIECE_NAMES];
+}
+
+function kindOf(options: Options): Kind {
+  const { kind } = options;
+  if (kind === 'qemu' || kind === 'uml') return kind;
+  throw new OpError('invalid', 'reading --kind', `"${String(kind)}" is no kind of machine`, { advice: 'use --kind qemu or --kind uml' });
+}
+
+function numberOf(option: string, text: string): number {
+  const number = Number(text);
+  if (Number.isSafeInteger(number) && number > 0) return number;
+  throw new OpError('invalid', `reading ${option}`, `"${text}" is not a whole number above 0`);
+}
+
+function workOfNames(options: Options, args: readonly string[]): string {
+  const unknown = unknownNames(args, names());
+  if (unknown.length > 0)
+    throw new OpError('invalid', 'choosing what to run', `there is no suite ${unknown.join(', ')}`, {
+      advice: `there are: ${names().join(', ')}; a command stands behind --`,
+    });
+  const more = kindOf(options) === 'uml' ? needQemu(args) : [];
+  if (more.length > 0) {
+    throw new OpError(
+      'unsupported',
+      'choosing what to run',
+      `the user-mode kernel has no nft tables for IP and no systemd, which ${more.join(', ')} may need`,
+      {
+        advice: 'use --kind qemu',
+      },
+    );
+  }
+  return workOf(args);
+}
+
+/** Runs a line of shell in the machine that stays, or in one of its own. */
+async function work(program: Program, cache: string, options: Options, line: string): Promise<number> {
+  const { host, progress } = program;
+  const kind = kindOf(options);
+  await progress.step('checkout ready', () => exec([`${root}/nodelet`, '--help'], { doing: 'building this checkout', signal: host.signal }));
+  const kept = await runningMachine(`${cache}/running/${kind}`);
+  const machine = kept ?? (await boot(program, cache, options, `${cache}/running/${kind}-${host.pid}`));
+  try {
+    const begunAt = performance.now();
+    const onOutput = options.json ? host.stderr : host.stdout;
+    const status = await runJob(machine, { root, work: line, signal: host.signal, onOutput });
+    const seconds = Math.round((performance.now() - begunAt) / 100) / 10;
+    progress.note(`  ended with ${status} after ${seconds} s in the machine`);
+    if (options.json) program.answer(true, { ...machine, work: line, status, seconds }, []);
+    return status;
+  } finally {
+    if (kept === null)
+      await progress.step('machine ended', () =>
+        host.signal.aborted ? killMachine(machine).then(() => rm(machine.runDir, { recursive: true, force: true })) : endMachine(machine),
+      );
+  }
+}
+
+async function boot(program: Program, cache: string, options: Options, runDir: string): Promise<Machine> {
+  const { host, progress } = program;
+  const kind = kindOf(options);
+  const seconds = numberOf('--seconds', options.seconds);
+  const memoryMiB = options.memory === undefined ? PROGRAMS[kind].memoryMiB : numberOf('--memory', options.memory);
+  if (process.geteuid?.() !== 0) throw new OpError('denied', 'making a machine', 'its image can only be made by root', { advice: 'run it with sudo' });
+  const path = host.env['PATH'] ?? '';
+  const emulator = await find(path, PROGRAMS[kind].name);
+  const missing = [
+    ...(emulator === null ? [PROGRAMS[kind].package] : []),
+    ...((await find(path, 'debootstrap')) === null ? ['debootstrap'] : []),
+    ...((await find(path, 'mke2fs')) === null ? ['e2fsprogs'] : []),
+  ];
+  if (emulator === null || missing.length > 0) {
+    throw new OpError('not-found', 'making a machine', `missing here: ${missing.join(', ')}`, {
+      advice: `apt-get install --no-install-recommends ${missing.join(' ')}`,
+    });
+  }
+  await mkdir(cache, { recursive: true });
+  const image = await (async () => {
+    await using _lock = await lockFile(`${cache}/images.lock`, 'making an image', LOCK_MS);
+    return findImage({ root, cache, progress, signal: host.signal });
+  })();
+  const kubectl = await find(`${host.env['NODELET_ASSETS'] ?? ''}:${path}`, 'kubectl');
+  const assets = host.env['NODELET_ASSETS'] ?? null;
+  return progress.step(`${kind} booted`, () =>
+    bootMachine({ kind, runDir, program: emulator, image, assets, kubectl, memoryMiB, seconds, signal: host.signal }),
+  );
+}
+
+async function find(path: string, name: string): Promise<string | null> {
+  for (const folder of [...path.split(':'), '/usr/sbin', '/sbin']) {
+    if (!folder.startsWith('/')) continue;
+    const file = `${folder}/${name}`;
+    const found = await access(file, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (found) return file;
+  }
+  return null;
+}
+
+/** Removes what machines left whose command was killed. */
+async function sweep(folder: string): Promise<void> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);
+  for (const entry of entries) {
+    if (entry.isDirectory() && (await runningMachine(`${folder}/${entry.name}`)) === null)
+      await rm(`${folder}/${entry.name}`, { recursive: true, force: true });
+  }
+}
+
+function describe(machine: Machine): string[] {
+  return [
+    `${machine.kind}: process ${machine.pid}, booted in ${machine.bootSeconds} s`,
+    ...Object.entries(machine.facts).map(([key, value]) => `  ${key}: ${value}`),
+  ];
+}

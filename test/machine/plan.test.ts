@@ -1,0 +1,145 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { describe, test } from 'node:test';
+import { execa } from 'execa';
+import { acceleratorOf, bootCommand, imageName, jobScript, needQemu, originOf, PIECE_NAMES, shellLine, unknownNames, workOf, type Boot } from './plan.ts';
+
+const boot: Boot = {
+  kind: 'qemu',
+  program: '/usr/bin/qemu-system-x86_64',
+  image: { disk: '/c/disk', kernel: '/c/vmlinuz', initrd: '/c/initrd' },
+  exchange: '/r/exchange',
+  assets: null,
+  runDir: '/r',
+  memoryMiB: 3072,
+  cpus: 2,
+  accelerator: 'tcg',
+};
+
+describe('the command line of a machine', () => {
+  const after = (line: readonly string[], option: string): string[] => line.flatMap((word, at) => (word === option ? [line[at + 1] ?? ''] : []));
+
+  test('QEMU: two processors on threads of their own, no network, and never a write to the image', () => {
+    const line = bootCommand(boot);
+    assert.equal(line[0], boot.program);
+    assert.match(after(line, '-accel').join(), /^tcg,thread=multi/);
+    assert.deepEqual([after(line, '-smp'), after(line, '-m'), after(line, '-nic')], [['2'], ['3072'], ['none']]);
+    assert.match(after(line, '-append').join(), /root=\/dev\/vda rw console=ttyS0/);
+    assert.deepEqual(
+      after(line, '-drive').map((drive) => drive.split(',').filter((part) => /^(file|snapshot)=/.test(part))),
+      [['file=/c/disk', 'snapshot=on']],
+    );
+    assert.deepEqual(after(line, '-virtfs'), ['local,path=/r/exchange,mount_tag=exchange,security_model=none,multidevs=remap']);
+    assert.ok(line.includes('-no-reboot'));
+  });
+
+  test('QEMU: the assets are shared read-only', () => {
+    assert.match(after(bootCommand({ ...boot, assets: '/a' }), '-virtfs')[1] ?? '', /path=\/a,mount_tag=assets,.*readonly=on/);
+    assert.throws(() => bootCommand({ ...boot, assets: '/a,readonly=off' }), RangeError);
+  });
+
+  test('QEMU: KVM where the processor has it, not where only its device file is', () => {
+    assert.equal(acceleratorOf('flags\t\t: fpu vmx sse', true), 'kvm');
+    assert.equal(acceleratorOf('flags\t\t: fpu svm sse', true), 'kvm');
+    assert.equal(acceleratorOf('flags\t\t: fpu vmx sse', false), 'tcg');
+    assert.equal(acceleratorOf('flags\t\t: fpu sse', true), 'tcg');
+    assert.deepEqual(after(bootCommand({ ...boot, accelerator: 'kvm' }), '-accel'), ['kvm']);
+  });
+
+  test('user-mode-linux: a copy-on-write disk, our own first process, the host’s folders by name', () => {
+    const line = bootCommand({ ...boot, kind: 'uml', program: '/usr/bin/linux.uml', memoryMiB: 1024, assets: '/a' });
+    for (const word of ['mem=1024M', 'ubd0=/r/cow,/c/disk', 'init=/usr/local/sbin/nodelet-init', 'nodelet.exchange=/r/exchange', 'nodelet.assets=/a'])
+      assert.ok(line.includes(word), word);
+  });
+});
+
+describe('what runs in it', () => {
+  test('suites go to `nodelet test` together, pieces stand for themselves, and one failure is the answer', () => {
+    assert.equal(workOf(['root', 'up', 'cases']), 'failed=0; ./nodelet test root cases || failed=1; sh test/machine/inside/up.sh || failed=1; exit $failed');
+    assert.deepEqual(unknownNames(['root', 'up', 'nosuch'], ['root']), ['nosuch']);
+    for (const piece of PIECE_NAMES) assert.ok(existsSync(new URL(`inside/${piece}.sh`, import.meta.url)), piece);
+  });
+
+  test('what the user-mode kernel cannot serve is named', () => {
+    assert.deepEqual(needQemu(['cgroups', 'sys', 'cases', 'up']), ['cases', 'up']);
+  });
+
+  test('words reach the shell as they were typed', () => {
+    const words = ['printf', '%s|', `it's`, 'a b', '$HOME', '`id`', '*', '"', '\\', ''];
+    assert.equal(
+      execFileSync('sh', ['-c', shellLine(words)], { encoding: 'utf8' }),
+      words
+        .slice(2)
+        .map((word) => `${word}|`)
+        .join(''),
+    );
+  });
+
+  test('a job replaces the sources, keeps what is installed, and knows of assets only where there are some', () => {
+    const script = jobScript({ work: 'exit 3', archive: '001.tar', hasAssets: true });
+    for (const kept of ['node_modules', '.tools', 'dist']) assert.ok(script.includes(`! -name ${kept} `), kept);
+    assert.match(script, /^export NODELET_ASSETS=\/assets$/m);
+    assert.doesNotMatch(jobScript({ work: 'true', archive: '001.tar', hasAssets: false }), /NODELET_ASSETS/);
+    execFileSync('sh', ['-n'], { input: script });
+  });
+
+  test('every script of the machine is a script', () => {
+    for (const name of ['check', 'work', 'init', ...PIECE_NAMES]) execFileSync('sh', ['-n', new URL(`inside/${name}.sh`, import.meta.url).pathname]);
+  });
+});
+
+describe('the image', () => {
+  test('takes the first source with a whole distribution', () => {
+    const targets = 'http://a/debian-security bookworm-security\nhttp://a/debian bookworm-updates\nhttp://a/debian bookworm\nhttp://b/debian bookworm\n';
+    assert.deepEqual(originOf(targets), { site: 'http://a/debian', release: 'bookworm' });
+    assert.equal(originOf(''), null);
+  });
+
+  test('has another name when anything in it changes', () => {
+    const recipe = { release: 'bookworm', sources: 'deb x', packageLock: '1', nodeVersion: '24', scripts: ['a'] };
+    const name = imageName(recipe);
+    assert.match(name, /^[0-9a-f]{16}$/);
+    assert.equal(imageName({ ...recipe }), name);
+    for (const change of [{ release: 'trixie' }, { sources: 'deb y' }, { packageLock: '2' }, { nodeVersion: '25' }, { scripts: ['b'] }])
+      assert.notEqual(imageName({ ...recipe, ...change }), name);
+  });
+});
+
+describe('the command', () => {
+  const main = new URL('main.ts', import.meta.url).pathname;
+  const run = async (args: readonly string[], path = process.env['PATH']): Promise<{ code: number | undefined; err: string }> => {
+    const result = await execa(process.execPath, ['--disable-warning=ExperimentalWarning', main, ...args], {
+      reject: false,
+      env: { PATH: path, XDG_CACHE_HOME: '/nonexistent' },
+    });
+    return { code: result.exitCode, err: result.stderr };
+  };
+
+  for (const [what, args, words] of [
+    ['no suite', ['run'], /no suite is named/],
+    ['an unknown suite', ['run', 'nosuch'], /there is no suite nosuch/],
+    ['an unknown kind', ['--kind', 'vax', 'run', 'root'], /"vax" is no kind of machine/],
+    ['an unknown option', ['run', '--frob', 'root'], /unknown option '--frob'/],
+  ] as const) {
+    test(`${what} is one clear message`, async () => {
+      const { code, err } = await run(args);
+      assert.equal(code, 2, err);
+      assert.match(err, words);
+      assert.doesNotMatch(err, /\n\s+at /);
+    });
+  }
+
+  test('suites beyond the user-mode kernel are refused before anything is made', async () => {
+    const { code, err } = await run(['--kind', 'uml', 'run', 'cgroups', 'cases']);
+    assert.equal(code, 1, err);
+    assert.match(err, /which cases may need\n.*--kind qemu/);
+  });
+
+  test('what this machine lacks is said with the packages that bring it', { skip: process.geteuid?.() === 0 ? false : 'needs root' }, async () => {
+    const { code, err } = await run(['up'], '/nonexistent');
+    if (existsSync('/usr/sbin/debootstrap')) assert.match(err, /missing here: qemu-system-x86\n.*apt-get install/);
+    else assert.match(err, /missing here: qemu-system-x86, debootstrap.*\n.*apt-get install/);
+    assert.equal(code, 1);
+  });
+});
