@@ -2,13 +2,11 @@ import { realClock } from '../base/clock.ts';
 import { BugError } from '../base/assert.ts';
 import { OpError, messageOf } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
-import { readKubeConfig } from '../base/kubeapi/config.ts';
-import { createKubeApi } from '../base/kubeapi/client.ts';
 import { createLog } from '../base/log.ts';
 import { realRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
-import { kubernetesVersion, version } from '../base/version.ts';
+import { version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
@@ -18,6 +16,7 @@ import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
 import { createStats } from './io/stats.ts';
+import { openIdentity } from './identity.ts';
 import { openNode } from './node.ts';
 import { openPods } from './pods.ts';
 import { openServing } from './serving.ts';
@@ -71,16 +70,9 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   const settings = agentSettings(config, flags, machine.hostname);
   const { nodeName } = settings;
   log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
-  await using api = createKubeApi({
-    config: await readKubeConfig(flags.kubeconfig),
-    log: log.child('api'),
-    clock,
-    rng,
-    userAgent: `kubelet/${kubernetesVersion} (linux) nodelet`,
-    qps: config.kubeAPIQPS,
-    burst: config.kubeAPIBurst,
-  });
   using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, cgroupVersion: () => cgroups.version, counts: () => countsOf(pods.loop, events.dropped) });
+  await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates }, signal);
+  const { api } = identity;
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
   const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver });
@@ -99,7 +91,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods });
   const timeoutMs = settings.runtimeRequestTimeoutMs;
   const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, nodeName, rootDir, timeoutMs });
-  await using serving = await openServing({ ...shared, certDir, nodeName, addresses, metrics, stats, pods: pods.loop });
+  await using serving = await openServing({ ...shared, certificates: metrics.certificates, certDir, nodeName, addresses, metrics, stats, pods: pods.loop });
 
   const parts: readonly [string, Promise<void>][] = [
     ['events', events.run(signal)],
@@ -108,6 +100,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
     ['pods', pods.loop.run(signal)],
     ['upkeep', upkeep(signal)],
     ['serving', serving.run(signal)],
+    ['client certificate', identity.run(signal)],
   ];
   events.event(node.target, 'Normal', 'Starting', 'Starting kubelet.');
   if (cgroups.version === 1) events.event(node.target, 'Warning', 'CgroupV1', cgroupV1Warning);

@@ -1,11 +1,18 @@
+import { isIP } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
+import type { Rng } from '../base/rng.ts';
 import { configzOf } from './core/config.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from './core/duration.ts';
+import { gateEnabled } from './core/feature-gates.ts';
+import { servingTemplate, signers } from './core/node-certs.ts';
 import type { NodeAddress } from './core/node-status.ts';
-import { followServingCert, loadServingCert } from './io/certs.ts';
+import { openCertStore } from './io/cert-store.ts';
+import { createRotation, type Rotation } from './io/cert-rotation.ts';
+import type { CertMetrics } from './io/cert-metrics.ts';
+import { followServingCert, loadServingCert, type IssuedPair, type ServingCertOptions } from './io/certs.ts';
 import type { Cri } from './io/cri.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
@@ -17,6 +24,7 @@ import type { Loop } from './loop.ts';
 
 export interface ServingOptions {
   readonly clock: Clock;
+  readonly rng: Rng;
   readonly log: Log;
   readonly api: KubeApi;
   readonly cri: Cri;
@@ -27,6 +35,7 @@ export interface ServingOptions {
   readonly pods: Loop;
   readonly metrics: AgentMetrics;
   readonly stats: Stats;
+  readonly certificates: CertMetrics;
 }
 
 export interface Serving extends AsyncDisposable {
@@ -36,7 +45,8 @@ export interface Serving extends AsyncDisposable {
 /** The HTTPS API of the kubelet, and the health page on the loopback address. */
 export async function openServing(options: ServingOptions): Promise<Serving> {
   const { clock, log, api, cri, config, nodeName, pods, metrics, stats } = options;
-  const certs = {
+  const rotation = config.enableServer && config.serverTLSBootstrap ? await openRotation(options) : null;
+  const certs: ServingCertOptions = {
     clock,
     log: log.child('certs'),
     certDir: options.certDir,
@@ -45,6 +55,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     clientCAFile: config.authentication.x509.clientCAFile,
     hostname: nodeName,
     ipAddresses: options.addresses.filter(({ type }) => type === 'InternalIP').map(({ address }) => address),
+    ...(rotation !== null && { issued: rotation.issued }),
   };
   const syncLoop = (): string | null => pods.pleg.unhealthy();
   const healthz = config.healthzPort === 0 ? null : await startHealthz(config.healthzBindAddress, config.healthzPort, syncLoop);
@@ -94,13 +105,48 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
       ? null
       : await startReadOnly({ log: log.child('server'), address: config.address, port: config.readOnlyPort, handle: routes.handle });
   return {
-    run: (signal) => followServingCert(certs, material, (next) => server.renew(next), signal),
+    async run(signal) {
+      await Promise.all([followServingCert(certs, material, (next) => server.renew(next), signal), rotation?.run(signal)]);
+    },
     async [Symbol.asyncDispose]() {
       await readOnly?.[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
       await healthz?.[Symbol.asyncDispose]();
     },
   };
+}
+
+/** `serverTLSBootstrap`: a certificate for the node's names and addresses from the control plane, asked for anew as it ages. */
+async function openRotation(options: ServingOptions): Promise<Pick<Rotation, 'run'> & { readonly issued: IssuedPair }> {
+  const { clock, rng, api, certDir, certificates, config, nodeName } = options;
+  const log = options.log.child('serving-cert');
+  const store = await openCertStore({ clock, dir: certDir, prefix: 'kubelet-server', certFile: config.tlsCertFile, keyFile: config.tlsPrivateKeyFile });
+  const kept = await store.current();
+  const pair = kept !== null && clock.nowMs() < kept.notAfterMs ? kept : null;
+  const template = servingTemplate(nodeName, options.addresses, {
+    dnsOnly: gateEnabled(config.featureGates, 'AllowDNSOnlyNodeCSR'),
+    isIP: (text) => isIP(text) !== 0,
+  });
+  const rotation = createRotation({
+    clock,
+    rng,
+    log,
+    store,
+    purpose: 'serving',
+    template: () => template,
+    api: () => api,
+    initial: { pair, renew: pair === null },
+    onFailure: () => certificates.failed('serving'),
+    onRenewed(_, previous) {
+      if (previous !== null) certificates.rotated(clock.nowMs() - previous.notBeforeMs);
+      issued.onChange();
+    },
+  });
+  const issued: IssuedPair = { current: () => rotation.current(), onChange: () => undefined };
+  certificates.watch('serving', () => rotation.current()?.notAfterMs ?? null);
+  if (pair === null)
+    log.info('No serving certificate is there yet: until one is issued, TLS connections to this node fail', { signer: signers.serving.signerName });
+  return { issued, run: (signal) => rotation.run(signal) };
 }
 
 function untilStopped(signal: AbortSignal): Promise<void> {

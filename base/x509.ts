@@ -260,9 +260,9 @@ function keyIdOf(spki: Der): Der {
 
 // ---- what callers use ---------------------------------------------------------------------------------------
 
-/** A new P-256 key, PKCS #8 PEM. */
-export function newPrivateKeyPem(): string {
-  return generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
+/** A new P-256 key, PEM: PKCS #8, or SEC 1 as Kubernetes' own programs write it. */
+export function newPrivateKeyPem(form: 'pkcs8' | 'sec1' = 'pkcs8'): string {
+  return generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ type: form, format: 'pem' }).toString();
 }
 
 /** The public half of a private key, SPKI PEM. */

@@ -120,6 +120,8 @@ function choices(config: KubeletConfiguration): string[] {
   oneOf(config.configMapAndSecretChangeDetectionStrategy, ['Get', 'Cache', 'Watch'], 'configMapAndSecretChangeDetectionStrategy');
   if (config.systemCgroups !== '' && config.cgroupRoot === '')
     problems.push('systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified');
+  if (config.serverTLSBootstrap && !gateEnabled(config.featureGates, 'RotateKubeletServerCertificate'))
+    problems.push('serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate');
   if (config.runOnce) problems.push('runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set');
   if (config.enableSystemLogQuery && !config.enableSystemLogHandler) problems.push('enableSystemLogHandler is required for enableSystemLogQuery');
   for (const { key, effect } of config.registerWithTaints) {

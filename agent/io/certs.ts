@@ -20,7 +20,17 @@ export interface ServingCertOptions {
   clientCAFile: string;
   hostname: string;
   ipAddresses: readonly string[];
+  /** `serverTLSBootstrap`: the certificate that the control plane issued. While it is null there is none to show. */
+  issued?: IssuedPair;
 }
+
+export interface IssuedPair {
+  current(): { certificatePem: string; privateKeyPem: string } | null;
+  /** Called by whoever has a new one. */
+  onChange: () => void;
+}
+
+const none: TlsMaterial = { cert: '', key: '' };
 
 const yearMs = 365 * 86_400_000;
 /** A self-signed pair is made anew when it would end within this time. */
@@ -30,11 +40,19 @@ const rescanMs = 60_000;
 
 /** The material for the HTTPS server. Throws OpError `invalid` for files that do not fit. */
 export async function loadServingCert(options: ServingCertOptions): Promise<TlsMaterial> {
-  const pair = options.certFile === '' ? await ownPair(options) : await configuredPair(options.certFile, options.keyFile);
+  const pair = await pairOf(options);
   if (options.clientCAFile === '') return pair;
   const ca = await read(options.clientCAFile, 'clientCAFile');
   if (!ca.includes('-----BEGIN CERTIFICATE-----')) throw new OpError('invalid', `read clientCAFile ${options.clientCAFile}`, 'no PEM certificate in it');
   return { ...pair, ca };
+}
+
+async function pairOf(options: ServingCertOptions): Promise<TlsMaterial> {
+  if (options.issued !== undefined) {
+    const issued = options.issued.current();
+    return issued === null ? none : { cert: issued.certificatePem, key: issued.privateKeyPem };
+  }
+  return options.certFile === '' ? ownPair(options) : configuredPair(options.certFile, options.keyFile);
 }
 
 /** Calls `onChange` with new material whenever one of the files changes to something that fits. Until `signal` is aborted. */
@@ -47,6 +65,7 @@ export async function followServingCert(
   const { clock, log } = options;
   const files = [options.certFile, options.keyFile, options.clientCAFile].filter((file) => file !== '');
   let wake: () => void = () => undefined;
+  if (options.issued !== undefined) options.issued.onChange = () => wake();
   const watchers = [...new Set(files.map((file) => dirname(file)))].map((directory) => watchQuietly(directory, () => wake()));
   let last = current;
   while (!signal.aborted) {
@@ -55,7 +74,7 @@ export async function followServingCert(
     await clock.sleep(rescanMs, AbortSignal.any([signal, woken.signal])).catch(() => undefined);
     if (signal.aborted) break;
     // Certificate and key are two files: wait for the second.
-    if (woken.signal.aborted) await clock.sleep(200, signal).catch(() => undefined);
+    if (options.issued === undefined && woken.signal.aborted) await clock.sleep(200, signal).catch(() => undefined);
     try {
       const next = await loadServingCert(options);
       if (next.cert === last.cert && next.key === last.key && next.ca === last.ca) continue;

@@ -102,5 +102,5 @@ test('bad input is one sentence that names it', async (t) => {
   await refused([...base, 'run'], /unknown command "run"/);
   await refused(['--config', join(dir, 'absent'), '--kubeconfig', kubeconfig], /failed to load kubelet config file/);
   await refused(['--config', file], /no --kubeconfig/);
-  await refused(['--config', file, '--kubeconfig', join(dir, 'absent'), '--bootstrap-kubeconfig', '/b'], /TLS bootstrap .* not implemented/);
+  await refused(['--config', file, '--kubeconfig', join(dir, 'absent'), '--bootstrap-kubeconfig', '/b'], /unable to load bootstrap kubeconfig: .*\/b/);
 });

@@ -12,6 +12,8 @@ import { featureGates } from '../core/feature-gates.ts';
 /** What is said on the command line and is no part of the configuration. */
 export interface AgentFlags {
   readonly kubeconfig: string;
+  /** Asks for the first client certificate where the kubeconfig has none that is valid; empty: none is asked for. */
+  readonly bootstrapKubeconfig: string;
   readonly hostnameOverride: string;
   readonly nodeIPs: readonly string[];
   readonly nodeLabels: Readonly<Record<string, string>>;
@@ -40,11 +42,13 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
   const labelsProblem = nodeLabelsProblem(nodeLabels);
   if (labelsProblem !== null) throw bad(labelsProblem);
   const kubeconfig = text('kubeconfig');
-  await requireKubeconfig(kubeconfig, text('bootstrap-kubeconfig'));
+  const bootstrapKubeconfig = text('bootstrap-kubeconfig');
+  await requireKubeconfig(kubeconfig, bootstrapKubeconfig);
   return {
     kind: 'run',
     flags: {
       kubeconfig,
+      bootstrapKubeconfig,
       hostnameOverride: text('hostname-override').trim().toLowerCase(),
       nodeIPs: (own('node-ip') as string[] | undefined) ?? [],
       nodeLabels,
@@ -169,8 +173,6 @@ function warningsOf(config: KubeletConfiguration): string[] {
   for (const [name, value] of Object.entries(config.featureGates)) {
     if (featureGates.get(name)?.stage === 'GA') warnings.push(`Setting GA feature gate ${name}=${value}. It will be removed in a future release.`);
   }
-  if (config.rotateCertificates) warnings.push('rotateCertificates is set: the client certificate is not rotated by this version');
-  if (config.serverTLSBootstrap) warnings.push('serverTLSBootstrap is set: a self-signed serving certificate is used until this version can ask for one');
   if (config.staticPodURL !== '') warnings.push('staticPodURL is set: static pods are read from staticPodPath only');
   if (config.cpuManagerPolicy !== 'none') warnings.push(`cpuManagerPolicy ${config.cpuManagerPolicy} is treated as none`);
   if (config.memoryManagerPolicy !== 'None') warnings.push(`memoryManagerPolicy ${config.memoryManagerPolicy} is treated as None`);
@@ -181,22 +183,28 @@ function warningsOf(config: KubeletConfiguration): string[] {
   return warnings;
 }
 
+/** One of both must be there to be read; which of them is used is seen later. */
 async function requireKubeconfig(kubeconfig: string, bootstrap: string): Promise<void> {
   if (kubeconfig === '') throw bad('no --kubeconfig is given', 'The agent joins a cluster; running without an API server is not supported.');
-  try {
-    await readFile(kubeconfig);
-  } catch (cause) {
-    if (bootstrap === '') throw new OpError('invalid', 'start the agent', `--kubeconfig ${kubeconfig}: ${messageOf(cause)}`, { cause });
-    throw new OpError(
-      'unsupported',
-      'start the agent',
-      `TLS bootstrap from --bootstrap-kubeconfig ${bootstrap} is not implemented in this version, and --kubeconfig ${kubeconfig} cannot be read`,
-      {
-        cause,
-        advice: 'Put a kubeconfig with a client certificate or token there.',
-      },
+  const trouble = async (path: string): Promise<unknown> =>
+    readFile(path).then(
+      () => null,
+      (error: unknown) => error,
     );
-  }
+  const cause = await trouble(kubeconfig);
+  if (cause === null) return;
+  if (bootstrap === '') throw new OpError('invalid', 'start the agent', `--kubeconfig ${kubeconfig}: ${messageOf(cause)}`, { cause });
+  const other = await trouble(bootstrap);
+  if (other === null) return;
+  throw new OpError(
+    'invalid',
+    'start the agent',
+    `unable to load bootstrap kubeconfig: ${messageOf(other)}; and --kubeconfig ${kubeconfig}: ${messageOf(cause)}`,
+    {
+      cause: other,
+      advice: 'kubeadm join writes the bootstrap kubeconfig; until then there is nothing to join with.',
+    },
+  );
 }
 
 function helpText(): string {

@@ -4,6 +4,7 @@ import { watchLoopDelay } from '../../base/loop-delay.ts';
 import { Counter, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
 import type { Interceptor } from '../../cri/mod.ts';
 import type { Pods } from '../seams.ts';
+import { createCertMetrics, type CertMetrics } from './cert-metrics.ts';
 import type { ProbeLabels } from './probes.ts';
 
 const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -54,9 +55,11 @@ export class AgentMetrics implements Disposable {
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
+  readonly certificates: CertMetrics;
   #relistBeganMs: number | undefined;
 
   constructor(options: MetricsOptions) {
+    this.certificates = createCertMetrics(options.clock);
     this.#options = options;
     this.#startedSeconds = options.clock.nowMs() / 1000;
   }
@@ -139,6 +142,7 @@ export class AgentMetrics implements Disposable {
         this.#operationDuration,
         this.#startedPods,
       ].map((metric) => metric.text()),
+      this.certificates.text(),
       metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [
         { labels: {}, value: counts.eventsDropped },
       ]),

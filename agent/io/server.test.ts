@@ -405,6 +405,16 @@ test('a changed certificate serves the next connection', async (t) => {
   assert.equal((await get(server, '/healthz')).status, 200);
 });
 
+test('while there is no certificate every handshake fails, and the first one that comes is served', async (t) => {
+  const { server } = await setUp(t);
+  server.renew({ cert: '', key: '', ca: ca.certificatePem });
+  const refused = connectTls({ host: '127.0.0.1', port: server.port, ca: ca.certificatePem, ...asApiserver });
+  const [error] = (await once(refused, 'error')) as [Error];
+  assert.match(error.message, /handshake/);
+  server.renew({ cert: serving.certificatePem, key: serving.privateKeyPem, ca: ca.certificatePem });
+  assert.equal((await get(server, '/healthz')).status, 200);
+});
+
 test('a taken port is one clear failure', async (t) => {
   const { server } = await setUp(t);
   const tls = { cert: serving.certificatePem, key: serving.privateKeyPem, minVersion: 'TLSv1.2', ciphers: undefined } as const;

@@ -11,6 +11,7 @@ import { clientCertificateDefaults, maxConnections, serverDefaults } from './ser
 import { endThenDestroy } from './stream-splice.ts';
 
 export interface TlsMaterial {
+  /** With an empty one every handshake fails: better no certificate than one that nobody vouches for. */
   cert: string;
   key: string;
   /** The client CA bundle; absent: client certificates are not asked for. */
@@ -61,8 +62,7 @@ export async function startServer(options: ServerOptions): Promise<AgentServer> 
   const base = { minVersion: tls.minVersion, ...(tls.ciphers === undefined ? {} : { ciphers: tls.ciphers, honorCipherOrder: true }) };
   const secure = (material: TlsMaterial) => ({
     ...base,
-    cert: material.cert,
-    key: material.key,
+    ...(material.cert === '' ? {} : { cert: material.cert, key: material.key }),
     ...(material.ca === undefined ? {} : { ca: material.ca, ...clientCertificateDefaults }),
   });
   const server = createHttps({ ...serverDefaults, ...secure(tls) });
