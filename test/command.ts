@@ -8,13 +8,13 @@ export interface Program {
   readonly command: Command;
   /** Progress on standard error; quiet nowhere, because everything here takes more than a second. */
   readonly progress: Progress;
-  /** Adds a subcommand whose action resolves to the exit status; `isDefault` is what runs when none is named. Every one has `--json` and examples in its help. */
+  /** Adds a subcommand whose action resolves to the exit status; `isDefault` is what runs when none is named, and `jsonFile` lets `--json` name a file. Every one has `--json` and examples in its help. */
   add<Options>(
     name: string,
     summary: string,
     examples: readonly string[],
     run: (options: Options, args: readonly string[]) => Promise<number>,
-    choice?: { readonly isDefault?: boolean },
+    choice?: { readonly isDefault?: boolean; readonly jsonFile?: boolean },
   ): Command;
   /** JSON when `json` is set, else the lines. */
   answer(json: boolean, data: unknown, lines: readonly string[]): void;
@@ -41,12 +41,17 @@ export async function runProgram(name: string, summary: string, build: (program:
       words: string,
       examples: readonly string[],
       run: (options: Options, args: readonly string[]) => Promise<number>,
-      choice: { readonly isDefault?: boolean } = {},
+      choice: { readonly isDefault?: boolean; readonly jsonFile?: boolean } = {},
     ) {
       const made = command
-        .command(usage, choice)
+        .command(usage, { isDefault: choice.isDefault ?? false })
         .description(words)
-        .addOption(new Option('--json', 'print the answer as JSON').default(false))
+        .addOption(
+          (choice.jsonFile === true
+            ? new Option('--json [file]', 'print the answer as JSON, or write it to a file')
+            : new Option('--json', 'print the answer as JSON')
+          ).default(false),
+        )
         .addHelpText('after', `\nExamples:\n${examples.map((line) => `  ${line}`).join('\n')}`);
       made.action(async (...all: unknown[]) => {
         const itself = all.at(-1) as Command;

@@ -1,0 +1,191 @@
+import { OpError } from '../../base/errors.ts';
+import { exec } from '../../base/exec.ts';
+import { lockFile } from '../../node/io/lock.ts';
+import { findAssets } from '../assets/find.ts';
+import type { Program } from '../command.ts';
+import { askSpecs } from './ask.ts';
+import { commitOf, openCluster, type Cluster } from './cluster.ts';
+import { removeNamespaces } from './collect.ts';
+import { endLeftovers } from './ginkgo.ts';
+import type { Outcome } from './ginkgo-report.ts';
+import { createRun, lastRun, newRunId, readJournal, type Asked } from './journal.ts';
+import { runSpecs, writeJunit } from './run.ts';
+import type { Side } from './scoreboard.ts';
+import { isSide, pathsIn } from './store.ts';
+import { E2E_SUITES, parseShard, patternProblem, select, type Spec } from './suites.ts';
+
+export interface RunOptions {
+  readonly suite: string;
+  readonly focus: readonly string[];
+  readonly skip: readonly string[];
+  readonly names?: string;
+  readonly parallel: string;
+  readonly shard?: string;
+  readonly resume?: true;
+  readonly name?: string;
+  readonly agent?: string;
+  readonly nodes: string;
+  readonly assets?: string;
+  readonly json?: string | boolean;
+  readonly keep?: true;
+  readonly score: boolean;
+}
+
+/** A run's answer, for `--json`. */
+export interface Answer {
+  readonly suite: string;
+  readonly side: string;
+  readonly run: string;
+  readonly dir: string;
+  readonly versions: Readonly<Record<string, string>>;
+  readonly chosen: number;
+  readonly passed: number;
+  readonly failed: number;
+  readonly skipped: number;
+  readonly notRun: number;
+  readonly seconds: number;
+  readonly results: readonly Outcome[];
+}
+
+export function wholeNumber(text: string, flag: string, least: number, most: number): number {
+  if (/^\d{1,6}$/.test(text) && Number(text) >= least && Number(text) <= most) return Number(text);
+  throw new OpError('invalid', `reading ${flag}`, `"${text}" is no number from ${least} to ${most}`);
+}
+
+function sideOf(text: string | undefined): Side | null {
+  if (text === undefined || isSide(text)) return text ?? null;
+  throw new OpError('invalid', 'reading --agent', `"${text}" is neither ours nor upstream`);
+}
+
+/** `--suite node|…|all|every`. */
+export async function runE2e(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
+  const { host, progress } = program;
+  const started = performance.now();
+  if (!(E2E_SUITES as readonly string[]).includes(options.suite))
+    throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, {
+      advice: `use one of: ${E2E_SUITES.join(', ')}, e2e-node, critest`,
+    });
+  for (const [flag, texts] of [
+    ['--focus', options.focus],
+    ['--skip', options.skip],
+  ] as const) {
+    for (const text of texts) {
+      const problem = patternProblem(text);
+      if (problem !== null) throw new OpError('invalid', `reading ${flag}`, problem);
+    }
+  }
+  const shard = options.shard === undefined ? null : parseShard(options.shard);
+  if (options.shard !== undefined && shard === null) throw new OpError('invalid', 'reading --shard', `"${options.shard}" is not of the form i/n, such as 1/4`);
+  const parallel = wholeNumber(options.parallel, '--parallel', 1, 64);
+  const nodes = wholeNumber(options.nodes, '--nodes', 1, 20);
+  const wanted = sideOf(options.agent);
+
+  const assets = await findAssets({ env: host.env, dir: options.assets });
+  const programs = {
+    e2e: assets.require('e2e.test', 'running Kubernetes’ e2e suites'),
+    ginkgo: assets.require('ginkgo', 'running Kubernetes’ e2e suites'),
+    kubectl: assets.require('kubectl', 'running Kubernetes’ e2e suites'),
+  };
+  const home = `${root}/dist/conformance`;
+  const { description, specs } = await progress.step('list the specs', () => askSpecs(programs.e2e, home, ['--provider=skeleton'], host.signal));
+  const chosen = choose(specs, options, shard, exact);
+  if (chosen.length === 0)
+    throw new OpError('invalid', 'choosing specs', 'no spec of the suite matches', { advice: 'nodelet conformance list shows their names' });
+
+  await using cluster = await clusterFor(program, root, options, { wanted, nodes, kubectl: programs.kubectl });
+  const opened = cluster.cluster;
+  await using _ = await lockFile(`/run/nodelet-conformance/${opened.name}`, `running specs on the cluster "${opened.name}"`, 0);
+  const asked: Asked = { kind: 'e2e', side: opened.side, suite: options.suite, focus: options.focus, skip: options.skip, shard: options.shard ?? '' };
+  const last = options.resume === true ? await lastRun(`${home}/runs`, asked) : null;
+  if (options.resume === true && last === null) progress.note('  there is no earlier run of this to go on with: starting one');
+  const earlier = last === null ? [] : [...(last.earlier ?? []), last.facts.id];
+  const had = new Map<string, Outcome>();
+  for (const id of earlier) for (const outcome of await readJournal(`${home}/runs/${id}`)) had.set(outcome.name, outcome);
+  if (last !== null) {
+    const ended = await endLeftovers(last.dir);
+    const removed = await removeNamespaces(opened);
+    progress.note(`  going on with ${last.facts.id}: ${had.size} have results (${ended} processes and ${removed} namespaces were left of it)`);
+  }
+  const rest = chosen.filter((spec) => !had.has(spec.name));
+  const id = newRunId(opened.side);
+  const facts = { id, date: new Date().toISOString(), commit: await commitOf(root), versions: opened.versions, nodes: opened.nodes.length, parallel };
+  const run = await createRun(`${home}/runs`, { asked, facts, earlier, names: chosen.map((spec) => spec.name) });
+  progress.note(
+    `  ${Object.entries(facts.versions)
+      .map(([key, value]) => `${key} ${value}`)
+      .join(', ')}; commit ${facts.commit}; results in ${run.dir}`,
+  );
+  const paths = options.score ? pathsIn(root) : null;
+  let outcomes: Outcome[] = [];
+  try {
+    if (rest.length > 0)
+      await runSpecs({ run, programs, cluster: opened, description, specs, chosen: rest, before: had.size, parallel, paths, progress, signal: host.signal });
+  } finally {
+    const names = new Set(run.names);
+    outcomes = (
+      await writeJunit(
+        run,
+        earlier.map((one) => `${home}/runs/${one}`),
+      )
+    ).filter((outcome) => names.has(outcome.name));
+  }
+  const count = (result: string): number => outcomes.filter((outcome) => outcome.result === result).length;
+  return {
+    suite: options.suite,
+    side: opened.side,
+    run: id,
+    dir: run.dir,
+    versions: facts.versions,
+    chosen: chosen.length,
+    passed: count('passed'),
+    failed: count('failed'),
+    skipped: count('skipped'),
+    notRun: chosen.length - outcomes.length,
+    seconds: Math.round((performance.now() - started) / 100) / 10,
+    results: outcomes,
+  };
+}
+
+function choose(specs: readonly Spec[], options: RunOptions, shard: ReturnType<typeof parseShard>, exact: readonly string[] | null): Spec[] {
+  const selection = { suite: exact === null ? options.suite : 'every', focus: options.focus, skip: options.skip, ...(shard === null ? {} : { shard }) };
+  if (exact === null) return select(specs, selection);
+  const names = new Set(specs.map((spec) => spec.name));
+  const unknown = exact.find((name) => !names.has(name));
+  if (unknown !== undefined) throw new OpError('invalid', 'choosing specs', `e2e.test has no spec "${unknown}"`);
+  const wanted = new Set(exact);
+  return select(
+    specs.filter((spec) => wanted.has(spec.name)),
+    selection,
+  );
+}
+
+/** The cluster that was named, or one of its own that goes when it is disposed. */
+async function clusterFor(
+  program: Program,
+  root: string,
+  options: RunOptions,
+  want: { wanted: Side | null; nodes: number; kubectl: string },
+): Promise<AsyncDisposable & { cluster: Cluster }> {
+  const { host, progress } = program;
+  const open = (name: string): Promise<Cluster> => openCluster({ root, env: host.env, name, side: want.wanted, kubectl: want.kubectl, signal: host.signal });
+  if (options.name !== undefined) return { cluster: await open(options.name), [Symbol.asyncDispose]: () => Promise.resolve() };
+  const side = want.wanted ?? 'ours';
+  const name = `conformance-${side}`;
+  const nodelet = (args: readonly string[], signal?: AbortSignal): Promise<unknown> =>
+    exec([`${root}/nodelet`, 'cluster', ...args, '--name', name], {
+      doing: `nodelet cluster ${args[0]}`,
+      onLine: (line) => progress.note(line),
+      ...(signal === undefined ? {} : { signal }),
+    });
+  const down = async (): Promise<void> => {
+    if (options.keep === true) progress.note(`  the cluster stays; end it with: nodelet cluster down --name ${name}`);
+    else await nodelet(['down']);
+  };
+  try {
+    await nodelet(['up', '--agent', side, '--nodes', String(want.nodes), '--images', 'e2e', '--audit'], host.signal);
+    return { cluster: await open(name), [Symbol.asyncDispose]: down };
+  } catch (error) {
+    await down().catch(() => undefined);
+    throw error;
+  }
+}

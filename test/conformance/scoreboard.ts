@@ -1,0 +1,89 @@
+import { standing, type Results, type RunFacts, type Standing } from './results.ts';
+import { isConformance, isJudged, isNodeConformance, isSlow, runsAlone, suiteOf, type Spec } from './suites.ts';
+
+/** Who was under test. */
+export const SIDES = ['upstream', 'ours'] as const;
+export type Side = (typeof SIDES)[number];
+
+/** What is known of a spec besides its results. */
+interface About {
+  readonly suite: string;
+  readonly marks: readonly string[];
+}
+
+export type Entry = About & { readonly [S in Side]?: Standing };
+
+/** Everything that the page shows. A side that a spec never ran on is absent: it is not run, not skipped. */
+export interface Scoreboard {
+  readonly tests: Readonly<Record<string, Entry>>;
+  /** critest by the way it was run, such as `containerd-2.4 websocket`. */
+  readonly critest: Readonly<Record<string, Readonly<Record<string, Standing>>>>;
+  /** e2e_node.test. */
+  readonly e2eNode: Readonly<Record<string, { readonly [S in Side]?: Standing }>>;
+  /** The runs that a last result above comes from. */
+  readonly runs: Readonly<Record<string, RunFacts>>;
+}
+
+export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, runs: {} };
+
+/** All results that are kept: by kind and side. */
+export interface Kinds {
+  readonly e2e: Readonly<Partial<Record<Side, Results>>>;
+  readonly e2eNode: Readonly<Partial<Record<Side, Results>>>;
+  readonly critest: Readonly<Record<string, Results>>;
+}
+
+const sorted = <T>(entries: Iterable<readonly [string, T]>): Record<string, T> => Object.fromEntries([...entries].sort(([a], [b]) => (a < b ? -1 : 1)));
+
+/** The judged specs of a list, as entries without results. */
+export function entriesOf(specs: readonly Spec[]): Readonly<Record<string, Entry>> {
+  return sorted(
+    specs.filter(isJudged).map((spec) => {
+      const marks = [
+        ...(isConformance(spec) ? ['Conformance'] : []),
+        ...(isNodeConformance(spec) ? ['NodeConformance'] : []),
+        ...(isSlow(spec) ? ['Slow'] : []),
+        ...(runsAlone(spec) ? ['alone'] : []),
+      ];
+      return [spec.name, { suite: suiteOf(spec.name), marks }];
+    }),
+  );
+}
+
+/** A scoreboard of the specs in `known` with what the results say of them; results of other specs of e2e.test are not shown. */
+export function scoreboard(known: Scoreboard['tests'], kinds: Kinds, runs: Readonly<Record<string, RunFacts>>): Scoreboard {
+  const sides = (name: string, results: Readonly<Partial<Record<Side, Results>>>): { [S in Side]?: Standing } =>
+    Object.fromEntries(
+      SIDES.flatMap((side) => {
+        const stands = standing(results[side]?.get(name) ?? []);
+        return stands === null ? [] : [[side, stands]];
+      }),
+    );
+  const tests = sorted(Object.entries(known).map(([name, { suite, marks }]) => [name, { suite, marks, ...sides(name, kinds.e2e) }]));
+  const nodeNames = new Set(SIDES.flatMap((side) => [...(kinds.e2eNode[side]?.keys() ?? [])]));
+  const e2eNode = sorted([...nodeNames].map((name) => [name, sides(name, kinds.e2eNode)]));
+  const critNames = new Set(Object.values(kinds.critest).flatMap((results) => [...results.keys()]));
+  const critest = sorted(
+    [...critNames].map((name) => {
+      const ways = Object.entries(kinds.critest).flatMap(([way, results]) => {
+        const stands = standing(results.get(name) ?? []);
+        return stands === null ? [] : [[way, stands] as const];
+      });
+      return [name, sorted(ways)];
+    }),
+  );
+  const used = new Set(
+    [
+      ...Object.values(tests).flatMap(standings),
+      ...Object.values(e2eNode).flatMap(standings),
+      ...Object.values(critest).flatMap((one) => Object.values(one)),
+    ].map((one) => one.run),
+  );
+  return { tests, critest, e2eNode, runs: sorted(Object.entries(runs).filter(([id]) => used.has(id))) };
+}
+
+const standings = (entry: { readonly [S in Side]?: Standing }): Standing[] =>
+  SIDES.flatMap((side) => {
+    const stands = entry[side];
+    return stands === undefined ? [] : [stands];
+  });
