@@ -1,6 +1,6 @@
 /** The kubelet's flags: which field of the configuration each sets, or that it is one of the program's own. */
 
-export type FlagKind = 'bool' | 'int' | 'text' | 'list' | 'map' | 'boolMap' | 'taints';
+export type FlagKind = 'bool' | 'int' | 'text' | 'list' | 'map' | 'boolMap' | 'taints' | 'headers' | 'reservations';
 
 /** `own` flags are no part of the configuration; `ignored` ones are accepted so that existing units start. */
 export interface Flag {
@@ -90,6 +90,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'logging-format': to('text', 'logging.format'),
   'make-iptables-util-chains': to('bool', 'makeIPTablesUtilChains'),
   'manifest-url': to('text', 'staticPodURL'),
+  'manifest-url-header': to('headers', 'staticPodURLHeader'),
   'max-open-files': to('int', 'maxOpenFiles'),
   'max-pods': to('int', 'maxPods'),
   'maximum-dead-containers': ignored('int'),
@@ -116,6 +117,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'registry-burst': to('int', 'registryBurst'),
   'registry-qps': to('int', 'registryPullQPS'),
   'reserved-cpus': to('text', 'reservedSystemCPUs'),
+  'reserved-memory': to('reservations', 'reservedMemory'),
   'resolv-conf': to('text', 'resolvConf'),
   'root-dir': own('text'),
   'rotate-certificates': to('bool', 'rotateCertificates'),
@@ -158,6 +160,10 @@ export function flagValue(name: string, kind: FlagKind, text: string): { value: 
       return { value: text === '' ? [] : text.split(',').map((part) => part.trim()) };
     case 'taints':
       return taints(text, wrong);
+    case 'headers':
+      return headers(text, wrong);
+    case 'reservations':
+      return reservations(text, wrong);
     default:
       return pairs(text, kind, wrong);
   }
@@ -182,6 +188,32 @@ function taints(text: string, wrong: (why: string) => { problem: string }): { va
     const match = /^([^=:]+)(?:=([^:]*))?:(\w+)$/.exec(part);
     if (match === null) return wrong(`invalid taint spec: ${part}`);
     out.push({ key: match[1] ?? '', value: match[2] ?? '', effect: match[3] ?? '' });
+  }
+  return { value: out };
+}
+
+type Wrong = (why: string) => { problem: string };
+
+/** `a:hello,b:again`: values of one name add up in their order. */
+function headers(text: string, wrong: Wrong): { value: unknown } | { problem: string } {
+  const out: Record<string, string[]> = {};
+  for (const part of text.split(',').filter((each) => each !== '')) {
+    const colon = part.indexOf(':');
+    if (colon < 0) return wrong('malformed pair, expect string:string');
+    (out[part.slice(0, colon).trim()] ??= []).push(part.slice(colon + 1).trim());
+  }
+  return { value: out };
+}
+
+/** `0:memory=1Gi,hugepages-2Mi=2Gi;1:memory=2Gi`: what is kept of each NUMA node. */
+function reservations(text: string, wrong: Wrong): { value: unknown } | { problem: string } {
+  const out: { numaNode: number; limits: Record<string, string> }[] = [];
+  for (const part of text.split(';').filter((each) => each !== '')) {
+    const match = /^(\d+):([^:]+)$/.exec(part);
+    if (match === null) return wrong('the reserved memory has incorrect format, expected numaNodeID:type=quantity[,type=quantity...]');
+    const limits = pairs(match[2] ?? '', 'map', wrong);
+    if ('problem' in limits) return limits;
+    out.push({ numaNode: Number(match[1]), limits: limits.value as Record<string, string> });
   }
   return { value: out };
 }

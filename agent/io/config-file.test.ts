@@ -60,6 +60,34 @@ test('flags override the file, gates add up, and own flags are kept apart', asyn
   assert.deepEqual(nodeSettings(config, flags, 'machine').taints, [{ key: 'k', value: 'v', effect: 'NoSchedule' }]);
 });
 
+test('a kubeadm drop-in starts it: its flags, and what it writes into kubeadm-flags.env', async (t) => {
+  const { base } = await setUp(
+    t,
+    'cgroupDriver: systemd\nlogging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}\nmemorySwap: {}\nrotateCertificates: true\nstaticPodPath: /etc/kubernetes/manifests\nvolumeStatsAggPeriod: 0s\n',
+  );
+  const { config, flags } = await run([
+    '--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf',
+    ...base,
+    '--container-runtime-endpoint=unix:///run/containerd/containerd.sock',
+    '--hostname-override=n1',
+    '--register-with-taints=node-role.kubernetes.io/control-plane=:NoSchedule,drain:NoExecute',
+    '--manifest-url-header=a:hello,b:again',
+    '--manifest-url-header',
+    'b:beautiful',
+    '--reserved-memory=0:memory=1Gi,hugepages-2Mi=2Gi;1:memory=2Gi',
+  ]);
+  assert.deepEqual([config.rotateCertificates, flags.bootstrapKubeconfig], [true, '/etc/kubernetes/bootstrap-kubelet.conf']);
+  assert.deepEqual(config.registerWithTaints, [
+    { key: 'node-role.kubernetes.io/control-plane', value: '', effect: 'NoSchedule' },
+    { key: 'drain', value: '', effect: 'NoExecute' },
+  ]);
+  assert.deepEqual(config.staticPodURLHeader, { a: ['hello'], b: ['again', 'beautiful'] });
+  assert.deepEqual(config.reservedMemory, [
+    { numaNode: 0, limits: { memory: '1Gi', 'hugepages-2Mi': '2Gi' } },
+    { numaNode: 1, limits: { memory: '2Gi' } },
+  ]);
+});
+
 test('octal numbers and yes mean what they mean to Go', async (t) => {
   const { base } = await setUp(t, 'maxPods: 0x20\nfailSwapOn: no\nregisterNode: on\n');
   const { config } = await run(base);

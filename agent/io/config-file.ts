@@ -93,7 +93,14 @@ function readFlags(args: readonly string[]): Map<string, unknown> {
 
 function added(before: unknown, value: unknown): unknown {
   if (Array.isArray(before) && Array.isArray(value)) return [...(before as unknown[]), ...(value as unknown[])];
-  if (typeof before === 'object' && before !== null && typeof value === 'object' && value !== null) return { ...before, ...value };
+  if (typeof before === 'object' && before !== null && typeof value === 'object' && value !== null) {
+    // Lists below one name add up, as headers do.
+    const lists = Object.entries(before as Record<string, unknown>).map(([key, each]) => {
+      const more = (value as Record<string, unknown>)[key];
+      return [key, Array.isArray(each) && Array.isArray(more) ? [...(each as unknown[]), ...(more as unknown[])] : (more ?? each)];
+    });
+    return { ...value, ...Object.fromEntries(lists) };
+  }
   return value;
 }
 
@@ -217,6 +224,8 @@ function helpText(): string {
       map: ' key=value,…',
       boolMap: ' name=true|false,…',
       taints: ' key=value:effect,…',
+      headers: ' name:value,…',
+      reservations: ' numaNode:type=quantity,…;…',
     }[kind];
     const says = ignored === true ? 'accepted, without effect' : field === null ? '' : `sets ${field} of the configuration`;
     return `  --${name}${value}`.padEnd(52) + says;
