@@ -140,7 +140,7 @@ export const PROGRAMS = {
   'cni/tuning': cni('meta/tuning'),
   'cni/vrf': cni('meta/vrf'),
   coredns: row({ module: 'coredns', package: 'github.com/coredns/coredns', fits: 'minor', ask: ask('-version', /CoreDNS-(\S+)/) }),
-  'e2e.test': kube('', { package: 'k8s.io/kubernetes/test/e2e', kind: 'test' }),
+  'e2e.test': kube('', { package: 'k8s.io/kubernetes/test/e2e', kind: 'test', ask: ask('--version', /^v(\S+)/m) }),
   ginkgo: row({
     module: 'kubernetes',
     package: 'github.com/onsi/ginkgo/v2/ginkgo',
