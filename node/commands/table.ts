@@ -118,6 +118,13 @@ function commandTable(host: Host, done: (code: number) => void): Command {
         ),
       );
   }
+  program
+    .command('cri [args...]')
+    .description('see what a kubelet and its container runtime say to each other: tap, record, show')
+    .allowUnknownOption()
+    .passThroughOptions()
+    .helpOption(false)
+    .action(async (args: string[]) => done(await (await import('../../cri/main.ts')).main({ ...host, args })));
   return program;
 }
 

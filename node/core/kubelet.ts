@@ -23,8 +23,10 @@ export const kernelFile = (node: NodePlan, setting: string): string => `${node.d
  * the one program, because a masked /proc of the whole node would keep the runtime from making user namespaces.
  */
 function withKernelFiles(node: NodePlan, argv: readonly string[]): string[] {
-  const binds = Object.keys(KERNEL_WANTED).map((setting) => `mount --bind ${kernelFile(node, setting)} /proc/sys/${setting}`);
-  const script = ['set -e', 'mount --make-rprivate /proc', ...binds, 'exec "$@"'].join('; ');
+  const binds = Object.keys(KERNEL_WANTED).map((setting) => `mount --bind '${kernelFile(node, setting)}' /proc/sys/${setting}`);
+  // It ends when there is no runtime yet, and would be started again only after a while.
+  const runtime = `until [ -S ${inside.containerdSocket} ]; do sleep 0.05; done`;
+  const script = ['set -e', 'mount --make-rprivate /proc', ...binds, runtime, 'exec "$@"'].join('; ');
   return ['unshare', '--mount', '--propagation', 'unchanged', '/bin/sh', '-c', script, 'kubelet', ...argv];
 }
 
@@ -34,20 +36,24 @@ export interface KubeletOptions {
   readonly nice: number;
 }
 
-/** Upstream's kubelet. It asks for its credentials with the set's bootstrap token and keeps them in its own folder. */
-export function kubeletService(set: SetPlan, node: NodePlan, options: KubeletOptions): ServiceSpec {
+/** The command line of any kubelet. Where nodes join by token it keeps the credentials that it gets in its own folder. */
+export function kubeletArguments(set: SetPlan, node: NodePlan): string[] {
   const credentials =
     set.join === 'token'
       ? ['--kubeconfig', `${inside.kubeletRoot}/kubeconfig`, '--bootstrap-kubeconfig', `${node.dir}/bootstrap.kubeconfig`]
       : ['--kubeconfig', `${node.dir}/agent.kubeconfig`];
+  return [
+    ...credentials,
+    ...['--config', `${node.dir}/agent.json`, '--hostname-override', node.name, '--node-ip', node.ip],
+    ...['--root-dir', inside.kubeletRoot, '--cert-dir', `${inside.kubeletRoot}/pki`],
+  ];
+}
+
+/** Upstream's kubelet. */
+export function kubeletService(set: SetPlan, node: NodePlan, options: KubeletOptions): ServiceSpec {
   return {
     name: 'kubelet',
-    argv: withKernelFiles(node, [
-      options.program,
-      ...credentials,
-      ...['--config', `${node.dir}/agent.json`, '--cert-dir', `${inside.kubeletRoot}/pki`, '--root-dir', inside.kubeletRoot],
-      ...['--hostname-override', node.name, '--node-ip', node.ip, '--v', '2'],
-    ]),
+    argv: withKernelFiles(node, [options.program, ...kubeletArguments(set, node), ...['--v', '2']]),
     env: { PATH: options.path, HOME: '/root' },
     logFile: `${node.dir}/log/kubelet.log`,
     nice: options.nice,

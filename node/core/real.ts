@@ -96,6 +96,8 @@ export function realControlPlane(set: SetPlan, real: RealControlPlane, path: str
       `--cluster-signing-cert-file=${pki}/ca.crt`,
       `--cluster-signing-key-file=${pki}/ca.key`,
       '--use-service-account-credentials=true',
+      // Made at its start; the default is a folder of the machine's.
+      `--flex-volume-plugin-dir=${set.hub.dir}/volumeplugins`,
       // A node's range follows from its number and is in its CNI configuration before it registers; `up` writes it into the Node.
       '--allocate-node-cidrs=false',
       `--cluster-cidr=${set.podCidr}`,

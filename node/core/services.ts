@@ -1,6 +1,5 @@
 import { hasCoreDns } from './coredns.ts';
-import { inside } from './files.ts';
-import { kubeletService, kubeProxyService } from './kubelet.ts';
+import { kubeletArguments, kubeletService, kubeProxyService } from './kubelet.ts';
 import type { NodePlan, SetPlan } from './plan.ts';
 import { realControlPlane, type RealPrograms } from './real.ts';
 
@@ -84,16 +83,7 @@ export function nodeServices(set: SetPlan, node: NodePlan, paths: ProgramPaths, 
     },
     node.agent === 'upstream'
       ? kubeletService(set, node, { ...upstream, program: real?.kubelet ?? 'kubelet' })
-      : daemon(
-          paths,
-          'agent',
-          [
-            ...['--kubeconfig', `${node.dir}/agent.kubeconfig`, '--config', `${node.dir}/agent.json`],
-            ...['--hostname-override', node.name, '--node-ip', node.ip, '--root-dir', inside.kubeletRoot, '--cert-dir', `${inside.kubeletRoot}/pki`],
-          ],
-          256,
-          log('agent'),
-        ),
+      : daemon(paths, 'agent', kubeletArguments(set, node), 256, log('agent')),
     node.proxy === 'upstream-nftables' || node.proxy === 'upstream-iptables'
       ? kubeProxyService(node, { ...upstream, program: real?.kubeProxy ?? 'kube-proxy' })
       : daemon(paths, 'netfilter', ['--config', `${node.dir}/proxy.json`], 256, log('netfilter')),

@@ -36,8 +36,8 @@ async function issue(plan: SetPlan, user: string, groups: readonly string[], out
 
 async function writeNodeCredentials(plan: SetPlan, node: NodePlan, token: BootstrapToken | null): Promise<void> {
   await mkdir(node.dir, { recursive: true, mode: 0o755 });
-  if (token === null || node.agent === 'ours') await issue(plan, `system:node:${node.name}`, ['system:nodes'], `${node.dir}/agent.kubeconfig`);
-  if (token !== null) await writeFile(`${node.dir}/bootstrap.kubeconfig`, await bootstrapKubeconfig(plan, token), { mode: 0o600 });
+  if (token === null) await issue(plan, `system:node:${node.name}`, ['system:nodes'], `${node.dir}/agent.kubeconfig`);
+  else await writeFile(`${node.dir}/bootstrap.kubeconfig`, await bootstrapKubeconfig(plan, token), { mode: 0o600 });
   await issue(plan, 'system:kube-proxy', [], `${node.dir}/proxy.kubeconfig`);
   const serving = await issueServingCert(`${plan.state}/pki`, {
     cn: `system:node:${node.name}`,

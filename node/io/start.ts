@@ -1,4 +1,4 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { constants, copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
@@ -45,7 +45,7 @@ export async function startSet(options: StartOptions): Promise<void> {
   const paths = programPaths(options);
   const nodes = options.only ?? plan.nodes;
   await context.progress.step('certificates and files', async () => {
-    await writeCredentials(plan);
+    await Promise.all([writeCredentials(plan), copyBundle(options)]);
     await mkdir(plan.hub.dir, { recursive: true });
     if (plan.audit) await writeFile(`${plan.hub.dir}/audit-policy.json`, auditPolicy());
     await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, options)));
@@ -125,7 +125,18 @@ export async function runningNodes(plan: SetPlan): Promise<NodePlan[]> {
   return plan.nodes.filter((_, at) => firsts[at] !== null);
 }
 
-function programPaths({ context, machine, real }: StartOptions): ProgramPaths {
+/** What is judged runs one build from its first start to its last, whatever is built meanwhile. */
+const ownBundle = (plan: SetPlan): string => `${plan.state}/nodelet.mjs`;
+
+async function copyBundle({ context, plan }: StartOptions): Promise<void> {
+  if (plan.join !== 'token') return;
+  await copyFile(`${context.root}/dist/nodelet.mjs`, ownBundle(plan), constants.COPYFILE_EXCL).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EEXIST') throw error;
+  });
+}
+
+function programPaths(options: StartOptions): ProgramPaths {
+  const { context, machine, real } = options;
   const { containerd } = machine.programs;
   const runc = real?.runc ?? machine.programs.runc;
   if (containerd === undefined || runc === undefined)
@@ -133,7 +144,7 @@ function programPaths({ context, machine, real }: StartOptions): ProgramPaths {
   const folders = [...new Set([dirname(containerd), dirname(runc), '/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'])];
   return {
     node: process.execPath,
-    bundle: `${context.root}/dist/nodelet.mjs`,
+    bundle: options.plan.join === 'token' ? ownBundle(options.plan) : `${context.root}/dist/nodelet.mjs`,
     sys: `${context.root}/dist/sys`,
     containerd,
     path: folders.join(':'),

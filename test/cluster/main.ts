@@ -8,7 +8,8 @@ import { JUDGED_DIFFERS } from '../../node/core/files.ts';
 import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import { loadSet } from '../../node/io/state.ts';
 import { runProgram, type Program } from '../command.ts';
-import { CONTAINERDS, findPrograms, type ContainerdChoice } from './programs.ts';
+import { findAssets } from '../assets/find.ts';
+import { chosenPrograms, CONTAINERDS, type ContainerdChoice } from './programs.ts';
 
 interface NameOptions {
   readonly name: string;
@@ -21,6 +22,7 @@ interface UpOptions extends NameOptions {
   readonly proxy?: string;
   readonly containerd?: ContainerdChoice;
   readonly audit?: true;
+  readonly assets?: string;
   readonly timeout: string;
 }
 
@@ -48,7 +50,10 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
   };
   // What a cluster runs with is remembered; only a new one looks for programs.
   if (previous !== null) return up(context, undefined, choice);
-  const found = await findPrograms(context.host.env, { agents: agents ?? [], proxies: proxies ?? [], containerd: options.containerd ?? '2.4' });
+  const assets = await context.progress.step('components found', () => findAssets({ env: context.host.env, dir: options.assets }));
+  const found = chosenPrograms(assets, { agents: agents ?? [], proxies: proxies ?? [], containerd: options.containerd ?? '2.4' });
+  if (found.programs.coredns === undefined)
+    context.progress.note('  coredns is not there: names are answered by a server of ours, and no pod is labelled k8s-app=kube-dns');
   context.progress.note(`  ${JUDGED_DIFFERS}`);
   return up(context, undefined, { ...choice, controlPlane: 'real', join: 'token', ...found });
 }
@@ -77,6 +82,7 @@ function commands(program: Program): void {
     .option('--agent <list>', `whose kubelet: ${AGENTS.join(' or ')}; one for all nodes, or one a node, with commas`)
     .option('--proxy <list>', `whose service proxy: ${PROXIES.join(', ')}; that of the kubelet’s maker with nftables when left out`)
     .addOption(new Option('--containerd <version>', 'which containerd; 2.4 when left out').choices(CONTAINERDS))
+    .option('--assets <dir>', 'folder of components that goes before all others')
     .option('--audit', 'let the API server write an audit log (hub/log/audit.log, at most 500 MB)')
     .option('--timeout <seconds>', 'how long to wait for pods; what comes before them waits longer in proportion', '120');
   named('down', 'end a cluster and remove all of it', ['sudo ./nodelet cluster down'], down);

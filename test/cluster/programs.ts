@@ -1,12 +1,15 @@
-import { access, constants } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { OpError } from '../../base/errors.ts';
 import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import type { RealPrograms } from '../../node/core/real.ts';
-import { findControlPlane } from '../../node/io/real.ts';
+import { findAssets, type Assets } from '../assets/find.ts';
 
 export const CONTAINERDS = ['distro', '2.3', '2.4'] as const;
 export type ContainerdChoice = (typeof CONTAINERDS)[number];
+
+export interface ClusterWants {
+  readonly agents: readonly AgentKind[];
+  readonly proxies: readonly ProxyKind[];
+  readonly containerd: ContainerdChoice;
+}
 
 export interface ClusterPrograms {
   readonly programs: RealPrograms;
@@ -14,36 +17,41 @@ export interface ClusterPrograms {
   readonly containerd?: string;
 }
 
-async function there(path: string): Promise<string | undefined> {
-  return access(path, constants.X_OK).then(
-    () => path,
-    () => undefined,
-  );
+const FOR = 'starting a cluster';
+
+/** The programs that a cluster of such nodes needs; OpError `not-found` names the first that is not there. */
+export function chosenPrograms(assets: Assets, { agents, proxies, containerd }: ClusterWants): ClusterPrograms {
+  const optional: [keyof RealPrograms, string | null][] = [
+    ['kubelet', agents.includes('upstream') ? assets.require('kubelet', FOR) : null],
+    ['kubeProxy', needsKubeProxy(agents, proxies) ? assets.require('kube-proxy', FOR) : null],
+    ['kubectl', assets.path('kubectl')],
+    ['coredns', assets.path('coredns')],
+    // The distribution's containerd goes with the distribution's runc.
+    ['runc', containerd === 'distro' ? null : assets.require('runc', FOR)],
+    ['cni', assets.dir('cni')],
+  ];
+  return {
+    programs: {
+      etcd: assets.require('etcd', FOR),
+      apiserver: assets.require('kube-apiserver', FOR),
+      controllerManager: assets.require('kube-controller-manager', FOR),
+      scheduler: assets.require('kube-scheduler', FOR),
+      ...Object.fromEntries(optional.filter(([, path]) => path !== null)),
+    },
+    ...(containerd === 'distro' ? {} : { containerd: assets.requireDir(`containerd-${containerd}`, FOR) }),
+  };
 }
 
-/** The programs that a cluster of these nodes needs, and those it has the better for. */
-export async function findPrograms(
-  env: Readonly<Record<string, string | undefined>>,
-  want: { agents: readonly AgentKind[]; proxies: readonly ProxyKind[]; containerd: ContainerdChoice },
-): Promise<ClusterPrograms> {
-  const control = await findControlPlane(env);
-  const dir = env['NODELET_ASSETS'] ?? dirname(control.apiserver);
-  const one = async (name: string, isNeeded: boolean): Promise<string | undefined> => {
-    const path = await there(`${dir}/${name}`);
-    if (path === undefined && isNeeded)
-      throw new OpError('not-found', 'looking for a real cluster', `${name} is not in ${dir}`, { advice: 'build it with: nodelet assets' });
-    return path;
-  };
-  const optional = {
-    kubelet: await one('kubelet', want.agents.includes('upstream')),
-    kubeProxy: await one('kube-proxy', want.agents.includes('upstream') || want.proxies.some((proxy) => proxy.startsWith('upstream-'))),
-    kubectl: await one('kubectl', false),
-    coredns: await one('coredns', false),
-    ...(want.containerd === 'distro' ? {} : { runc: await one('runc', true) }),
-    cni: (await there(`${dir}/cni/ptp`)) === undefined ? undefined : `${dir}/cni`,
-  };
-  const found = Object.fromEntries(Object.entries(optional).filter(([, path]) => path !== undefined));
-  const containerd = want.containerd === 'distro' ? undefined : `${dir}/containerd-${want.containerd}`;
-  if (containerd !== undefined) await one(`containerd-${want.containerd}/containerd`, true);
-  return { programs: { ...control, ...found }, ...(containerd === undefined ? {} : { containerd }) };
+function needsKubeProxy(agents: readonly AgentKind[], proxies: readonly ProxyKind[]): boolean {
+  return proxies.length === 0 ? agents.includes('upstream') : proxies.some((proxy) => proxy.startsWith('upstream-'));
+}
+
+/** Why no cluster of such nodes can be started here, or null. */
+export async function clusterProblem(env: Readonly<Record<string, string | undefined>>, wants: ClusterWants): Promise<string | null> {
+  try {
+    chosenPrograms(await findAssets({ env }), wants);
+    return null;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
 }
