@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { page, plain, table } from './page.ts';
+import { addOutcomes, type Results, type RunFacts } from './results.ts';
+import { entriesOf, scoreboard, type Kinds } from './scoreboard.ts';
+import { formatScoreboard } from './store.ts';
+import type { Spec } from './suites.ts';
+
+const SPECS: readonly Spec[] = [
+  { name: '[sig-node] Pods should run [NodeConformance] [Conformance]', labels: ['NodeConformance', 'Conformance'] },
+  { name: '[sig-node] Privileged pod [NodeConformance]', labels: ['NodeConformance'] },
+  { name: '[sig-node] Resize [NodeConformance]', labels: ['NodeConformance', 'Slow'] },
+  { name: '[sig-storage] EmptyDir *tmpfs* <a|b> [NodeConformance]', labels: ['NodeConformance'] },
+  { name: '[sig-network] Netpol', labels: [] },
+];
+const [PODS, PRIVILEGED, RESIZE, EMPTYDIR] = SPECS.map((spec) => spec.name) as [string, string, string, string, string];
+const FACTS: RunFacts = {
+  id: 'r1',
+  date: '2026-11-29T22:10:05.000Z',
+  commit: 'abc',
+  versions: { kubernetes: 'v1.37.2', runc: '1.4.4' },
+  nodes: 2,
+  parallel: 8,
+};
+const NONE: Results = new Map();
+const passed = (name: string) => ({ name, result: 'passed' as const, reason: '', seconds: 2 });
+const failed = (name: string, reason: string) => ({ name, result: 'failed' as const, reason, seconds: 3 });
+
+const KINDS: Kinds = {
+  e2e: {
+    upstream: addOutcomes(NONE, 'r1', [passed(PODS), failed(PRIVILEGED, 'no dummy links'), passed(EMPTYDIR)]),
+    ours: addOutcomes(addOutcomes(NONE, 'r1', [passed(PODS), failed(EMPTYDIR, 'mode was -rw-r--r-- *not* 0666')]), 'r2', [
+      passed(EMPTYDIR),
+      passed('[sig-network] Netpol'),
+    ]),
+  },
+  e2eNode: {},
+  critest: { 'containerd-2.4': addOutcomes(NONE, 'r1', [passed('[k8s.io] Exec'), failed('[k8s.io] Image', 'digest')]) },
+};
+
+test('the scoreboard has the shape that others read, and says what never ran by saying nothing', () => {
+  const board = scoreboard(entriesOf(SPECS), KINDS, { r1: FACTS, r2: { ...FACTS, id: 'r2' }, r0: { ...FACTS, id: 'r0' } });
+  assert.equal(Object.keys(board.tests).length, 4, 'specs that nobody promises are not counted');
+  assert.deepEqual(board.tests[PODS], {
+    suite: 'node',
+    marks: ['Conformance', 'NodeConformance'],
+    upstream: { result: 'passed', runs: 1, run: 'r1', seconds: 2 },
+    ours: { result: 'passed', runs: 1, run: 'r1', seconds: 2 },
+  });
+  assert.deepEqual(board.tests[RESIZE], { suite: 'node', marks: ['NodeConformance', 'Slow'] });
+  assert.deepEqual(board.tests[PRIVILEGED]?.upstream, { result: 'failed', reason: 'no dummy links', runs: 1, run: 'r1', seconds: 3 });
+  assert.deepEqual(board.tests[EMPTYDIR]?.ours?.flake, { failed: 1, of: 2 });
+  assert.deepEqual(Object.keys(board.runs), ['r1', 'r2'], 'runs that nothing rests on are left out');
+  assert.deepEqual(JSON.parse(formatScoreboard(board)), board);
+});
+
+test('the page counts by suite and side and gives a reason for each that is not passed', () => {
+  const text = page(scoreboard(entriesOf(SPECS), KINDS, { r1: FACTS }));
+  const rows = text.split('\n').filter((line) => line.startsWith('| '));
+  const cells = (title: string): string[] =>
+    (rows.find((row) => row.startsWith(`| ${title} `)) ?? '')
+      .split('|')
+      .slice(1, -1)
+      .map((one) => one.trim());
+  // suite, specs, then passed, failed, skipped, not run, fewer than three runs: of upstream, of ours.
+  assert.deepEqual(cells('node'), ['node', '3', '1', '1', '0', '1', '2', '1', '0', '0', '2', '1']);
+  assert.deepEqual(cells('storage'), ['storage', '1', '1', '0', '0', '0', '1', '0', '1', '0', '0', '1']);
+  assert.deepEqual(cells('all'), ['all', '4', '2', '1', '0', '1', '3', '1', '1', '0', '2', '2']);
+  assert.match(text, /- \\\[sig-node\\\] Privileged pod [^\n]+\n {2}- upstream: failed \(1 of 3 runs\) – no dummy links\n {2}- ours: not run/);
+  assert.match(text, /ours: failed \(flaky: 1 of 2 failed\) \(2 of 3 runs\) – mode was -rw-r--r-- \\\*not\\\* 0666/);
+  assert.match(text, /\| containerd-2\.4 \| 1 +\| 1 /);
+  assert.ok(!text.includes('Netpol'));
+});
+
+test('tables are padded, and text of others is no markup', () => {
+  assert.deepEqual(table(['a', 'long'], [['1|2', 'ö']]), ['| a    | long |', '| ---- | ---- |', '| 1\\|2 | ö    |']);
+  assert.equal(plain('<b> *x* [y](z) `c`'), '\\<b\\> \\*x\\* \\[y\\](z) \\`c\\`');
+});
