@@ -147,7 +147,7 @@ export const PROGRAMS = {
     version: '2.32.0',
     ask: ask('version', /Ginkgo Version (\S+)/),
   }),
-  agnhost: image('agnhost', { version: '2.66.1', ask: ask('--version', /agnhost version (\S+)/), place: 'nowhere' }),
+  agnhost: image('agnhost', { version: '2.66.1', ldflags: ['-X main.Version=2.66.1'], ask: ask('--version', /^app version (\S+)/), place: 'nowhere' }),
   crictl: criTools('crictl', { ask: ask('--version', /crictl version v?(\S+)/) }),
   critest: criTools('critest', { kind: 'test', ask: ask('--version', /critest version: v?(\S+)/) }),
   'e2e_node.test': kube('', { package: 'k8s.io/kubernetes/test/e2e_node', kind: 'test', ask: null, place: 'nowhere' }),
