@@ -50,9 +50,9 @@ export interface SetStatus {
   processes: { place: string; name: string; pid: number | null; restarts: number; memoryBytes: number | null }[];
 }
 
-/** The command with `--name` where it belongs: behind the command, or behind that of `image`. */
+/** The command with `--name` where it belongs: behind the command, or behind that of `image` and `cluster`. */
 function named(words: readonly string[], name: string): string[] {
-  const at = words[0] === 'image' ? 2 : 1;
+  const at = words[0] === 'image' || words[0] === 'cluster' ? 2 : 1;
   return [...words.slice(0, at), '--name', name, ...words.slice(at)];
 }
 
@@ -69,8 +69,8 @@ async function command(argv: readonly string[], options: { input?: string; timeo
   return { code: result.exitCode ?? -1, out: result.stdout, err: result.stderr };
 }
 
-/** Brings up a set of its own and takes it down when disposed. */
-export async function testSet(name: string, args: readonly string[] = []): Promise<TestSet> {
+/** Brings up a set of its own, by another command than `up` where one is given, and takes it down when disposed. */
+export async function testSet(name: string, args: readonly string[] = [], start: readonly string[] = ['up']): Promise<TestSet> {
   const nodelet: TestSet['nodelet'] = (words, options) => command([`${root}nodelet`, ...named(words, name)], { timeoutMs: 180_000, ...options });
   const lock = await lockFile(`/run/nodelet-tests/${name}`, `testing with the set ${name}`, OTHER_RUN_MS);
   const unlock = async (): Promise<void> => {
@@ -78,7 +78,7 @@ export async function testSet(name: string, args: readonly string[] = []): Promi
     await rmdir('/run/nodelet-tests').catch(() => undefined);
   };
   await nodelet(['down']);
-  const up = await nodelet(['up', ...args], { timeoutMs: 300_000 });
+  const up = await nodelet([...start, ...args], { timeoutMs: 300_000 });
   if (up.code !== 0) {
     await nodelet(['down']);
     await unlock();
