@@ -1,12 +1,4 @@
-import {
-  Server,
-  ServerCredentials,
-  type sendUnaryData,
-  type ServerUnaryCall,
-  type ServerWritableStream,
-  type UntypedServiceImplementation,
-} from '@grpc/grpc-js';
-import { fromJSON, type ServiceDefinition } from '@grpc/proto-loader';
+import type { Server } from '@grpc/grpc-js';
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -15,74 +7,22 @@ import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../base/clock.ts';
 import { hasCode } from '../base/errors.ts';
-import api from '../proto/cri/api.json' with { type: 'json' };
 import { createCriClient, type CriClient } from './client.ts';
 import { RpcError } from './errors.ts';
+import { serveFake } from './fake-serve.ts';
 import { FakeRuntime } from './fake.ts';
 import { connectRuntime, dialTarget } from './grpc.ts';
-import type { RuntimeCall, ServiceName } from './transport.ts';
 
 let folder: string;
 let fake: FakeRuntime;
 let server: Server;
 let client: CriClient;
 
-async function answer(result: Promise<object>, done: sendUnaryData<object>, failure: (error: unknown) => { code: number; details: string }): Promise<void> {
-  try {
-    done(null, await result);
-  } catch (error) {
-    done(failure(error));
-  }
-}
-
-async function pour(runtime: FakeRuntime, call: RuntimeCall, into: ServerWritableStream<object, object>, failure: (error: unknown) => object): Promise<void> {
-  const stop = new AbortController();
-  into.on('cancelled', () => stop.abort());
-  try {
-    for await (const message of runtime.stream(call, { timeoutMs: Infinity, signal: stop.signal })) into.write(message);
-    into.end();
-  } catch (error) {
-    into.emit('error', failure(error));
-  }
-}
-
-/** The fake runtime behind a true gRPC server. */
-function serve(runtime: FakeRuntime): Server {
-  const definitions = fromJSON(api as unknown as Parameters<typeof fromJSON>[0], { longs: String, enums: String, defaults: true, oneofs: true });
-  const made = new Server({ 'grpc.max_receive_message_length': -1 });
-  for (const service of ['RuntimeService', 'ImageService'] as ServiceName[]) {
-    const definition = definitions[`runtime.v1.${service}`] as ServiceDefinition;
-    const handlers: UntypedServiceImplementation = {};
-    for (const [method, { responseStream }] of Object.entries(definition)) {
-      const failure = (error: unknown): { code: number; details: string } =>
-        error instanceof RpcError ? { code: error.grpcCode, details: error.description } : { code: 2, details: String(error) };
-      if (responseStream) {
-        handlers[method] = (call: ServerWritableStream<object, object>) => void pour(runtime, { service, method, request: call.request }, call, failure);
-      } else {
-        handlers[method] = (call: ServerUnaryCall<object, object>, done: sendUnaryData<object>) => {
-          const stop = new AbortController();
-          call.on('cancelled', () => stop.abort());
-          void answer(runtime.call({ service, method, request: call.request }, { timeoutMs: Infinity, signal: stop.signal }), done, failure);
-        };
-      }
-    }
-    made.addService(definition, handlers);
-  }
-  return made;
-}
-
-function listen(made: Server): Promise<void> {
-  return new Promise((resolve, reject) =>
-    made.bindAsync(dialTarget(join(folder, 'runtime.sock')), ServerCredentials.createInsecure(), (error) => (error === null ? resolve() : reject(error))),
-  );
-}
-
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), 'cri-'));
   fake = new FakeRuntime({ clock: realClock });
   fake.images.add({ name: 'busybox', present: true });
-  server = serve(fake);
-  await listen(server);
+  server = await serveFake(fake, join(folder, 'runtime.sock'));
   client = createCriClient(connectRuntime(`unix://${folder}/runtime.sock`));
 });
 
@@ -169,8 +109,7 @@ test('a runtime that went away is unavailable, and found again within its three 
   server.forceShutdown();
   await assert.rejects(client.runtime.version({}), (error) => hasCode(error, 'unavailable'));
   await assert.rejects(client.runtime.version({}), (error) => hasCode(error, 'unavailable'));
-  server = serve(fake);
-  await listen(server);
+  server = await serveFake(fake, join(folder, 'runtime.sock'));
   const startedMs = performance.now();
   for (;;) {
     try {

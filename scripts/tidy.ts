@@ -36,7 +36,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   undici: ['base/kubeapi/'],
   execa: ['base/', 'node/', 'test/'],
   systeminformation: ['agent/io/', 'node/'],
-  commander: ['node/', 'test/'],
+  commander: ['node/', 'cri/', 'test/'],
   'js-yaml': ['base/'],
   'ipaddr.js': ['netfilter/', 'control/', 'node/core/'],
   rfc6902: ['base/kubeapi/'],

@@ -1,0 +1,3 @@
+import { decodeThread } from './decode-thread.ts';
+
+decodeThread();

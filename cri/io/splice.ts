@@ -1,0 +1,123 @@
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { chmod, chown, lstat, stat, unlink } from 'node:fs/promises';
+import { carry } from '../../base/carry.ts';
+import { OpError } from '../../base/errors.ts';
+import type { Side } from '../core/connection.ts';
+
+/** Sees what passes, after it has been passed on; must not keep `bytes`, and must not throw. */
+export interface Onlooker {
+  open(connection: number): void;
+  data(connection: number, side: Side, bytes: Uint8Array): void;
+  /** That side sends no more. */
+  end(connection: number, side: Side): void;
+  close(connection: number): void;
+}
+
+export interface Splice extends AsyncDisposable {
+  readonly counts: { opened: number; open: number; bytes: number };
+}
+
+/** A receiver may take as long as it likes: the two sides alone decide when they have had enough. */
+const END_MS = 24 * 3600 * 1000;
+
+/** Whether somebody answers at that socket. */
+function answers(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect({ path });
+    probe.once('connect', () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once('error', () => resolve(false));
+  });
+}
+
+/** Takes away a socket that a dead process left. Throws OpError `exists` for anything else that stands there. */
+async function clear(path: string): Promise<void> {
+  const there = await lstat(path).catch(() => null);
+  if (there === null) return;
+  const doing = `listen on ${path}`;
+  if (!there.isSocket()) throw new OpError('exists', doing, 'there is something that is no socket', { advice: 'name another path with --listen' });
+  if (await answers(path)) throw new OpError('exists', doing, 'another process listens there', { advice: 'stop it, or name another path with --listen' });
+  await unlink(path);
+}
+
+function listen(server: Server, path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) =>
+      reject(
+        new OpError(cause.code === 'EACCES' ? 'denied' : 'failed', `listen on ${path}`, cause.message, {
+          cause,
+          advice: 'the folder must be there and writable, and the path shorter than 108 bytes',
+        }),
+      ),
+    );
+    // Until it has its owner and mode nobody else may connect.
+    const before = process.umask(0o177);
+    server.listen(path, resolve);
+    process.umask(before);
+  });
+}
+
+function join(client: Socket, upstream: Socket, number: number, counts: Splice['counts'], onlooker: Onlooker | null): void {
+  const sides: readonly [Side, Socket, Socket][] = [
+    ['client', client, upstream],
+    ['server', upstream, client],
+  ];
+  let closed = 0;
+  for (const [side, from, to] of sides) {
+    carry(from, to, END_MS);
+    from.on('data', (bytes: Buffer) => {
+      counts.bytes += bytes.length;
+      onlooker?.data(number, side, bytes);
+    });
+    from.on('end', () => onlooker?.end(number, side));
+    // One side's failure, or its end of life, is the other's.
+    from.on('error', () => to.destroy());
+    from.on('close', () => {
+      if (!to.writableEnded) to.destroy();
+      if (++closed < 2) return;
+      counts.open -= 1;
+      onlooker?.close(number);
+    });
+  }
+}
+
+/**
+ * Listens on one unix socket and joins every connection with one of its own to another: bytes, half-closes, back
+ * pressure and failures pass as they are; nothing is parsed. While `upstream` is away a connection is closed at once.
+ * The listening socket has the mode and owner of the upstream one. Disposing closes all and removes the socket.
+ */
+export async function openSplice(options: { listen: string; upstream: string; onlooker: Onlooker | null }): Promise<Splice> {
+  const { onlooker } = options;
+  const counts = { opened: 0, open: 0, bytes: 0 };
+  const sockets = new Set<Socket>();
+  const keep = (socket: Socket): void => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+  };
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (client) => {
+    const number = ++counts.opened;
+    counts.open += 1;
+    keep(client);
+    const upstream = connect({ path: options.upstream, allowHalfOpen: true });
+    keep(upstream);
+    onlooker?.open(number);
+    join(client, upstream, number, counts, onlooker);
+    client.pause();
+    upstream.once('connect', () => client.resume());
+  });
+  await clear(options.listen);
+  await listen(server, options.listen);
+  const like = await stat(options.upstream).catch(() => null);
+  await chmod(options.listen, like === null ? 0o600 : like.mode & 0o777);
+  if (like !== null && process.geteuid?.() === 0) await chown(options.listen, like.uid, like.gid);
+  return {
+    counts,
+    [Symbol.asyncDispose]: () =>
+      new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        for (const socket of sockets) socket.destroy();
+      }),
+  };
+}
