@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { conflicts, nameProblem, overlap, planSet, subnetProblem } from './plan.ts';
+import { conflicts, nameProblem, overlap, planSet, subnetProblem, type SetOptions } from './plan.ts';
 
 const plan = planSet({ name: 'default', index: 0, stateHome: '/var/lib/nodelet', nodeCount: 2, controlPlane: 'embedded' });
 
@@ -42,4 +42,13 @@ test('names and subnets are checked', () => {
   assert.equal(subnetProblem('10.1.0.0/16', 16), null);
   assert.match(subnetProblem('10.1.1.0/16', 16) ?? '', /not a subnet/);
   assert.match(subnetProblem('10.300.0.0/16', 16) ?? '', /not a subnet/);
+});
+
+test('each node has a kubelet and a service proxy of the maker that was asked for', () => {
+  const of = (options: Pick<SetOptions, 'agents' | 'proxies'>, nodeCount: number): string[] =>
+    planSet({ name: 's', index: 0, stateHome: '/x', nodeCount, controlPlane: 'real', ...options }).nodes.map((node) => `${node.agent} ${node.proxy}`);
+  assert.deepEqual(of({}, 2), ['ours nftables', 'ours nftables']);
+  assert.deepEqual(of({ agents: ['upstream'] }, 2), ['upstream upstream-nftables', 'upstream upstream-nftables']);
+  assert.deepEqual(of({ agents: ['upstream', 'ours'] }, 3), ['upstream upstream-nftables', 'ours nftables', 'upstream upstream-nftables']);
+  assert.deepEqual(of({ agents: ['upstream', 'ours'], proxies: ['upstream-iptables'] }, 2), ['upstream upstream-iptables', 'ours upstream-iptables']);
 });

@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { agentConfig, proxyConfig, type NodeFacts } from './files.ts';
+import { initSpec } from './launch.ts';
+import { planSet, type NodePlan, type SetOptions } from './plan.ts';
+import type { RealPrograms } from './real.ts';
+import { hubServices, nodeServices, type ProgramPaths, type ServiceSpec } from './services.ts';
+
+const paths: ProgramPaths = { node: '/node', bundle: '/b/nodelet.mjs', sys: '/sys', containerd: '/c/containerd', path: '/bin', images: '/images' };
+const real: RealPrograms = {
+  etcd: '/a/etcd',
+  apiserver: '/a/kube-apiserver',
+  controllerManager: '/a/kube-controller-manager',
+  scheduler: '/a/kube-scheduler',
+  kubelet: '/a/kubelet',
+  kubeProxy: '/a/kube-proxy',
+  coredns: '/a/coredns',
+};
+const facts: NodeFacts = { containerdMajor: 2, cniBinDir: '/cni', cgroupVersion: 1, mayLowerOomScore: false };
+const judged = (options: Partial<SetOptions> = {}): ReturnType<typeof planSet> =>
+  planSet({ name: 's', index: 0, stateHome: '/x', nodeCount: 2, controlPlane: 'real', agents: ['upstream', 'ours'], join: 'token', ...options });
+const nodeOf = (set: ReturnType<typeof planSet>, at: number): NodePlan => {
+  const node = set.nodes[at];
+  assert.ok(node);
+  return node;
+};
+const names = (services: readonly ServiceSpec[]): string[] => services.map((service) => service.name);
+const argvOf = (services: readonly ServiceSpec[], name: string): readonly string[] => services.find((service) => service.name === name)?.argv ?? [];
+
+test('a node runs the programs of the makers that were asked for', () => {
+  const set = judged();
+  assert.deepEqual(names(nodeServices(set, nodeOf(set, 0), paths, { proxy: 1 }, real)), ['containerd', 'kubelet', 'kube-proxy']);
+  assert.deepEqual(names(nodeServices(set, nodeOf(set, 1), paths, { proxy: 1 }, real)), ['containerd', 'agent', 'netfilter']);
+});
+
+test('both kubelets have one command line and one configuration, but for the node’s own name and addresses', () => {
+  const set = judged();
+  const [upstream, ours] = [0, 1].map((at) => nodeServices(set, nodeOf(set, at), paths, { proxy: 1 }, real));
+  const flags = argvOf(upstream ?? [], 'kubelet').slice(argvOf(upstream ?? [], 'kubelet').indexOf('/a/kubelet') + 1);
+  const own = argvOf(ours ?? [], 'agent').slice(argvOf(ours ?? [], 'agent').indexOf('agent') + 1);
+  const plain = (words: readonly string[]): string[] => words.map((word) => word.replaceAll('node-2', 'node-1').replaceAll('.12', '.11'));
+  assert.deepEqual(plain(own), plain(flags.filter((word, at) => word !== '--v' && flags[at - 1] !== '--v')));
+  assert.ok(flags.includes('--bootstrap-kubeconfig'));
+  assert.equal(agentConfig(set, nodeOf(set, 1), facts).replaceAll('node-2', 'node-1'), agentConfig(set, nodeOf(set, 0), facts));
+});
+
+test('upstream’s kubelet reads the kernel settings that it wants from files of its own', () => {
+  const set = judged();
+  const words = argvOf(nodeServices(set, nodeOf(set, 0), paths, { proxy: 1 }, real), 'kubelet');
+  assert.deepEqual(words.slice(0, 5), ['unshare', '--mount', '--propagation', 'unchanged', '/bin/sh']);
+  assert.match(
+    words[6] ?? '',
+    /mount --make-rprivate \/proc; mount --bind '\/x\/s\/nodes\/node-1\/kernel\/vm\.overcommit_memory' \/proc\/sys\/vm\/overcommit_memory/,
+  );
+  assert.equal(words[8], '/a/kubelet');
+  // PID 1 reads one argument a line.
+  const place = { hostname: 'n', dir: '/d', folders: [], files: [], cgroupDirs: [], binds: [], tmpfs: [] };
+  const spec = initSpec({ ...place, services: nodeServices(set, nodeOf(set, 0), paths, { proxy: 1 }, real) });
+  for (const line of spec.split('\n')) assert.match(line, /^(|(state|control|service|argv|env|nice|log|delay|cap) .+)$/);
+});
+
+test('the proxy’s mode is in its file', () => {
+  const mode = (set: ReturnType<typeof planSet>): unknown => (JSON.parse(proxyConfig(set, nodeOf(set, 0))) as { mode: string }).mode;
+  assert.equal(mode(judged()), 'nftables');
+  assert.equal(mode(judged({ proxies: ['upstream-iptables'] })), 'iptables');
+});
+
+test('CoreDNS takes the place of our name server, and an audit log is written where it was asked for', () => {
+  const hub = (set: ReturnType<typeof planSet>, programs: RealPrograms): ServiceSpec[] => hubServices(set, paths, '/net', programs);
+  const all = ['egress', 'etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-scheduler'];
+  assert.deepEqual(names(hub(judged(), real)), all);
+  const { coredns: _, ...without } = real;
+  assert.deepEqual(names(hub(judged(), without)), [...all, 'dns']);
+  const audited = (audit: boolean): boolean => argvOf(hub(judged({ audit }), real), 'kube-apiserver').some((word) => word.startsWith('--audit-log-path'));
+  assert.deepEqual([audited(false), audited(true)], [false, true]);
+});
