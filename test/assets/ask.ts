@@ -1,4 +1,5 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { tryExec } from '../../base/exec.ts';
 import type { Ask } from './catalogue.ts';
 import { writeWhole } from './store.ts';
@@ -29,8 +30,7 @@ export interface Memory {
   keep(): Promise<void>;
 }
 
-export async function openMemory(folder: string): Promise<Memory> {
-  const path = `${folder}/seen.json`;
+export async function openMemory(path: string): Promise<Memory> {
   let known: Record<string, Known> = {};
   try {
     known = JSON.parse(await readFile(path, 'utf8')) as Record<string, Known>;
@@ -55,7 +55,7 @@ export async function openMemory(folder: string): Promise<Memory> {
     async keep() {
       if (!learned) return;
       try {
-        await mkdir(folder, { recursive: true });
+        await mkdir(dirname(path), { recursive: true });
         await writeWhole(path, `${JSON.stringify(known)}\n`);
       } catch {
         // As the interface says.

@@ -68,7 +68,7 @@ export async function findAssets(options: { env: Env; dir?: string | undefined; 
     named.push({ from, folder: whole });
   }
   const search: Search = {
-    memory: await openMemory(root),
+    memory: await openMemory(`${dirname(root)}/asset-versions.json`),
     named,
     current: `${root}/current`,
     manifest: await readManifest(`${root}/current`),

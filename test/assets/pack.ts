@@ -152,7 +152,7 @@ async function unpackInto(work: string, file: string, doing: string, signal: Abo
     if (type !== 'file') throw refuse(`it has ${JSON.stringify(name)}, a ${type}, where only files belong`);
     if (manifest === null) {
       if (name !== MANIFEST || size > MANIFEST_BYTES) throw refuse('it does not begin with a manifest of assets');
-      manifest = await manifestIn(entry, work, refuse);
+      manifest = await manifestIn(entry as unknown as AsyncIterable<Uint8Array>, work, refuse);
       for (const [program, made] of entriesOf(manifest)) left.set(program, made);
       continue;
     }
