@@ -46,6 +46,7 @@ export const PROVING: Readonly<Record<string, string>> = {
   assets: 'find or build the real components: etcd, kube-apiserver, kubelet, e2e.test, containerd, …',
   cluster: 'a real Kubernetes control plane with nodes of ours or of upstream’s',
   conformance: 'run Kubernetes’ own suites against a cluster, and keep the scoreboard',
+  contract: 'record what upstream’s kubelet does for six pods, and compare ours with it',
   compare: 'the same work on an upstream node and on ours, in one run',
   machine: 'boot a virtual machine with cgroup v2 and run suites in it',
 };

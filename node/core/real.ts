@@ -26,7 +26,18 @@ const AUDIT_FILES = 4;
 
 /** Who did what to which object, without bodies; the wait for the request's body is not written apart. */
 export function auditPolicy(): string {
-  return `${JSON.stringify({ apiVersion: 'audit.k8s.io/v1', kind: 'Policy', omitStages: ['RequestReceived'], rules: [{ level: 'Metadata' }] }, null, 2)}\n`;
+  // What kubelets write about pods is kept whole: it is compared between kubelets.
+  const written = {
+    level: 'Request',
+    userGroups: ['system:nodes'],
+    verbs: ['create', 'update', 'patch', 'delete'],
+    resources: [
+      { group: '', resources: ['pods', 'pods/status', 'events'] },
+      { group: 'events.k8s.io', resources: ['events'] },
+    ],
+  };
+  const policy = { apiVersion: 'audit.k8s.io/v1', kind: 'Policy', omitStages: ['RequestReceived'], rules: [written, { level: 'Metadata' }] };
+  return `${JSON.stringify(policy, null, 2)}\n`;
 }
 
 /** etcd, API server, controller manager and scheduler with the flags that kubeadm gives them, in the order in which they start. */
