@@ -1,0 +1,59 @@
+/** The CSI hostpath driver and its sidecars, as the storage suite deploys them. */
+import type { E2eImage, LayerRecipe, ProgramSource } from './recipes.ts';
+
+const STORAGE = 'registry.k8s.io/sig-storage';
+
+interface Csi {
+  readonly image: string;
+  readonly tag: string;
+  readonly module: string;
+  readonly package: string;
+  readonly binary: string;
+  /** The binary calls mount, mkfs and the like. */
+  readonly withTools?: boolean;
+}
+
+const csi: readonly Csi[] = [
+  {
+    image: 'hostpathplugin',
+    tag: 'v1.17.1',
+    module: 'github.com/kubernetes-csi/csi-driver-host-path',
+    package: './cmd/hostpathplugin',
+    binary: 'hostpathplugin',
+    withTools: true,
+  },
+  ...(
+    [
+      ['csi-provisioner', 'v6.3.0', 'external-provisioner/v6'],
+      ['csi-attacher', 'v4.12.0', 'external-attacher/v4'],
+      ['csi-resizer', 'v2.2.0', 'external-resizer/v2'],
+      ['csi-snapshotter', 'v8.6.0', 'external-snapshotter/v8'],
+      ['csi-node-driver-registrar', 'v2.17.0', 'node-driver-registrar'],
+      ['livenessprobe', 'v2.19.0', 'livenessprobe'],
+    ] as const
+  ).map(([image, tag, path]) => ({
+    image,
+    tag,
+    module: `github.com/kubernetes-csi/${path}`,
+    package: `./cmd/${image}`,
+    binary: image,
+  })),
+];
+
+const source = (entry: Csi): ProgramSource => ({ kind: 'module', module: entry.module, version: entry.tag, package: entry.package });
+
+export const CSI_LAYERS: Readonly<Record<string, LayerRecipe>> = {
+  'csi-tools': { packages: ['e2fsprogs', 'mount', 'xfsprogs'] },
+  ...Object.fromEntries(
+    csi.map((entry): [string, LayerRecipe] => [
+      `csi-${entry.binary}`,
+      { files: [{ path: `/${entry.binary}`, mode: 0o755, content: { kind: 'program', source: source(entry) } }] },
+    ]),
+  ),
+};
+
+export const CSI_IMAGES: readonly E2eImage[] = csi.map((entry) => ({
+  name: `${STORAGE}/${entry.image}:${entry.tag}`,
+  layers: [...(entry.withTools === true ? ['base', 'csi-tools'] : []), `csi-${entry.binary}`],
+  settings: { entrypoint: [`/${entry.binary}`] },
+}));
