@@ -156,11 +156,9 @@ export const PROGRAMS = {
   'containerd-2.3/ctr': containerd('containerd-2.3', 'ctr', TOLD),
   kind: row({ module: 'kind', package: 'sigs.k8s.io/kind', fits: 'minor', ask: ask('version', /kind v(\S+)/) }),
   'images/apparmor-loader': image('apparmor-loader'),
-  'images/nonewprivs': image('nonewprivs'),
   'images/regression-issue-74839': image('regression-issue-74839'),
   'images/resource-consumer': image('resource-consumer'),
   'images/consume-cpu': image('resource-consumer/consume-cpu'),
-  'images/sample-apiserver': row({ module: 'kubernetes', package: 'k8s.io/sample-apiserver' }),
   'images/sample-device-plugin': image('sample-device-plugin'),
 } as const satisfies Readonly<Record<string, Row>>;
 

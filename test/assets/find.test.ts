@@ -37,7 +37,7 @@ test('named folders come before the cache and PATH, in their order', async () =>
   for (const folder of [own, envtest, world.bin]) await world.script(`${folder}/kubelet`, 'echo Kubernetes v1.37.2');
   for (const folder of [envtest, world.bin]) await world.script(`${folder}/kube-apiserver`, 'echo Kubernetes v1.37.2');
   await world.script(`${own}/e2e_node.test`, '');
-  await world.script(`${envtest}/images/nonewprivs`, '');
+  await world.script(`${envtest}/images/consume-cpu`, '');
   const env = { ...world.env, NODELET_ASSETS: own, KUBEBUILDER_ASSETS: envtest };
   const assets = await findAssets({ env, dir: option, cniFolders: none });
   assert.deepEqual(Object.fromEntries(Object.entries(assets.versions()).map(([name, one]) => [name, one.from])), {

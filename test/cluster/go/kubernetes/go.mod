@@ -5,10 +5,10 @@ go 1.26.0
 require (
 	github.com/onsi/ginkgo/v2 v2.32.0
 	k8s.io/kubernetes v1.37.2
-	k8s.io/sample-apiserver v0.0.0
 )
 
 require (
+	bitbucket.org/bertimus9/systemstat v0.5.0 // indirect
 	cel.dev/expr v0.25.1 // indirect
 	cyphar.com/go-pathrs v0.2.5 // indirect
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect
