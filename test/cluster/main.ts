@@ -9,6 +9,9 @@ import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import { loadSet } from '../../node/io/state.ts';
 import { runProgram, type Program } from '../command.ts';
 import { findAssets } from '../assets/find.ts';
+import { imagesCommand, imagesDir } from '../images/command.ts';
+import { makeE2eImages } from '../images/make.ts';
+import { join } from './join.ts';
 import { chosenPrograms, CONTAINERDS, type ContainerdChoice } from './programs.ts';
 
 interface NameOptions {
@@ -55,6 +58,7 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
   if (found.programs.coredns === undefined)
     context.progress.note('  coredns is not there: names are answered by a server of ours, and no pod is labelled k8s-app=kube-dns');
   context.progress.note(`  ${JUDGED_DIFFERS}`);
+  await makeE2eImages({ host: context.host, store: { dir: imagesDir() }, assets, progress: context.progress, build: false });
   return up(context, undefined, { ...choice, controlPlane: 'real', join: 'token', ...found });
 }
 
@@ -85,8 +89,18 @@ function commands(program: Program): void {
     .option('--assets <dir>', 'folder of components that goes before all others')
     .option('--audit', 'let the API server write an audit log (hub/log/audit.log, at most 500 MB)')
     .option('--timeout <seconds>', 'how long to wait for pods; what comes before them waits longer in proportion', '120');
+  named(
+    'join',
+    'takes a node of ours out and lets the real kubeadm join it again, with the launcher scripts/kubelet as its kubelet',
+    ['sudo ./nodelet cluster join', 'sudo ./nodelet cluster join --node node-2'],
+    async (context, options: NameOptions & { node?: string; assets?: string }) =>
+      join(context, await findAssets({ env: context.host.env, dir: options.assets }), options),
+  )
+    .option('--node <node>', 'which node; the first when left out')
+    .option('--assets <dir>', 'folder of components that goes before all others');
   named('down', 'end a cluster and remove all of it', ['sudo ./nodelet cluster down'], down);
   named('status', 'what runs: nodes, processes, memory', ['./nodelet cluster status --json'], status);
+  imagesCommand(program);
 }
 
 await runProgram('cluster', 'A real Kubernetes control plane with nodes of ours or of upstream’s', commands);
