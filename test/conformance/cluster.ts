@@ -27,7 +27,6 @@ interface NodeList {
 }
 
 export interface Opened {
-  readonly root: string;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly name: string;
   /** Which agent was asked for; null: whichever the set has. */
@@ -39,13 +38,13 @@ export interface Opened {
 const KUBECTL_MS = 30_000;
 
 /** Looks at a set that runs, and asks it what it is made of. */
-export async function openCluster({ root, env, name, side: asked, kubectl: program, signal }: Opened): Promise<Cluster> {
+export async function openCluster({ env, name, side: asked, kubectl: program, signal }: Opened): Promise<Cluster> {
   const state = `${stateHome(env)}/${name}`;
   const kubeconfig = `${state}/admin.kubeconfig`;
   const text = await readFile(`${state}/set.json`, 'utf8').catch(() => null);
   if (text === null)
     throw new OpError('not-found', `looking for the cluster "${name}"`, 'there is none', { advice: `start it with: nodelet cluster up --name ${name}` });
-  const { options } = JSON.parse(text) as SavedSet;
+  const { options, programs } = JSON.parse(text) as SavedSet;
   const agents = new Set(options.agents ?? ['ours']);
   const own = [...agents][0] ?? 'ours';
   const side = asked ?? own;
@@ -65,7 +64,7 @@ export async function openCluster({ root, env, name, side: asked, kubectl: progr
   const { items } = JSON.parse(await kubectl(['get', 'nodes', '-o', 'json'])) as NodeList;
   const server = JSON.parse(await kubectl(['version', '-o', 'json'])) as { serverVersion?: { gitVersion?: string } };
   const info = items[0]?.status.nodeInfo ?? {};
-  const runc = await tryExec([`${root}/nodelet`, 'exec', '--name', name, '--', 'runc', '--version'], { timeoutMs: KUBECTL_MS }).catch(() => null);
+  const runc = await tryExec([programs?.runc ?? 'runc', '--version'], { timeoutMs: KUBECTL_MS }).catch(() => null);
   const unified = await access('/sys/fs/cgroup/cgroup.controllers').then(
     () => true,
     () => false,

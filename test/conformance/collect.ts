@@ -20,10 +20,13 @@ export function slugOf(name: string): string {
   return `${words}-${createHash('sha256').update(name).digest('hex').slice(0, 8)}`;
 }
 
-/** The namespaces of `existing` that a spec's output names as a word of their own. */
-export function namespacesIn(output: string, existing: readonly string[]): string[] {
-  const words = new Set(output.match(/[a-z0-9][a-z0-9-]*/g) ?? []);
-  return existing.filter((name) => words.has(name));
+/**
+ * The namespaces of a failed spec: the framework says of which it collects events. Its output names those of other
+ * specs too, as neighbours on a node.
+ */
+export function namespacesIn(output: string): string[] {
+  const found = output.matchAll(/^\s*STEP: Collecting events from namespace "([a-z0-9-]+)"\./gm);
+  return [...new Set([...found].map((one) => one[1] ?? ''))].filter((name) => !name.startsWith('kube-') && name !== 'default');
 }
 
 /** IDs of the sandboxes and containers that lines of containerd's log name. */
@@ -63,13 +66,7 @@ export async function collectFailure(cluster: Cluster, failures: string, outcome
     if (text.trim() !== '') await writeFile(`${dir}/${name}`, bounded(text));
   };
   await save('output.txt', `${outcome.name}\n${outcome.result} after ${outcome.seconds} s: ${outcome.reason}\n\n${output}`);
-  const existing = (await cluster.tryKubectl(['get', 'namespaces', '-l', 'e2e-run', '-o', 'name', '--request-timeout=15s']))
-    .split('\n')
-    .map((line) => line.replace('namespace/', ''));
-  const namespaces = namespacesIn(
-    output,
-    existing.filter((name) => name !== ''),
-  );
+  const namespaces = namespacesIn(output);
   for (const namespace of namespaces) {
     const ask = (args: readonly string[]): Promise<string> => cluster.tryKubectl([...args, '-n', namespace, '--request-timeout=15s'], { timeoutMs: LOOK_MS });
     await save(`${namespace}.pods.yaml`, await ask(['get', 'pods', '-o', 'yaml']));

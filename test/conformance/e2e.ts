@@ -167,7 +167,7 @@ async function clusterFor(
   want: { wanted: Side | null; nodes: number; kubectl: string },
 ): Promise<AsyncDisposable & { cluster: Cluster }> {
   const { host, progress } = program;
-  const open = (name: string): Promise<Cluster> => openCluster({ root, env: host.env, name, side: want.wanted, kubectl: want.kubectl, signal: host.signal });
+  const open = (name: string): Promise<Cluster> => openCluster({ env: host.env, name, side: want.wanted, kubectl: want.kubectl, signal: host.signal });
   if (options.name !== undefined) return { cluster: await open(options.name), [Symbol.asyncDispose]: () => Promise.resolve() };
   const side = want.wanted ?? 'ours';
   const name = `conformance-${side}`;

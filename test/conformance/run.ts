@@ -1,20 +1,17 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { messageOf, OpError } from '../../base/errors.ts';
-import type { Progress } from '../../node/io/progress.ts';
 import { collectFailure } from './collect.ts';
 import type { Cluster } from './cluster.ts';
 import { runGinkgo } from './ginkgo.ts';
 import type { LiveEvent } from './ginkgo-output.ts';
 import { junit, readReport, type Outcome } from './ginkgo-report.ts';
-import { readJournal, record, type Run } from './journal.ts';
-import { keep, type Paths } from './store.ts';
+import { readJournal, type Run } from './journal.ts';
+import { Tally, type Counted } from './tally.ts';
 import { focusArguments, runsAlone, type Spec } from './suites.ts';
 
 /** Longer than any run: Ginkgo's own limit is an hour. */
 const TIMEOUT = '96h';
-/** After how many results those on disk become part of what is kept. */
-const KEEP_EVERY = 25;
 
 export interface Programs {
   readonly ginkgo: string;
@@ -22,8 +19,7 @@ export interface Programs {
   readonly kubectl: string;
 }
 
-export interface Ran {
-  readonly run: Run;
+export interface Ran extends Omit<Counted, 'count'> {
   readonly programs: Programs;
   readonly cluster: Cluster;
   readonly description: string;
@@ -31,71 +27,13 @@ export interface Ran {
   readonly specs: readonly Spec[];
   /** Those to run. */
   readonly chosen: readonly Spec[];
-  /** How many of the run that this one goes on with have results. */
-  readonly before: number;
   readonly parallel: number;
-  /** Where results are kept; null: nowhere but in the run's folder. */
-  readonly paths: Paths | null;
-  readonly progress: Progress;
   readonly signal: AbortSignal;
-}
-
-const clock = (ms: number): string => new Date(ms).toISOString().slice(11, 19);
-
-/** Counts, prints and writes down what finishes. */
-class Tally {
-  readonly outcomes = new Map<string, Outcome>();
-  private readonly started = performance.now();
-  private readonly ran: Ran;
-  private failed = 0;
-  private writing: Promise<void> = Promise.resolve();
-  private writeError: unknown = null;
-
-  constructor(ran: Ran) {
-    this.ran = ran;
-  }
-
-  add(outcome: Outcome): void {
-    if (this.outcomes.has(outcome.name)) return;
-    this.outcomes.set(outcome.name, outcome);
-    if (outcome.result === 'failed') this.failed += 1;
-    const { run, chosen, before, progress } = this.ran;
-    const count = `[${before + this.outcomes.size}/${before + chosen.length}]`;
-    progress.note(
-      `${clock(performance.now() - this.started)} ${count} ${outcome.result.padEnd(7)} ${outcome.seconds.toFixed(1).padStart(6)} s  ${outcome.name}${outcome.reason === '' ? '' : `\n           ${outcome.reason}`}`,
-    );
-    this.chain(() => record(run.dir, outcome));
-    if (this.outcomes.size % KEEP_EVERY === 0) {
-      progress.note(`${clock(performance.now() - this.started)} ${count} ${this.failed} failed so far`);
-      this.chain(() => this.keep());
-    }
-  }
-
-  private chain(work: () => Promise<unknown>): void {
-    this.writing = this.writing.then(work).then(
-      () => undefined,
-      (error: unknown) => {
-        this.writeError ??= error;
-      },
-    );
-  }
-
-  private async keep(): Promise<void> {
-    const { paths, run } = this.ran;
-    if (paths !== null) await keep(paths, run.asked.kind, run.asked.side, run.facts, [...this.outcomes.values()]);
-  }
-
-  /** Waits until everything is on disk; throws when something could not be written. */
-  async flush(): Promise<void> {
-    this.chain(() => this.keep());
-    await this.writing;
-    if (this.writeError !== null) throw this.writeError;
-  }
 }
 
 /** Runs the chosen specs: those that need the cluster alone afterwards, one by one. Returns what ended with a result. */
 export async function runSpecs(ran: Ran): Promise<Outcome[]> {
-  const tally = new Tally(ran);
+  const tally = new Tally({ ...ran, count: ran.chosen.length });
   const together = ran.chosen.filter((spec) => !runsAlone(spec));
   const alone = ran.chosen.filter(runsAlone);
   try {
