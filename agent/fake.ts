@@ -1,4 +1,7 @@
 import type { ConfigMap, Node, Pod, Secret, Service } from '../proto/kube/types.ts';
+import { podCgroupResources } from './core/cgroups.ts';
+import type { CgroupResources } from './core/cgroups.ts';
+import type { PodCgroupValues } from './core/resize/moves.ts';
 import type { ContainerFacts, Failure, ProbeOutcome, ProbeResults } from './core/types.ts';
 import type { PodFiles } from './io/files.ts';
 import type { Cgroups, Dns, EnvSources, EventTarget, Events, NodeInfo, Probes, Volumes } from './seams.ts';
@@ -33,14 +36,49 @@ export class FakeCgroups implements Cgroups {
   readonly pods = new Set<string>();
 
   async ensureRoots(): Promise<void> {}
-  async ensurePod(pod: Pod): Promise<string> {
-    this.pods.add(pod.metadata.uid ?? '');
+  /** Memory in use, by the name of the pod. */
+  readonly usageBytes = new Map<string, bigint>();
+  readonly #values = new Map<string, PodCgroupValues>();
+  /** What was changed after a pod's start, as a person reads it. */
+  onChange: ((line: string) => void) | null = null;
+
+  async ensurePod(pod: Pod, _signal?: AbortSignal, isRunning = false): Promise<string> {
+    const uid = pod.metadata.uid ?? '';
+    this.pods.add(uid);
+    if (!isRunning || !this.#values.has(uid)) this.#put(uid, this.limitsOf(pod));
     return this.parentOf(pod);
+  }
+  limitsOf(pod: Pod): CgroupResources {
+    return podCgroupResources(pod, { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: -1n });
+  }
+  async values(pod: Pod): Promise<PodCgroupValues | null> {
+    const values = this.#values.get(pod.metadata.uid ?? '');
+    return values === undefined ? null : { ...values, memoryUsageBytes: this.usageBytes.get(pod.metadata.name ?? '') ?? 0n };
+  }
+  async setLimits(pod: Pod, resources: CgroupResources): Promise<void> {
+    const { cpuShares, cpuQuotaUs, memoryBytes } = resources;
+    const parts = [
+      ...(cpuShares === null ? [] : [`shares=${cpuShares}`]),
+      ...(cpuQuotaUs === null ? [] : [`quota=${cpuQuotaUs}`]),
+      ...(memoryBytes === null ? [] : [`memory=${memoryBytes}`]),
+    ];
+    this.onChange?.(`cgroup of ${pod.metadata.name} ${parts.join(' ')}`);
+    this.#put(pod.metadata.uid ?? '', resources);
+  }
+  #put(uid: string, { cpuShares, cpuQuotaUs, cpuPeriodUs, memoryBytes }: CgroupResources): void {
+    const before = this.#values.get(uid) ?? { cpuShares: 2n, cpuQuotaUs: null, cpuPeriodUs, memoryBytes: null, memoryUsageBytes: 0n };
+    this.#values.set(uid, {
+      ...before,
+      cpuShares: cpuShares ?? before.cpuShares,
+      cpuQuotaUs: cpuQuotaUs === null ? before.cpuQuotaUs : cpuQuotaUs <= 0n ? null : cpuQuotaUs,
+      memoryBytes: memoryBytes ?? before.memoryBytes,
+    });
   }
   parentOf(pod: Pod): string {
     return `/kubepods/pod${pod.metadata.uid}`;
   }
   async removePod(uid: string): Promise<void> {
+    this.#values.delete(uid);
     this.pods.delete(uid);
   }
   async podUids(): Promise<readonly string[]> {

@@ -151,6 +151,8 @@ export function createLoop(options: LoopOptions): Loop {
   for (const source of sources) {
     source.onUpdate((key, change) => {
       if (change === 'status') return workers.get(key.uid)?.reconcile(viewOf(key.uid));
+      // First, so that what is told of the new spec says what becomes of its new size.
+      options.worker.resizes.wished(key.uid);
       kick(key.uid);
       adoptOrphans();
     });
@@ -175,7 +177,7 @@ export function createLoop(options: LoopOptions): Loop {
     pleg,
     async run(signal) {
       try {
-        await pleg.run(signal);
+        await Promise.all([pleg.run(signal), options.worker.resizes.run(signal)]);
       } finally {
         // What cannot be cut off (a sandbox half made) gets a moment; the next process finds what came of it.
         await Promise.race([queue[Symbol.asyncDispose](), clock.sleep(partingMs)]);

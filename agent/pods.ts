@@ -1,13 +1,16 @@
-import { access, readdir } from 'node:fs/promises';
+import { access, mkdir, readdir } from 'node:fs/promises';
 import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
+import type { Pod } from '../proto/kube/types.ts';
 import { admit } from './core/admit.ts';
 import { backoffRules } from './core/backoff.ts';
+import { keyOf } from './core/containers.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
+import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';
 import { PodDns } from './io/dns.ts';
@@ -29,6 +32,7 @@ import type { StepDeps } from './io/step-types.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
 import type { Loop } from './loop.ts';
+import { Resizes } from './resizes.ts';
 import type { AgentSettings, Events, NodeInfo, Volumes } from './seams.ts';
 
 export interface PodSideOptions {
@@ -52,6 +56,7 @@ export interface PodSideOptions {
 
 export interface PodSide extends AsyncDisposable {
   readonly loop: Loop;
+  readonly resizes: Resizes;
   readonly source: ApiPods;
   readonly volumes: Volumes;
 }
@@ -103,6 +108,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     serial: settings.serializeImagePulls,
     maxParallel: settings.maxParallelImagePulls,
   });
+  const resizes = await openResizes(options, () => loop);
   const steps: StepDeps = {
     cri,
     clock,
@@ -129,6 +135,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     }),
     dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
     runtimeClasses: createRuntimeClasses(api),
+    resizes,
     context: {
       podLogsDir,
       rootDir,
@@ -163,6 +170,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       node,
       files,
       recursiveReadOnly,
+      resizes,
       containersLogDir,
       log: log.child('pod'),
       facts: createFactsReader({ cri, timeoutMs, lastWords: createLastWords({ sys, rootDir, podLogsDir }) }),
@@ -174,13 +182,13 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       admit(pod) {
         const current = node.node();
         if (current === undefined) return 'later';
-        const others = loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? ''));
-        return admit({ pod, node: current, others, allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
+        return admit({ pod, node: current, others: othersThan(pod, loop, resizes), allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
       },
     },
   });
   return {
     loop,
+    resizes,
     source,
     volumes,
     async [Symbol.asyncDispose]() {
@@ -189,6 +197,40 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       await sources[Symbol.asyncDispose]();
     },
   };
+}
+
+/** What pods were given is read back before any of them is looked at. */
+async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<Resizes> {
+  const { clock, log, node, events, settings, machine } = options;
+  const { rootDir } = settings;
+  await mkdir(rootDir, { recursive: true });
+  const file = (name: string): Promise<AllocationFile> => AllocationFile.open(textFile(`${rootDir}/${name}`), name);
+  const resizes: Resizes = new Resizes({
+    clock,
+    log: log.child('resize'),
+    allocated: await file('allocated_pods_state'),
+    actuated: await file('actuated_pods_state'),
+    swaps: settings.memorySwapBehavior === 'LimitedSwap' && machine.swapBytes > 0,
+    synced: () => loop().synced(),
+    podOf: (uid) => loop().byUid(uid),
+    kick: (uid) => loop().kick(uid),
+    tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
+    admit(pod) {
+      const current = node.node();
+      if (current === undefined) return { reason: 'InvalidNodeInfo', message: 'Kubelet cannot get node info.' };
+      return admit({ pod, node: current, others: othersThan(pod, loop(), resizes), allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
+    },
+  });
+  return resizes;
+}
+
+/** The other pods that hold something of the node, at the size they hold. */
+function othersThan(pod: Pod, loop: Loop, resizes: Resizes): Pod[] {
+  const { uid } = pod.metadata;
+  return loop
+    .list()
+    .filter((other) => other.metadata.uid !== uid && loop.holdsResources(other.metadata.uid ?? ''))
+    .map((other) => resizes.heldPod(other));
 }
 
 /** `2MB` for each size the kernel has, as the runtime's limits are named. */

@@ -3,6 +3,8 @@
  * what it offers them. Each is implemented in io/ and joined in main.ts; each has a stub in fake.ts for tests.
  */
 import type { ConfigMap, Container, LifecycleHandler, Node, Pod, PodStatus, Secret, Service } from '../proto/kube/types.ts';
+import type { CgroupResources } from './core/cgroups.ts';
+import type { PodCgroupValues } from './core/resize/moves.ts';
 import type { ContainerFacts, EventText, Failure, PodFacts, PodKey, PodView, ProbeResults } from './core/types.ts';
 
 /* ---------- asked of volumes, files and cgroups (io/volumes*, io/sources, io/hosts, io/dns, io/cgroups*) ---------- */
@@ -77,8 +79,17 @@ export interface Cgroups {
   readonly version: 1 | 2;
   /** Root, QoS classes and node allocatable; once at start, before any pod. */
   ensureRoots(signal: AbortSignal): Promise<void>;
-  /** Makes the pod's cgroup with its limits and returns the name for the CRI's `cgroupParent`. Idempotent. */
-  ensurePod(pod: Pod, signal: AbortSignal): Promise<string>;
+  /**
+   * Makes the pod's cgroup with its limits and returns the name for the CRI's `cgroupParent`. Idempotent.
+   * `isRunning`: containers run in it, and their sizes and its own change in an order that is not decided here.
+   */
+  ensurePod(pod: Pod, signal: AbortSignal, isRunning?: boolean): Promise<string>;
+  /** The limits that the pod's cgroup is to have. */
+  limitsOf(pod: Pod): CgroupResources;
+  /** The pod's cgroup as it is; null when it is not there. */
+  values(pod: Pod, signal: AbortSignal): Promise<PodCgroupValues | null>;
+  /** Changes those limits that are not null. */
+  setLimits(pod: Pod, resources: CgroupResources, signal: AbortSignal): Promise<void>;
   /** The CRI's `cgroupParent` without touching anything. */
   parentOf(pod: Pod): string;
   /** Kills what is left inside and removes it. Succeeds when it is not there. */

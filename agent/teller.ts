@@ -6,6 +6,8 @@ import { podIPsOf, statusOf } from './core/status.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { Plan } from './core/step.ts';
 import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.ts';
+import type { PodCgroupValues } from './core/resize/moves.ts';
+import type { Resizes } from './resizes.ts';
 import type { EventTarget, Events, NodeInfo, Probes, StatusWriter } from './seams.ts';
 
 export interface TellerDeps {
@@ -17,6 +19,7 @@ export interface TellerDeps {
   /** As in `containerd://…`. */
   readonly runtimeName: () => string;
   readonly recursiveReadOnly: () => boolean;
+  readonly resizes: Resizes;
 }
 
 /** The fourth part of a worker's round: what one pod is, for the API server and for people. */
@@ -25,6 +28,8 @@ export class Teller {
   readonly #key: PodKey;
   /** Why containers wait, by name; without a prototype, for `constructor` is a name too. */
   readonly waiting = Object.create(null) as Record<string, { reason: string; message: string } | undefined>;
+  /** The pod's cgroup when it was last looked at. */
+  cgroup: PodCgroupValues | null = null;
   /** Back-offs that an Event has told of. */
   readonly #heldSaid = Object.create(null) as Record<string, string | undefined>;
 
@@ -43,12 +48,12 @@ export class Teller {
 
   /** Tells the status that follows from `facts`; `stopped`: nothing runs, and nothing will. */
   tell(pod: Pod, facts: PodFacts, life: PodLife, stopped: boolean): PodStatus {
-    const { statuses, probes, node, clock } = this.#deps;
+    const { statuses, probes, node, clock, resizes } = this.#deps;
     const { uid } = this.#key;
     const old = statuses.current(uid) ?? pod.status ?? {};
     const end = life.phase === 'terminating' || life.phase === 'terminated' ? life.end : null;
     const status = statusOf({
-      pod,
+      pod: resizes.allocatedPod(pod),
       old,
       facts,
       probes: probes.results(uid),
@@ -59,6 +64,9 @@ export class Teller {
       verdict: stopped ? (end?.verdict ?? null) : null,
       hostIPs: node.hostIPs(),
       nowMs: clock.nowMs(),
+      actuated: resizes.actuated(uid),
+      resizing: resizes.conditions(uid),
+      cgroup: this.cgroup,
     });
     // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
     if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;

@@ -32,7 +32,7 @@ export interface UpkeepOptions {
 /** What goes on beside the pods: rotating logs, taking away what is dead, keeping pods to their limits on disk. */
 export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Promise<void> {
   const { clock, log, sys, cri, config, rootDir, events, cgroups } = options;
-  const { loop, volumes } = options.pods;
+  const { loop, volumes, resizes } = options.pods;
   const { podLogsDir } = config;
   const logs = new LogRotation({
     cri,
@@ -68,6 +68,11 @@ export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Pro
   });
   const eviction = new StorageEviction({ cri, sys, clock, events, rootDir, podLogsDir, log: log.child('eviction'), pods: loop });
   return async (signal) => {
-    await Promise.all([logs.run(signal), gc.run(signal), eviction.run(signal), cgroups.followPods(loop, signal)]);
+    await Promise.all([
+      logs.run(signal),
+      gc.run(signal),
+      eviction.run(signal),
+      cgroups.followPods({ ...loop, list: () => loop.list().map((pod) => resizes.allocatedPod(pod)) }, signal),
+    ]);
   };
 }

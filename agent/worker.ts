@@ -5,7 +5,7 @@ import type { Pod, PodStatus } from '../proto/kube/types.ts';
 import { grow, rebuilt } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { specContainers } from './core/containers.ts';
-import { advance, deadlineOf, endOf, mayStart, shorten } from './core/phase.ts';
+import { advance, deadlineOf, endOf, mayRun, mayStart, shorten } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { planText } from './core/step.ts';
@@ -187,9 +187,10 @@ export class PodWorker {
     if (this.#life.phase === 'terminating') return this.#terminate(facts, this.#life.end, stop, signal);
     const pod = this.#known!;
     if (this.#life.phase === 'waiting') {
-      const verdict = facts.containers.length > 0 || facts.sandboxes.length > 0 ? null : this.#deps.admit(pod);
+      const verdict = facts.containers.length > 0 || facts.sandboxes.length > 0 ? null : this.#deps.admit(this.#deps.resizes.allocatedPod(pod));
       if (verdict === 'later') return { again: nodeWaitMs, gone: false };
       if (verdict !== null) return this.#reject(pod, verdict);
+      this.#deps.resizes.take(pod);
       this.#move({ phase: 'starting' });
     }
     return this.#run(pod, facts, stop);
@@ -197,8 +198,14 @@ export class PodWorker {
 
   /* ---------- a pod that is to run ---------- */
 
-  async #run(pod: Pod, facts: PodFacts, stop: AbortSignal): Promise<SyncResult> {
-    const { clock, probes, sources } = this.#deps;
+  async #run(wanted: Pod, facts: PodFacts, stop: AbortSignal): Promise<SyncResult> {
+    const { clock, probes, sources, resizes } = this.#deps;
+    // What is acted on is on disk first: another process must not give the pod something else.
+    await resizes.saved();
+    stop.throwIfAborted();
+    const pod = resizes.allocatedPod(wanted);
+    resizes.look(pod, facts);
+    if (this.#teller.cgroup === null && pod.status?.phase === 'Running') this.#teller.cgroup = await this.#deps.cgroups.values(pod, stop);
     sources.hold(pod);
     this.#teller.probe(pod, facts, false);
     const plan = planRun({
@@ -209,6 +216,7 @@ export class PodWorker {
       backoffs: this.#backoffs,
       rules: this.#deps.rules,
       old: this.#deps.statuses.current(this.key.uid) ?? pod.status ?? {},
+      actuated: resizes.actuated(this.key.uid),
     });
     this.#teller.hold(plan);
     const told = this.#tell(pod, facts, false);
@@ -219,14 +227,14 @@ export class PodWorker {
     }
     this.#take(pod, plan);
     if (plan.steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText(plan) });
-    const ready = await this.#ready(pod, plan, stop);
+    const ready = await this.#ready(pod, plan, facts, stop);
     if (ready !== null) return { again: ready, gone: false };
     const outcome = await this.#do(pod, facts, plan.steps, stop);
     return this.#after(pod, plan, outcome);
   }
 
   /** Cgroup and volumes, before anything is made that needs them. A number is when to try again. */
-  async #ready(pod: Pod, plan: Plan, stop: AbortSignal): Promise<number | null> {
+  async #ready(pod: Pod, plan: Plan, facts: PodFacts, stop: AbortSignal): Promise<number | null> {
     const { clock, cgroups, volumes } = this.#deps;
     const makes = plan.steps.some((step) => step.kind === 'create-sandbox' || step.kind === 'start-container');
     const network = this.#deps.networkProblem();
@@ -242,7 +250,9 @@ export class PodWorker {
       return null;
     }
     try {
-      await cgroups.ensurePod(pod, stop);
+      const isRunning = facts.containers.some((container) => container.state === 'running');
+      await cgroups.ensurePod(pod, stop, isRunning);
+      if (!isRunning) await this.#deps.resizes.actuatePod(pod);
     } catch (error) {
       stop.throwIfAborted();
       this.#event(pod, { type: 'Warning', reason: 'FailedCreatePodContainer', message: `unable to ensure pod container exists: ${messageOf(error)}` });
@@ -276,6 +286,7 @@ export class PodWorker {
 
   #after(pod: Pod, plan: Plan, outcome: StepsOutcome): SyncResult {
     for (const name of outcome.started) this.#teller.waiting[name] = undefined;
+    this.#resized(pod, plan, outcome);
     let retryAtMs: number | null = plan.wakeAtMs;
     const sooner = (ms: number): void => {
       retryAtMs = retryAtMs === null ? ms : Math.min(retryAtMs, ms);
@@ -285,6 +296,11 @@ export class PodWorker {
       sooner(failure.retryAtMs ?? this.#deps.clock.nowMs() + this.#pause());
     }
     if (outcome.error !== null) throw outcome.error;
+    if (outcome.resizeFailure !== null) {
+      if (this.#facts !== undefined) this.#tell(pod, this.#facts, false);
+      sooner(this.#deps.clock.nowMs() + this.#pause());
+      if (outcome.done === 0 && outcome.failures.length === 0) return { again: this.#until(pod, retryAtMs), gone: false };
+    }
     if (outcome.failures.length > 0) {
       if (this.#facts !== undefined) this.#tell(pod, this.#facts, false);
       // What did start is looked at now, the rest when its pause is over.
@@ -292,6 +308,18 @@ export class PodWorker {
     } else if (outcome.done > 0) this.#retryMs = firstRetryMs;
     if (outcome.done > 0) return { again: 'now', gone: false };
     return { again: this.#until(pod, retryAtMs), gone: false };
+  }
+
+  /** After a resize, whatever came of it: what is known of sizes is asked for anew. */
+  #resized(pod: Pod, plan: Plan, outcome: StepsOutcome): void {
+    for (const step of plan.steps) {
+      if (step.kind !== 'resize') continue;
+      this.#teller.cgroup = null;
+      for (const { containerId } of [...step.work.memory, ...step.work.cpu]) this.#deps.facts.forgetContainer(containerId);
+    }
+    if (outcome.resizeFailure === null) return;
+    this.#log.warn('Pod resize failed', { pod: this.#name(), err: outcome.resizeFailure });
+    this.#deps.resizes.failed(pod, outcome.resizeFailure);
   }
 
   /** The pause until the next look that nothing asks for: a back-off's end, the pod's deadline, the usual rhythm. */
@@ -361,6 +389,7 @@ export class PodWorker {
     await this.#removeFromRuntime(signal);
     statuses.forget(uid);
     this.#deps.facts.forget(uid);
+    this.#deps.resizes.forget(uid);
     this.#move({ phase: 'gone' });
     return { again: null, gone: true };
   }
@@ -406,6 +435,8 @@ export class PodWorker {
     if (this.#adopted || this.#known === undefined) return;
     this.#adopted = true;
     this.#teller.adopt(this.#known);
+    if (facts.containers.length > 0 || facts.sandboxes.length > 0) this.#deps.resizes.take(this.#known);
+    this.#deps.resizes.adopt(this.#known);
     for (const { container } of specContainers(this.#known.spec)) {
       const newest = facts.containers.find((each) => each.name === container.name);
       if (newest !== undefined) this.#backoffs[container.name] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);
@@ -418,7 +449,9 @@ export class PodWorker {
 
   #move(life: PodLife): void {
     if (life.phase !== this.#life.phase) this.#log.debug(3, 'Pod life', { pod: this.#name(), from: this.#life.phase, to: life.phase });
+    const held = mayRun(this.#life);
     this.#life = advance(this.#life, life);
+    if (held && !mayRun(life)) this.#deps.resizes.freed();
   }
 
   /** Growing pauses between tries that failed. */

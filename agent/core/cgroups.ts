@@ -1,6 +1,7 @@
 import type { MountEntry } from './mountinfo.ts';
 import { everyContainerLimits, memoryOf, milliCpuOf, podLimits, podRequests, qosClassOfStatus } from './qos.ts';
 import type { PodResources, QosClass } from './qos.ts';
+import type { PodCgroupValues } from './resize/moves.ts';
 
 export type CgroupDriver = 'cgroupfs' | 'systemd';
 
@@ -143,6 +144,11 @@ export function cpuWeight(shares: bigint): bigint {
   return BigInt(Math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34)));
 }
 
+/** cpu.weight → cpu.shares by the older, linear rule: what upstream reads a version 2 cgroup with. */
+export function sharesOfWeight(weight: bigint): bigint {
+  return ((weight - 1n) * 262_142n) / 9999n + 2n;
+}
+
 export interface CgroupWrite {
   readonly path: string;
   readonly data: string;
@@ -174,6 +180,50 @@ export function cgroupWrites(layout: CgroupLayout, path: string, resources: Cgro
   if (memoryBytes !== null) write('memory', 'memory.limit_in_bytes', String(memoryBytes));
   if (pidsMax !== null) write('pids', 'pids.max', String(pidsMax));
   return writes;
+}
+
+/** The files that say what a cgroup has, in the order in which `cgroupValues` takes their contents. */
+export function cgroupReads(layout: CgroupLayout, path: string): string[] {
+  if (layout.version === 2)
+    return ['cpu.weight', 'cpu.max', 'memory.max', 'memory.current'].map((file) => `${layout.hierarchies[0]?.mount ?? ''}${path}/${file}`);
+  const mount = (controller: string): string => layout.hierarchies.find((each) => each.controllers.includes(controller))?.mount ?? '';
+  return [
+    ...['cpu.shares', 'cpu.cfs_quota_us', 'cpu.cfs_period_us'].map((file) => `${mount('cpu')}${path}/${file}`),
+    ...['memory.limit_in_bytes', 'memory.usage_in_bytes'].map((file) => `${mount('memory')}${path}/${file}`),
+  ];
+}
+
+/** Version 1 writes "no limit" as the largest multiple of a page. */
+const noMemoryLimit = 1n << 62n;
+
+/** What the files say; null when one of them does not hold what it should. */
+export function cgroupValues(version: 1 | 2, texts: readonly string[]): PodCgroupValues | null {
+  const words = texts.map((text) => text.trim());
+  if (words.some((word) => word === '')) return null;
+  const limited = (word: string): bigint | null => (word === 'max' || word.startsWith('-') || BigInt(word) >= noMemoryLimit ? null : BigInt(word));
+  try {
+    if (version === 2) {
+      const [weight = '', max = '', memory = '', usage = ''] = words;
+      const [quota = '', period = ''] = max.split(' ');
+      return {
+        cpuShares: sharesOfWeight(BigInt(weight)),
+        cpuQuotaUs: limited(quota),
+        cpuPeriodUs: BigInt(period),
+        memoryBytes: limited(memory),
+        memoryUsageBytes: BigInt(usage),
+      };
+    }
+    const [shares = '', quota = '', period = '', memory = '', usage = ''] = words;
+    return {
+      cpuShares: BigInt(shares),
+      cpuQuotaUs: limited(quota),
+      cpuPeriodUs: BigInt(period),
+      memoryBytes: limited(memory),
+      memoryUsageBytes: BigInt(usage),
+    };
+  } catch {
+    return null;
+  }
 }
 
 /** Controllers that pods need of version 2; those the kernel lacks are left out. */

@@ -14,6 +14,7 @@ const settings: NodeSettings = {
   labels: { pool: 'a' },
   taints: [],
   providerID: '',
+  declaredFeatures: [],
 };
 
 const facts: NodeFacts = {
@@ -135,6 +136,11 @@ test('resources and attached volumes of others come over', () => {
   first.volumesAttached = [{ name: 'v', devicePath: '/dev/x' }];
   const second = nodeStatus(settings, facts, first, t1);
   assert.equal(second.capacity?.['example.com/gpu'], '2');
+  // All of it can be had, as soon as it is there and no longer than it is.
+  assert.equal(second.allocatable?.['example.com/gpu'], '2');
+  const third = nodeStatus(settings, facts, { ...second, capacity: first.allocatable! }, t1);
+  assert.equal(third.allocatable?.['example.com/gpu'], undefined);
+  assert.deepEqual(statusPatch(second, third).status['allocatable'], { 'example.com/gpu': null });
   assert.deepEqual(second.volumesAttached, first.volumesAttached);
 });
 

@@ -67,6 +67,8 @@ export interface NodeSettings {
   /** `registerWithTaints`; only for a Node that is created. */
   readonly taints: readonly { key: string; value?: string; effect: string }[];
   readonly providerID: string;
+  /** What the API server and the scheduler may count on, sorted. */
+  readonly declaredFeatures: readonly string[];
 }
 
 /** Labels that are the agent's own: reconciled on a Node that exists. */
@@ -121,7 +123,8 @@ function differing(have: Record<string, string> | undefined, want: Record<string
 export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: NodeStatus | undefined, now: string): NodeStatus {
   const own = capacityOf(settings, facts);
   const capacity = { ...foreignResources(previous?.capacity, own), ...own };
-  const allocatable = { ...foreignResources(previous?.allocatable, own), ...allocatableOf(settings, own) };
+  // What somebody else has put into the capacity can be had in full.
+  const allocatable = { ...foreignResources(previous?.capacity, own), ...allocatableOf(settings, own) };
   return {
     ...(previous?.volumesAttached === undefined ? {} : { volumesAttached: previous.volumesAttached }),
     ...(previous?.volumesInUse === undefined ? {} : { volumesInUse: previous.volumesInUse }),
@@ -136,6 +139,7 @@ export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: N
       ? {}
       : { runtimeHandlers: facts.runtime.handlers.map(({ name, features }) => ({ name, features: { ...features } })) }),
     ...(facts.runtime.supplementalGroupsPolicy ? { features: { supplementalGroupsPolicy: true } } : {}),
+    ...(settings.declaredFeatures.length === 0 ? {} : { declaredFeatures: [...settings.declaredFeatures] }),
   };
 }
 
@@ -308,7 +312,7 @@ export function statusPatch(previous: NodeStatus | undefined, next: NodeStatus):
     else if (field === 'capacity' || field === 'allocatable' || field === 'nodeInfo') status[field] = mapPatch(before[field], value);
     else status[field] = value;
   }
-  for (const field of ['runtimeHandlers', 'images', 'features']) {
+  for (const field of ['runtimeHandlers', 'images', 'features', 'declaredFeatures']) {
     if (before[field] !== undefined && !(field in next)) status[field] = null;
   }
   return { status };

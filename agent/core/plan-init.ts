@@ -2,6 +2,7 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import { activeOf, anyAppHere, initFailed, isSidecar, latestOf, restartsAfter, shouldStart } from './containers.ts';
 import { containerHash } from './hash.ts';
 import { killOne } from './plan-kill.ts';
+import { planContainer } from './resize/plan.ts';
 import type { Intent, PlanInput } from './plan-input.ts';
 import type { ContainerFacts, PodFacts } from './types.ts';
 
@@ -68,6 +69,8 @@ function initStep(input: PlanInput, intent: Intent, container: Container, active
   const { pod, facts } = input;
   switch (active.state) {
     case 'running':
+      // The API server lets no init container ask to be restarted for it.
+      planContainer(pod, container, active, input.actuated, intent.resize);
       return wait;
     case 'created':
       // Created and started are one step of ours, so a start must have failed or been lost.
@@ -95,7 +98,7 @@ function initRestarts(pod: Pod, container: Container, active: ContainerFacts): b
 function sidecarStep(input: PlanInput, intent: Intent, container: Container, active: ContainerFacts): InitStep {
   const { pod, probes } = input;
   const results = probes[container.name]?.containerId === active.id ? probes[container.name] : undefined;
-  const kill = (reason: 'startup' | 'liveness' | 'changed' | 'unknown', message: string): void => {
+  const kill = (reason: 'startup' | 'liveness' | 'changed' | 'unknown' | 'resize', message: string): void => {
     intent.kill.push({ container, facts: active, step: killOne(pod, container, active, reason, message) });
   };
   switch (active.state) {
@@ -120,6 +123,10 @@ function sidecarStep(input: PlanInput, intent: Intent, container: Container, act
   // A sidecar that fails its liveness has still started: the next container does not wait for its restart.
   if (results?.liveness === 'failure') {
     kill('liveness', `Init container ${container.name} failed liveness probe`);
+    return { again: true, done: true };
+  }
+  if (planContainer(pod, container, active, input.actuated, intent.resize) === 'restart') {
+    kill('resize', `Container ${container.name} resize requires restart`);
     return { again: true, done: true };
   }
   return { again: false, done: true };

@@ -6,6 +6,7 @@ import { containerHash } from './hash.ts';
 import { finishedOnce, planInit } from './plan-init.ts';
 import type { Intent, PlanInput } from './plan-input.ts';
 import { killAll, killOne } from './plan-kill.ts';
+import { isWork, noWork, planContainer, planPod } from './resize/plan.ts';
 import { allRemoved, planReset, restartsAll } from './restart-all.ts';
 import type { Held, Plan, Step } from './step.ts';
 import { durationText } from './duration.ts';
@@ -22,16 +23,18 @@ export function planRun(input: PlanInput): Plan {
   if (need !== undefined) return planNewSandbox(input, need);
   const sandbox = facts.sandboxes[0];
   assert(sandbox !== undefined, 'no new sandbox is needed, yet there is none');
-  const intent: Intent = { start: [], startEphemeral: [], kill: [], killPod: false };
+  const intent: Intent = { start: [], startEphemeral: [], kill: [], killPod: false, resize: noWork() };
   for (const ephemeral of pod.spec.ephemeralContainers ?? []) {
     if (!ephemeralRan(pod, facts, ephemeral.name)) intent.startEphemeral.push(ephemeral);
   }
   const initialized = planInit(input, intent);
   if (!intent.killPod && initialized) planApps(input, intent);
   if (intent.killPod) return { steps: stopPod(pod, facts), held: [], grows: [], wakeAtMs: null };
+  planPod(pod, initialized ? intent.start : [], input.actuated, intent.resize);
   const steps: Step[] = [];
   if (intent.kill.length > 0) steps.push({ kind: 'kill', kills: intent.kill.map((kill) => kill.step) });
   steps.push(...prune(pod, facts));
+  if (isWork(intent.resize)) steps.push({ kind: 'resize', sandboxId: sandbox.id, work: intent.resize });
   return withStarts(input, steps, intent, { id: sandbox.id, attempt: sandbox.attempt });
 }
 
@@ -64,7 +67,7 @@ function planNewSandbox(input: PlanInput, need: { attempt: number; replaces: str
   }
   steps.push({ kind: 'create-sandbox', attempt: need.attempt });
   const first = again[0];
-  const intent: Intent = { start: first === undefined ? apps : [first], startEphemeral: [], kill: [], killPod: false };
+  const intent: Intent = { start: first === undefined ? apps : [first], startEphemeral: [], kill: [], killPod: false, resize: noWork() };
   return withStarts(input, steps, intent, { id: null, attempt: need.attempt });
 }
 
@@ -113,7 +116,17 @@ function planApps(input: PlanInput, intent: Intent): void {
     const changed = latest.hash !== '' && latest.hash !== containerHash(container);
     const why = changed ? 'changed' : results?.liveness === 'failure' ? 'liveness' : results?.startup === 'failure' ? 'startup' : undefined;
     if (why === undefined) {
-      kept += 1;
+      if (planContainer(pod, container, latest, input.actuated, intent.resize) === 'keep') {
+        kept += 1;
+        continue;
+      }
+      starting += 1;
+      intent.start.push(container);
+      intent.kill.push({
+        container,
+        facts: latest,
+        step: killOne(pod, container, latest, 'resize', `Container ${container.name} resize requires restart`),
+      });
       continue;
     }
     const restart = changed || (container.restartPolicy ?? pod.spec.restartPolicy ?? 'Always') !== 'Never';

@@ -6,15 +6,14 @@ import type {
   ContainerUser,
   Pod,
   PodStatus,
-  ResourceRequirements,
   VolumeMountStatus,
 } from '../../proto/kube/types.ts';
 import { anyAppCreated, isSidecar, latestOf, shouldStart } from './containers.ts';
-import { compareQuantities, formatQuantity, milliQuantityOf, milliValueOf, parseQuantity, quantityOf } from './quantity.ts';
-import type { Quantity } from './quantity.ts';
+import type { PodAllocation } from './resize/allocation.ts';
 import { restartingAll, restartsAll } from './restart-all.ts';
+import { containerResourcesStatus } from './status-resources.ts';
 import { timeText } from './time.ts';
-import type { ContainerFacts, ContainerResourceFacts, PodFacts, ProbeResults } from './types.ts';
+import type { ContainerFacts, PodFacts, ProbeResults } from './types.ts';
 
 /** Why containers could not be started, by name: the words of their waiting state. */
 export type Waiting = Readonly<Record<string, { readonly reason: string; readonly message: string } | undefined>>;
@@ -29,6 +28,8 @@ export interface ContainerStatusInput {
   readonly runtimeName: string;
   /** Whether the runtime can make mounts read-only with everything below them. */
   readonly recursiveReadOnly: boolean;
+  /** What has been put into effect, for runtimes that do not report it. */
+  readonly actuated?: PodAllocation | undefined;
 }
 
 const lostMessage = 'The container could not be located when the pod was deleted.  The container used to be Running';
@@ -107,7 +108,7 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     state: stateOf(facts, containerID),
     lastState: {},
     ...(old?.volumeMounts === undefined ? mounts(input, container) : { volumeMounts: old.volumeMounts }),
-    resources: resourcesOf(container, facts),
+    resources: containerResourcesStatus(container, facts, input.actuated?.containers.get(container.name), old?.containerID === containerID ? old : undefined),
     ...(container.resources?.requests === undefined ? {} : { allocatedResources: container.resources.requests }),
     ...userOf(facts),
   };
@@ -200,47 +201,4 @@ function userOf(facts: ContainerFacts): { user?: ContainerUser } {
   if (facts.user === null) return {};
   const { uid, gid, supplementalGroups } = facts.user;
   return { user: { linux: { uid, gid, ...(supplementalGroups.length === 0 ? {} : { supplementalGroups: [...supplementalGroups] }) } } };
-}
-
-/** What the spec says, with what the runtime reports in place of it where it runs and says so: KEP-1287. */
-function resourcesOf(container: Container, facts: ContainerFacts): ResourceRequirements {
-  const spec = container.resources ?? {};
-  const actual = facts.state === 'running' ? facts.resources : null;
-  return {
-    ...spec,
-    ...(spec.limits === undefined ? {} : { limits: actualLimits(spec.limits, actual) }),
-    ...(spec.requests === undefined ? {} : { requests: actualRequests(spec.requests, actual) }),
-  };
-}
-
-/** Below this the kernel's own minimum hides the value; 10 thousandths of quota, 2 of shares. */
-const minLimitMilli = 10n;
-const minRequestMilli = 2n;
-
-function actualLimits(limits: Record<string, string>, actual: ContainerResourceFacts | null): Record<string, string> {
-  const result = { ...limits };
-  if (actual === null) return result;
-  const { cpuPeriod, cpuQuota, memoryLimitBytes } = actual;
-  if (cpuPeriod !== null && cpuPeriod > 0 && cpuQuota !== null && cpuQuota > 0) {
-    const milli = BigInt(Math.floor((cpuQuota * 1000) / cpuPeriod));
-    if (milli > minLimitMilli || milliValueOf(limits['cpu']) > minLimitMilli) put(result, 'cpu', milliQuantityOf(milli));
-  }
-  if (memoryLimitBytes !== null && memoryLimitBytes > 0) put(result, 'memory', quantityOf(memoryLimitBytes, 'BinarySI'));
-  return result;
-}
-
-function actualRequests(requests: Record<string, string>, actual: ContainerResourceFacts | null): Record<string, string> {
-  const result = { ...requests };
-  const shares = actual?.cpuShares ?? 0;
-  if (shares > 0) {
-    const milli = BigInt(Math.ceil((shares * 1000) / 1024));
-    if (milli > minRequestMilli || milliValueOf(requests['cpu']) > minRequestMilli) put(result, 'cpu', milliQuantityOf(milli));
-  }
-  return result;
-}
-
-/** Keeps the spec's own way of writing an equal amount. */
-function put(list: Record<string, string>, name: string, actual: Quantity): void {
-  const present = list[name];
-  if (present === undefined || compareQuantities(parseQuantity(present), actual) !== 0) list[name] = formatQuantity(actual);
 }

@@ -41,6 +41,7 @@ test('only changed fields and changed own conditions are named', () => {
     status: {
       phase: 'Running',
       conditions: [
+        { type: 'PodScheduled', observedGeneration: 1 },
         { type: 'Ready', status: 'True', lastTransitionTime: 't1', reason: null, message: null },
         { type: 'Initialized', status: 'True', lastTransitionTime: 't1' },
       ],
@@ -57,6 +58,15 @@ test('an own condition that ended is taken away by name, foreign ones never', ()
     ],
   };
   assert.deepEqual(podStatusPatch('u', before, { phase: 'Running' })?.status, { conditions: [{ type: 'PodResizePending', $patch: 'delete' }] });
+});
+
+test('of resources that are merged by key what is gone is named', () => {
+  const before: PodStatus = { phase: 'Running', resources: { limits: { cpu: '1', memory: '1Gi' }, requests: { cpu: '1' } }, allocatedResources: { cpu: '1' } };
+  const wish: PodStatus = { phase: 'Running', resources: { requests: { cpu: '2' } }, allocatedResources: { cpu: '2' } };
+  assert.deepEqual(podStatusPatch('u', before, wish)?.status, {
+    resources: { requests: { cpu: '2' }, limits: null },
+    allocatedResources: { cpu: '2' },
+  });
 });
 
 test('addresses are replaced as a whole; words that ended go; times that are set stay', () => {

@@ -37,6 +37,17 @@ const sticky: ReadonlySet<string> = new Set([
 /** Lists whose merge key may change its value: sent as a whole with the directive that says so. */
 const replacedLists: ReadonlySet<string> = new Set(['hostIPs', 'podIPs']);
 
+/** Maps that are merged key by key: what is gone must be named. */
+const mergedMaps: ReadonlySet<string> = new Set(['resources', 'allocatedResources']);
+
+function mapPatch(before: unknown, after: unknown): Record<string, unknown> {
+  const isMap = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value);
+  const patch: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(after as object)) patch[key] = isMap(value) ? mapPatch(isMap(before) ? before[key] : undefined, value) : value;
+  for (const key of Object.keys(isMap(before) ? before : {})) if (!(key in patch)) patch[key] = null;
+  return patch;
+}
+
 /**
  * The strategic-merge patch that makes the API's copy of a status into the wish, or null when it already is.
  * Conditions of others are never named, and neither is a field that is as it should be.
@@ -49,7 +60,8 @@ export function podStatusPatch(uid: string, held: PodStatus, wish: PodStatus): {
     if (same(before, after)) continue;
     if (after === undefined) {
       if (!sticky.has(field)) status[field] = null;
-    } else if (replacedLists.has(field)) status[field] = [...(after as object[]), { $patch: 'replace' }];
+    } else if (mergedMaps.has(field)) status[field] = mapPatch(before, after);
+    else if (replacedLists.has(field)) status[field] = [...(after as object[]), { $patch: 'replace' }];
     else status[field] = after;
   }
   const conditions = conditionsPatch(held.conditions ?? [], next.conditions ?? []);
@@ -73,7 +85,11 @@ function conditionsPatch(held: readonly PodCondition[], wished: readonly PodCond
   for (const condition of wished) {
     const before = held.find(({ type }) => type === condition.type);
     // The scheduler's word on PodScheduled stands; an agent says it only where nobody did.
-    if (condition.type === 'PodScheduled' && before?.status === condition.status) continue;
+    if (condition.type === 'PodScheduled' && before?.status === condition.status) {
+      const { observedGeneration } = condition;
+      if (observedGeneration !== undefined && before.observedGeneration !== observedGeneration) patch.push({ type: condition.type, observedGeneration });
+      continue;
+    }
     if (!ownConditions.has(condition.type) && condition.type !== 'DisruptionTarget') continue;
     if (before === undefined || !same(before, condition)) patch.push(fullCondition(before, condition));
   }

@@ -1,11 +1,12 @@
-import type { ContainerState, ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
+import type { ContainerState, ContainerStatus, Pod, PodCondition, PodStatus } from '../../proto/kube/types.ts';
 import { anyAppHere, isSidecar } from './containers.ts';
-import { podRequests, qosClassOf } from './qos.ts';
-import { formatQuantity } from './quantity.ts';
+import { qosClassOf } from './qos.ts';
+import type { PodCgroupValues } from './resize/moves.ts';
 import { conditionsOf, stamp } from './status-conditions.ts';
 import { containerStatuses } from './status-containers.ts';
 import type { ContainerStatusInput } from './status-containers.ts';
 import { isTerminalPhase, phaseOf } from './status-phase.ts';
+import { podResourcesStatus } from './status-resources.ts';
 import { timeText } from './time.ts';
 
 /** An end that the node itself decides (deadline, eviction, rejection). */
@@ -22,6 +23,10 @@ export interface StatusInput extends ContainerStatusInput {
   /** The node's addresses, primary first. */
   readonly hostIPs: readonly string[];
   readonly nowMs: number;
+  /** What is told of a resize; of a pod that has ended nothing is. */
+  readonly resizing?: readonly PodCondition[];
+  /** The pod's cgroup as it is; null: not known. */
+  readonly cgroup?: PodCgroupValues | null;
 }
 
 /** All the text of termination messages in one status together. */
@@ -44,11 +49,11 @@ export function statusOf(input: StatusInput): PodStatus {
     ...(generation === undefined ? {} : { observedGeneration: Math.max(generation, old.observedGeneration ?? 0) }),
     phase,
     ...words,
-    conditions: conditionsOf({ pod, old, facts, init, apps, phase, nowMs }),
+    conditions: [...(input.stopped || isTerminalPhase(phase) ? [] : (input.resizing ?? [])), ...conditionsOf({ pod, old, facts, init, apps, phase, nowMs })],
     ...addresses(input),
     startTime: old.startTime ?? timeText(nowMs),
     qosClass: old.qosClass ?? pod.status?.qosClass ?? qosClassOf(pod),
-    ...allocated(pod),
+    ...podResourcesStatus(pod, input.cgroup ?? null),
     ...(init.length === 0 ? {} : { initContainerStatuses: init }),
     containerStatuses: apps,
     ...(ephemeral.length === 0 ? {} : { ephemeralContainerStatuses: ephemeral }),
@@ -163,12 +168,6 @@ export function orderLike(hostIPs: readonly string[], ips: readonly string[]): s
   const six = ips.find(isSix);
   const sixFirst = hostIPs[0] !== undefined && isSix(hostIPs[0]);
   return (sixFirst ? [six, four] : [four, six]).filter((ip) => ip !== undefined);
-}
-
-/** What the pod as a whole was promised: KEP-5419. */
-function allocated(pod: Pod): Pick<PodStatus, 'allocatedResources'> {
-  const requests = [...podRequests(pod)].map(([name, amount]) => [name, formatQuantity(amount)] as const);
-  return requests.length === 0 ? {} : { allocatedResources: Object.fromEntries(requests) };
 }
 
 function bounded(status: PodStatus): PodStatus {

@@ -1,3 +1,4 @@
+import type { ResizeWork } from './resize/plan.ts';
 import type { ContainerKind, EventText } from './types.ts';
 
 /** Why a container is killed: decides whose grace period counts. */
@@ -25,6 +26,8 @@ export type Step =
   | { readonly kind: 'stop-sandbox'; readonly sandboxId: string }
   | { readonly kind: 'remove-container'; readonly containerId: string; readonly name: string; readonly keepLogs: boolean }
   | { readonly kind: 'create-sandbox'; readonly attempt: number }
+  /** A failure does not end the plan. */
+  | { readonly kind: 'resize'; readonly sandboxId: string; readonly work: ResizeWork }
   /** `sandboxId` null: the one the same plan creates. `attempt` null: the first, or one more than the logs on disk show. */
   | {
       readonly kind: 'start-container';
@@ -68,6 +71,8 @@ export function planText(plan: Plan): string {
         return 'stop-sandbox';
       case 'remove-container':
         return `remove ${step.name}`;
+      case 'resize':
+        return `resize ${[...new Set([...step.work.memory, ...step.work.cpu].map((each) => each.name)), ...(step.work.ofPod || step.work.podLevel ? ['pod'] : [])].join(',')}`;
       case 'create-sandbox':
         return `create-sandbox #${step.attempt}`;
       case 'start-container':

@@ -10,6 +10,8 @@ import {
   cgroupLayout,
   cgroupParent,
   cgroupPath,
+  cgroupReads,
+  cgroupValues,
   cgroupWrites,
   childCgroups,
   cpuShares,
@@ -27,6 +29,7 @@ import type { CgroupDriver, CgroupLayout, CgroupName, CgroupResources, PodCgroup
 import { parseMountinfo } from '../core/mountinfo.ts';
 import { milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
 import type { QosClass } from '../core/qos.ts';
+import type { PodCgroupValues } from '../core/resize/moves.ts';
 import type { Cgroups, Pods } from '../seams.ts';
 
 export interface CgroupsOptions {
@@ -105,14 +108,33 @@ export class PodCgroups implements Cgroups {
     await this.#write([[qosName(this.#root, 'BestEffort'), sharesOnly(2n)]]);
   }
 
-  async ensurePod(pod: Pod): Promise<string> {
-    const uid = pod.metadata.uid ?? '';
+  async ensurePod(pod: Pod, _signal?: AbortSignal, isRunning = false): Promise<string> {
     const name = this.#nameOf(pod);
     const path = cgroupPath(this.driver, name);
     if (!this.#written.has(path)) await this.#make(name, name.length);
-    if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(uid, milliCpuOf(podRequests(pod)));
-    await this.#write([[name, podCgroupResources(pod, this.#options.pod)], ...this.#burstableLimits()]);
+    this.#count(pod);
+    await this.#write([...(isRunning ? [] : [[name, this.limitsOf(pod)] as const]), ...this.#burstableLimits()]);
     return cgroupParent(this.driver, name);
+  }
+
+  limitsOf(pod: Pod): CgroupResources {
+    return podCgroupResources(pod, this.#options.pod);
+  }
+
+  async values(pod: Pod): Promise<PodCgroupValues | null> {
+    const files = await this.#options.sys.readFiles(cgroupReads(this.layout, cgroupPath(this.driver, this.#nameOf(pod))));
+    return cgroupValues(
+      this.version,
+      files.map((bytes) => Buffer.from(bytes ?? []).toString('utf8')),
+    );
+  }
+
+  async setLimits(pod: Pod, resources: CgroupResources): Promise<void> {
+    const path = cgroupPath(this.driver, this.#nameOf(pod));
+    this.#written.delete(path);
+    this.#count(pod);
+    await this.#put(cgroupWrites(this.layout, path, resources));
+    await this.#write(this.#burstableLimits());
   }
 
   parentOf(pod: Pod): string {
@@ -171,6 +193,10 @@ export class PodCgroups implements Cgroups {
   directoriesOf(pod: Pod): string[] {
     const path = cgroupPath(this.driver, this.#nameOf(pod));
     return this.layout.hierarchies.map((each) => `${each.mount}${path}`);
+  }
+
+  #count(pod: Pod): void {
+    if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
   }
 
   #nameOf(pod: Pod): CgroupName {

@@ -22,6 +22,7 @@ const settings: NodeSettings = {
   labels: {},
   taints: [],
   providerID: '',
+  declaredFeatures: [],
 };
 const facts: NodeFacts = {
   machine: {

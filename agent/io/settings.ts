@@ -1,6 +1,7 @@
 import { version } from '../../base/version.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../core/duration.ts';
+import { declaredFeatures } from '../core/feature-gates.ts';
 import type { NodeSettings } from '../core/node-status.ts';
 import type { AgentSettings } from '../seams.ts';
 import type { AgentFlags } from './config-file.ts';
@@ -53,5 +54,6 @@ export function nodeSettings(config: KubeletConfiguration, flags: AgentFlags, ho
     labels: flags.nodeLabels,
     taints: config.registerWithTaints.map(({ key, value, effect }) => ({ key, effect, ...(value === '' ? {} : { value }) })),
     providerID: config.providerID,
+    declaredFeatures: declaredFeatures(config.featureGates),
   };
 }

@@ -41,6 +41,11 @@ export async function startContainer(
   if (!made.ok) return fail(made.reason, made.message);
   signal.throwIfAborted();
 
+  try {
+    await deps.resizes.make(pod, container);
+  } catch (error) {
+    return fail('CreateContainerConfigError', failureWords(error));
+  }
   let containerId: string;
   try {
     await deps.files.mkdir(logDir);

@@ -1,8 +1,9 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { PodSandboxConfig } from '../../proto/cri/types.ts';
-import type { Pod } from '../../proto/kube/types.ts';
+import type { Container, Pod } from '../../proto/kube/types.ts';
 import type { ConfigContext } from '../core/config-context.ts';
+import type { Sizes } from '../core/resize/amounts.ts';
 import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
 import type { Cgroups, Dns, Hooks, NodeInfo, Volumes } from '../seams.ts';
 import type { Cri } from './cri.ts';
@@ -13,6 +14,16 @@ import type { ImagePuller } from './images.ts';
 /** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
 export interface RuntimeClasses {
   handlerOf(name: string | undefined, signal: AbortSignal): Promise<string>;
+}
+
+/** Keeps what is in effect: each promise resolves when it is on disk. */
+export interface Actuation {
+  /** A container is about to be made at the size it was allocated. */
+  make(pod: Pod, container: Container): Promise<void>;
+  /** A running container has these sizes now. */
+  actuate(pod: Pod, name: string, sizes: Sizes): Promise<void>;
+  /** The pod as a whole has what it was allocated of this. */
+  actuatePod(pod: Pod, only?: 'cpu' | 'memory'): Promise<void>;
 }
 
 export interface StepDeps {
@@ -33,6 +44,7 @@ export interface StepDeps {
   readonly files: PodFiles;
   readonly node: NodeInfo;
   readonly runtimeClasses: RuntimeClasses;
+  readonly resizes: Actuation;
 }
 
 /** Why a container does not run, for its waiting state. */
@@ -49,6 +61,8 @@ export interface StepsOutcome {
   readonly done: number;
   readonly started: readonly string[];
   readonly failures: readonly StartFailure[];
+  /** Why a resize could not be put into effect, in upstream's words; null: it was, or there was none. */
+  readonly resizeFailure: string | null;
   /** What ended the plan early; the rest is planned anew. */
   readonly error: unknown;
 }

@@ -1,3 +1,4 @@
+import { BugError } from '../../base/assert.ts';
 import type { PodSandboxConfig } from '../../proto/cri/types.ts';
 import { sandboxConfig } from '../core/container-config.ts';
 import { keyOf, podText } from '../core/containers.ts';
@@ -7,6 +8,7 @@ import type { Step } from '../core/step.ts';
 import { isNotFound, rpcErrorText } from './cri.ts';
 import { sandboxOf } from './facts.ts';
 import { killContainers } from './kill.ts';
+import { resizePod } from './resize.ts';
 import { startContainer } from './start.ts';
 import type { OpenSandbox, RunContext, StartFailure, StepDeps, StepsOutcome } from './step-types.ts';
 
@@ -15,6 +17,7 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
   const started: string[] = [];
   const failures: StartFailure[] = [];
   let done = 0;
+  let resizeFailure: string | null = null;
   let sandbox: OpenSandbox | null = null;
   try {
     for (const step of steps) {
@@ -31,20 +34,31 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
         }
         continue;
       }
+      if (step.kind === 'resize') {
+        try {
+          await resizePod(deps, run, step.sandboxId, step.work, signal);
+          done += 1;
+        } catch (error) {
+          signal.throwIfAborted();
+          if (error instanceof BugError) throw error;
+          resizeFailure = rpcErrorText(error);
+        }
+        continue;
+      }
       if (step.kind === 'create-sandbox') sandbox = await createSandbox(deps, run, step.attempt, signal);
       else await plainStep(deps, run, step, signal);
       if (step.kind !== 'tell') done += 1;
     }
-    return { done, started, failures, error: null };
+    return { done, started, failures, resizeFailure, error: null };
   } catch (error) {
-    return { done, started, failures, error };
+    return { done, started, failures, resizeFailure, error };
   }
 }
 
 async function plainStep(
   deps: StepDeps,
   run: RunContext,
-  step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' }>,
+  step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' | 'resize' }>,
   signal: AbortSignal,
 ): Promise<void> {
   const { cri, timeoutMs } = deps;

@@ -6,12 +6,16 @@ import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, F
 import { createEnvironment } from '../../agent/io/environment.ts';
 import { createFactsReader } from '../../agent/io/facts.ts';
 import { createHooks } from '../../agent/io/hooks.ts';
+import { AllocationFile } from '../../agent/io/allocation-file.ts';
+import type { TextFile } from '../../agent/io/allocation-file.ts';
 import { createImagePuller } from '../../agent/io/images.ts';
 import { createApiPods } from '../../agent/io/pods-api.ts';
 import { createStatusApi } from '../../agent/io/status-api.ts';
 import type { StepDeps } from '../../agent/io/step-types.ts';
 import { createLoop } from '../../agent/loop.ts';
 import type { Loop } from '../../agent/loop.ts';
+import { keyOf } from '../../agent/core/containers.ts';
+import { Resizes } from '../../agent/resizes.ts';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import type { FakeClock } from '../../base/fake-clock.ts';
 import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
@@ -19,7 +23,7 @@ import { pods } from '../../base/kubeapi/refs.ts';
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
 import { readYaml } from '../../base/yaml.ts';
-import type { ConfigMap, ContainerState, ContainerStatus, EphemeralContainer, Pod } from '../../proto/kube/types.ts';
+import type { ConfigMap, EphemeralContainer, Pod } from '../../proto/kube/types.ts';
 import { createCriClient } from '../../cri/client.ts';
 import { failpoints } from '../../cri/failpoint.ts';
 import type { Failpoints } from '../../cri/failpoint.ts';
@@ -29,11 +33,12 @@ import { CallRenderer } from '../../cri/render.ts';
 import { compose } from '../../cri/transport.ts';
 import type { Interceptor } from '../../cri/transport.ts';
 import type { GoldenWorld } from '../golden.ts';
+import { sizesText, stateWords, statusText } from './agent-words.ts';
 
 const timeoutMs = 120_000;
 
 /** Calls that only look. */
-const quiet = new Set(['ListPodSandbox', 'ListContainers', 'PodSandboxStatus', 'ContainerStatus', 'ImageStatus', 'Version', 'Status']);
+const quiet = new Set(['ListPodSandbox', 'ListContainers', 'PodSandboxStatus', 'ContainerStatus', 'ImageStatus', 'Version', 'Status', 'ContainerStats']);
 
 /** The real loop, workers, planner, puller and status writer between a fake runtime and a fake API server. */
 export class AgentWorld implements GoldenWorld {
@@ -51,6 +56,8 @@ export class AgentWorld implements GoldenWorld {
   readonly events = new FakeEvents();
   readonly node = new FakeNode();
   readonly files = new FakePodFiles();
+  /** The files that outlive an agent. */
+  readonly disk = new Map<string, string>();
   probes = new FakeProbes();
   crashLoopMaxMs: number | undefined;
   serial = true;
@@ -71,12 +78,20 @@ export class AgentWorld implements GoldenWorld {
       (line) => this.criLines.push(`${this.stamp()} ${line.replaceAll('default/', '')}`),
       (method) => !quiet.has(method),
     );
+    this.cgroups.onChange = (line) => this.criLines.push(`${this.stamp()} ${line}`);
     this.cri = createCriClient(compose(this.runtime, ...this.interceptors(recorder)));
   }
 
   /** What stands between the agent and the runtime; the simulation adds its own. */
   interceptors(recorder: Interceptor): Interceptor[] {
     return [recorder, this.failpoints];
+  }
+
+  #file(name: string): TextFile {
+    return {
+      read: async () => this.disk.get(name) ?? '',
+      write: async (text) => void this.disk.set(name, text),
+    };
   }
 
   stamp(): string {
@@ -105,6 +120,23 @@ export class AgentWorld implements GoldenWorld {
       maxParallel: this.maxParallel,
       timeoutMs,
     });
+    const others = (pod: Pod): Pod[] =>
+      loop
+        .list()
+        .filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? ''))
+        .map((other) => resizes.heldPod(other));
+    const resizes: Resizes = new Resizes({
+      clock,
+      log,
+      allocated: await AllocationFile.open(this.#file('allocated'), 'allocated_pods_state'),
+      actuated: await AllocationFile.open(this.#file('actuated'), 'actuated_pods_state'),
+      swaps: false,
+      synced: () => loop.synced(),
+      podOf: (uid) => loop.byUid(uid),
+      kick: (uid) => loop.kick(uid),
+      tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
+      admit: (pod) => admit({ pod, node: node.node(), others: others(pod), allowedUnsafeSysctls: [] }),
+    });
     const steps: StepDeps = {
       cri,
       clock,
@@ -121,6 +153,7 @@ export class AgentWorld implements GoldenWorld {
       containersLogDir: '/var/log/containers',
       timeoutMs,
       runtimeClasses: { handlerOf: async () => '' },
+      resizes,
       context: {
         podLogsDir: '/var/log/pods',
         rootDir: '/var/lib/kubelet',
@@ -159,13 +192,8 @@ export class AgentWorld implements GoldenWorld {
         recursiveReadOnly: () => false,
         networkProblem: () => null,
         syncFrequencyMs: 60_000,
-        admit: (pod) =>
-          admit({
-            pod,
-            node: node.node(),
-            others: loop.list().filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? '')),
-            allowedUnsafeSysctls: [],
-          }),
+        resizes,
+        admit: (pod) => admit({ pod, node: node.node(), others: others(pod), allowedUnsafeSysctls: [] }),
         podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
         containersLogDir: '/var/log/containers',
       },
@@ -255,7 +283,7 @@ export class AgentWorld implements GoldenWorld {
         return all.slice(from).join('\n');
       }
       case 'status':
-        return this.#status(rest[0]!);
+        return statusText(this.api.find<Pod>(pods('default', rest[0]!)));
       case 'delete': {
         const grace = rest[1] === undefined ? undefined : Number(rest[1]);
         const pod = this.#pod(rest[0]!);
@@ -325,6 +353,29 @@ export class AgentWorld implements GoldenWorld {
         this.api.put(pods('default', rest[0]), pod);
         return this.#settle();
       }
+      case 'resize': {
+        const pod = this.#pod(rest[0]!);
+        const asked = input as { containers?: Pod['spec']['containers']; initContainers?: Pod['spec']['containers']; resources?: object };
+        for (const each of [...(asked.containers ?? []), ...(asked.initContainers ?? [])]) {
+          const container = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])].find(({ name }) => name === each.name)!;
+          container.resources = each.resources!;
+        }
+        if (asked.resources !== undefined) pod.spec.resources = asked.resources;
+        pod.metadata.generation = (pod.metadata.generation ?? 0) + 1;
+        this.api.put(pods('default', rest[0]), pod);
+        return this.#settle();
+      }
+      case 'sizes':
+        return sizesText(this.#pod(rest[0]!));
+      case 'usage':
+        this.cgroups.usageBytes.set(rest[0]!, BigInt(rest[1]!));
+        return '';
+      case 'node':
+        this.node.current = {
+          ...this.node.current,
+          status: { ...this.node.current.status, allocatable: { ...this.node.current.status?.allocatable, ...(input as object) } },
+        };
+        return '';
       case 'evict':
         void this.loop.evict(this.#pod(rest[0]!).metadata.uid!, input as Parameters<Loop['evict']>[1], new AbortController().signal);
         return this.#settle();
@@ -388,32 +439,6 @@ export class AgentWorld implements GoldenWorld {
     return '';
   }
 
-  #status(name: string): string {
-    const pod = this.api.find<Pod>(pods('default', name));
-    if (pod === undefined) return 'gone';
-    const status = pod.status ?? {};
-    const head = [
-      `phase=${status.phase}`,
-      ...(status.reason === undefined ? [] : [`reason=${status.reason}`]),
-      ...(status.podIP === undefined ? [] : [`ip=${status.podIP}`]),
-    ].join(' ');
-    const conditions = (status.conditions ?? [])
-      .filter((condition) => condition.type !== 'PodScheduled')
-      .map((condition) => `${condition.type}=${condition.status}${condition.reason === undefined ? '' : `(${condition.reason})`}`);
-    const lines = [head, `  ${conditions.join(' ')}`];
-    for (const each of [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? []), ...(status.ephemeralContainerStatuses ?? [])])
-      lines.push(`  ${this.#container(each)}`);
-    if (status.message !== undefined) lines.splice(1, 0, `  ${status.message}`);
-    return lines.join('\n');
-  }
-
-  #container(status: ContainerStatus): string {
-    const last = status.lastState?.terminated === undefined ? '' : ` last=${stateWords(status.lastState)}`;
-    const flags = [status.started === true ? 'started' : '', status.ready ? 'ready' : ''].filter((flag) => flag !== '').join(' ');
-    const message = status.state?.waiting?.message ?? status.state?.terminated?.message;
-    return `${status.name}: ${stateWords(status.state)}${flags === '' ? '' : ` ${flags}`} restarts=${status.restartCount}${last}${message === undefined ? '' : `\n    ${message}`}`;
-  }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
   }
@@ -428,12 +453,6 @@ export async function makeAgentWorld(): Promise<AgentWorld> {
   const world = new AgentWorld();
   await world.start();
   return world;
-}
-
-function stateWords(state: ContainerState | undefined): string {
-  if (state?.running !== undefined) return 'running';
-  if (state?.terminated !== undefined) return `terminated(${state.terminated.exitCode} ${state.terminated.reason ?? ''})`;
-  return `waiting(${state?.waiting?.reason ?? ''})`;
 }
 
 function milliseconds(text: string): number {

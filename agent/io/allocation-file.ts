@@ -1,0 +1,99 @@
+import { open, readFile, rename, unlink } from 'node:fs/promises';
+import { decodeCheckpoint, encodeCheckpoint } from '../core/resize/checkpoint.ts';
+import type { PodAllocation } from '../core/resize/allocation.ts';
+
+/** A small text that outlives the process. */
+export interface TextFile {
+  /** Empty when there is none yet. */
+  read(): Promise<string>;
+  /** All of it or nothing; resolves when it would survive the machine. */
+  write(text: string): Promise<void>;
+}
+
+/** A file on the node's own disk. */
+export function textFile(path: string): TextFile {
+  return {
+    async read() {
+      try {
+        return await readFile(path, 'utf8');
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'ENOENT') return '';
+        throw error;
+      }
+    },
+    async write(text) {
+      const next = `${path}.next`;
+      try {
+        const file = await open(next, 'w', 0o600);
+        try {
+          await file.writeFile(text);
+          await file.sync();
+        } finally {
+          await file.close();
+        }
+        await rename(next, path);
+      } catch (error) {
+        await unlink(next).catch(() => undefined);
+        throw error;
+      }
+    },
+  };
+}
+
+/**
+ * Allocations by pod UID, in memory and in a checkpoint. Changes count at once; who acts on one waits for `saved`.
+ * Many changes while a write is under way cost one more write.
+ */
+export class AllocationFile {
+  readonly #file: TextFile;
+  readonly #pods: Map<string, PodAllocation>;
+  #version = 0;
+  #savedVersion = 0;
+  #savedText: string;
+  #writing: Promise<void> | null = null;
+
+  private constructor(file: TextFile, pods: Map<string, PodAllocation>, text: string) {
+    this.#file = file;
+    this.#pods = pods;
+    this.#savedText = text;
+  }
+
+  /** Throws OpError `invalid` when the checkpoint is damaged: what pods were given cannot be guessed. */
+  static async open(file: TextFile, name: string): Promise<AllocationFile> {
+    const text = await file.read();
+    return new AllocationFile(file, decodeCheckpoint(text, name), text);
+  }
+
+  get(uid: string): PodAllocation | undefined {
+    return this.#pods.get(uid);
+  }
+
+  set(uid: string, allocation: PodAllocation): void {
+    this.#pods.set(uid, allocation);
+    this.#version += 1;
+  }
+
+  /** Written with the next change: a record too many does no harm. */
+  delete(uid: string): void {
+    this.#pods.delete(uid);
+  }
+
+  /** Forgets pods that nobody knows. */
+  retain(isKnown: (uid: string) => boolean): void {
+    for (const uid of this.#pods.keys()) if (!isKnown(uid)) this.#pods.delete(uid);
+  }
+
+  /** Resolves when every change up to now is on disk; rejects when it cannot be written. */
+  async saved(): Promise<void> {
+    const version = this.#version;
+    while (this.#savedVersion < version) await (this.#writing ??= this.#write().finally(() => (this.#writing = null)));
+  }
+
+  async #write(): Promise<void> {
+    const version = this.#version;
+    const text = encodeCheckpoint(this.#pods);
+    if (text !== this.#savedText) await this.#file.write(text);
+    this.#savedText = text;
+    this.#savedVersion = version;
+  }
+}
