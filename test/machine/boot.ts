@@ -55,6 +55,7 @@ export async function bootMachine(options: BootOptions): Promise<Machine> {
   await rm(runDir, { recursive: true, force: true });
   const exchange = `${runDir}/exchange`;
   await mkdir(exchange, { recursive: true, mode: 0o700 });
+  for (const script of ['init.sh', 'work.sh']) await copyFile(new URL(`inside/${script}`, import.meta.url).pathname, `${exchange}/${script}`);
   if (options.kubectl !== null) await copyFile(options.kubectl, `${exchange}/kubectl`);
   const cpuinfo = await readFile('/proc/cpuinfo', 'utf8');
   const mayOpenKvm = await access('/dev/kvm', constants.R_OK | constants.W_OK).then(

@@ -19,7 +19,9 @@ interface Making {
   readonly signal: AbortSignal;
 }
 
-const INSIDE = new URL('inside/', import.meta.url).pathname;
+const INSIDE = new URL('inside/image/', import.meta.url).pathname;
+const FIRST = 'nodelet-init';
+const UNIT = 'nodelet-work.service';
 const APT = '/etc/apt';
 const MINUTES = 60_000;
 const DISK = '8G';
@@ -63,7 +65,7 @@ async function readRecipe(root: string, origin: Origin): Promise<Recipe> {
   const lists = (await readdir(`${APT}/sources.list.d`).catch(() => [] as string[])).filter((name) => /\.(list|sources)$/.test(name)).toSorted();
   const read = (path: string): Promise<string> => readFile(path, 'utf8').catch(() => '');
   const sources = await Promise.all([`${APT}/sources.list`, ...lists.map((name) => `${APT}/sources.list.d/${name}`)].map(read));
-  const scripts = await Promise.all(['work.sh', 'init.sh', 'work.service'].map((name) => readFile(`${INSIDE}${name}`, 'utf8')));
+  const scripts = await Promise.all([FIRST, UNIT].map((name) => readFile(`${INSIDE}${name}`, 'utf8')));
   const lock = await readFile(`${root}/package-lock.json`);
   return {
     release: origin.release,
@@ -170,15 +172,12 @@ async function configure(tree: string): Promise<void> {
   await mkdir(`${units}/multi-user.target.wants`, { recursive: true });
   await writeFile(`${tree}/etc/hostname`, 'machine\n');
   await writeFile(`${tree}/etc/fstab`, '');
-  for (const [from, to] of [
-    ['work.sh', '/usr/local/sbin/nodelet-work'],
-    ['init.sh', '/usr/local/sbin/nodelet-init'],
-  ] as const) {
-    await copyFile(`${INSIDE}${from}`, `${tree}${to}`);
-    await chmod(`${tree}${to}`, 0o755);
-  }
-  await copyFile(`${INSIDE}work.service`, `${units}/nodelet-work.service`);
-  await link('../nodelet-work.service', `${units}/multi-user.target.wants/nodelet-work.service`);
+  await mkdir(`${tree}/exchange`, { recursive: true });
+  await mkdir(`${tree}/assets`, { recursive: true });
+  await copyFile(`${INSIDE}${FIRST}`, `${tree}/usr/local/sbin/${FIRST}`);
+  await chmod(`${tree}/usr/local/sbin/${FIRST}`, 0o755);
+  await copyFile(`${INSIDE}${UNIT}`, `${units}/${UNIT}`);
+  await link(`../${UNIT}`, `${units}/multi-user.target.wants/${UNIT}`);
   for (const unit of MASKED_UNITS) await link('/dev/null', `${units}/${unit}`);
 }
 

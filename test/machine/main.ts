@@ -1,4 +1,4 @@
-import { access, constants, mkdir, readdir, rm } from 'node:fs/promises';
+import { access, constants, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
@@ -7,7 +7,7 @@ import { suites } from '../../scripts/suites.ts';
 import { runProgram, type Program } from '../command.ts';
 import { bootMachine, endMachine, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
 import { findImage } from './image.ts';
-import { needQemu, PIECE_NAMES, shellLine, unknownNames, workOf, type Kind } from './plan.ts';
+import { needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, workOf, type Kind } from './plan.ts';
 
 interface Options {
   readonly kind: Kind;
@@ -133,6 +133,8 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
   const seconds = numberOf('--seconds', options.seconds);
   const memoryMiB = options.memory === undefined ? PROGRAMS[kind].memoryMiB : numberOf('--memory', options.memory);
   if (process.geteuid?.() !== 0) throw new OpError('denied', 'making a machine', 'its image can only be made by root', { advice: 'run it with sudo' });
+  const problem = kind === 'uml' ? umlProblem(await readFile('/proc/cpuinfo', 'utf8')) : null;
+  if (problem !== null) throw new OpError('unsupported', 'booting a machine', problem, { advice: 'use --kind qemu' });
   const path = host.env['PATH'] ?? '';
   const emulator = await find(path, PROGRAMS[kind].name);
   const missing = [

@@ -3,7 +3,20 @@ import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { execa } from 'execa';
-import { acceleratorOf, bootCommand, imageName, jobScript, needQemu, originOf, PIECE_NAMES, shellLine, unknownNames, workOf, type Boot } from './plan.ts';
+import {
+  acceleratorOf,
+  bootCommand,
+  imageName,
+  jobScript,
+  needQemu,
+  originOf,
+  PIECE_NAMES,
+  shellLine,
+  umlProblem,
+  unknownNames,
+  workOf,
+  type Boot,
+} from './plan.ts';
 
 const boot: Boot = {
   kind: 'qemu',
@@ -47,6 +60,11 @@ describe('the command line of a machine', () => {
     assert.deepEqual(after(bootCommand({ ...boot, accelerator: 'kvm' }), '-accel'), ['kvm']);
   });
 
+  test('user-mode-linux: not on a processor with AMX', () => {
+    assert.match(umlProblem('flags\t\t: fpu amx_bf16 avx512f amx_tile amx_int8\n') ?? '', /AMX/);
+    assert.equal(umlProblem('flags\t\t: fpu avx512f\n'), null);
+  });
+
   test('user-mode-linux: a copy-on-write disk, our own first process, the host’s folders by name', () => {
     const line = bootCommand({ ...boot, kind: 'uml', program: '/usr/bin/linux.uml', memoryMiB: 1024, assets: '/a' });
     for (const word of ['mem=1024M', 'ubd0=/r/cow,/c/disk', 'init=/usr/local/sbin/nodelet-init', 'nodelet.exchange=/r/exchange', 'nodelet.assets=/a'])
@@ -85,7 +103,8 @@ describe('what runs in it', () => {
   });
 
   test('every script of the machine is a script', () => {
-    for (const name of ['check', 'work', 'init', ...PIECE_NAMES]) execFileSync('sh', ['-n', new URL(`inside/${name}.sh`, import.meta.url).pathname]);
+    for (const name of ['image/nodelet-init', ...['check', 'work', 'init', ...PIECE_NAMES].map((each) => `${each}.sh`)])
+      execFileSync('sh', ['-n', new URL(`inside/${name}`, import.meta.url).pathname]);
   });
 });
 

@@ -25,7 +25,7 @@ export interface Recipe {
   readonly sources: string;
   readonly packageLock: string;
   readonly nodeVersion: string;
-  /** The files of `inside/` that are part of the image. */
+  /** The files of `inside/image/`. */
   readonly scripts: readonly string[];
 }
 
@@ -123,6 +123,16 @@ export interface Boot {
 /** KVM only where the processor says that it can: a device file alone is no promise. */
 export function acceleratorOf(cpuinfo: string, mayOpenKvm: boolean): 'kvm' | 'tcg' {
   return mayOpenKvm && /^flags\s*:.*\b(vmx|svm)\b/m.test(cpuinfo) ? 'kvm' : 'tcg';
+}
+
+/**
+ * Why the user-mode kernel cannot run on this processor, or null. It restores a process's floating-point registers from a
+ * buffer of fixed size (HOST_FP_SIZE); with AMX the state is larger, and its first process dies of errno 14 (seen with 6.1).
+ */
+export function umlProblem(cpuinfo: string): string | null {
+  return /^flags\s*:.*\bamx_tile\b/m.test(cpuinfo)
+    ? 'the user-mode kernel cannot restore the registers of a processor with AMX: its first process would die'
+    : null;
 }
 
 /** The command line of a machine. The image is never written: what a machine writes goes beside it and is thrown away. */

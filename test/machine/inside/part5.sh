@@ -77,9 +77,12 @@ if [ "$version" = cgroup2fs ]; then
   check '5.2 with singleProcessOOMKill only the child' "$(kubectl logs one | grep child) restarts $(field one '{.status.containerStatuses[0].restartCount}')" 'child 137 restarts 0'
 else
   step '5.3: cgroup v1 must be allowed'
+  lines=$(wc -l < $dir/log/agent.log)
+  since() { tail -n "+$((lines + 1))" $dir/log/agent.log; }
+  refused() { since | grep -q 'failCgroupV1'; }
   configure 'delete c.failCgroupV1'
-  eventually 60 grep -q 'failCgroupV1\|cgroup v1' $dir/log/agent.log
-  check '5.3 the agent does not start' "$(grep -i 'cgroup v1' $dir/log/agent.log | tail -n 1)" '*cgroup v1*'
+  eventually 60 refused
+  check '5.3 the agent does not start' "$(since | grep failCgroupV1 | head -n 1)" '*cgroup v1*failCgroupV1*'
   kubectl get --raw /api/v1/nodes/node-1/proxy/healthz > /tmp/part5.health 2>&1; check '5.3 its port is closed' "$?" '[1-9]*'
   configure 'c.failCgroupV1 = false'
   eventually 120 sh -c 'kubectl get --raw /api/v1/nodes/node-1/proxy/healthz > /dev/null 2>&1'; check '5.3 allowed, it starts again' "$?" 0
