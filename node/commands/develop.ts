@@ -16,8 +16,14 @@ async function program(context: Context, name: string, args: readonly string[]):
       cwd: context.root,
       env: { ...context.host.env, PATH: `${process.execPath.slice(0, process.execPath.lastIndexOf('/'))}:${context.path}` },
     });
+    // It takes back what it began, and nobody else tells it when only this process is told to end.
+    const end = (): void => void child.kill('SIGTERM');
+    context.host.signal.addEventListener('abort', end, { once: true });
     child.on('error', reject);
-    child.on('close', (code) => resolve(code ?? 1));
+    child.on('close', (code) => {
+      context.host.signal.removeEventListener('abort', end);
+      resolve(code ?? 1);
+    });
   });
 }
 
