@@ -9,6 +9,7 @@ import { copy, isObject, same } from '../core/json.ts';
 import type { Obj } from '../core/json.ts';
 import { applyJsonPatch } from '../core/jsonpatch.ts';
 import { applyMergePatch } from '../core/mergepatch.ts';
+import { resizedPod } from '../core/pod-resize.ts';
 import { selectorMatches } from '../core/strategies-apps.ts';
 import { selectorText } from '../core/table-cells.ts';
 import { parseBody } from './body.ts';
@@ -46,7 +47,7 @@ export async function subresource(kernel: Kernel, tokens: Tokens, info: Resource
     case 'pods/ephemeralcontainers':
       return readOrWrite(kernel, info, call, withEphemeral);
     case 'pods/resize':
-      return readOrWrite(kernel, info, call, resized);
+      return readOrWrite(kernel, info, call, (next, old) => resizedPod(next, old, kernel.view.get('', 'nodes', '', old['spec'].nodeName ?? '')));
     case 'serviceaccounts/token':
       return token(kernel, tokens, info, call);
     case 'certificatesigningrequests/approval':
@@ -113,20 +114,6 @@ function withEphemeral(next: Obj, old: Obj): Obj {
   const out = withSpec(next, old, { ephemeralContainers: list });
   defaultPodSpec(out['spec']);
   return { ...out, metadata: { ...out['metadata'], generation: old['metadata'].generation } };
-}
-
-function resized(next: Obj, old: Obj): Obj {
-  const containers = old['spec'].containers.map((container: Obj) => {
-    const asked = (next['spec']?.containers ?? []).find((other: Obj) => other['name'] === container['name']);
-    return asked === undefined
-      ? container
-      : { ...container, resources: asked.resources ?? container['resources'], resizePolicy: asked.resizePolicy ?? container['resizePolicy'] };
-  });
-  return withSpec(next, old, { containers: containers.map((container: Obj) => dropUndefined(container)) });
-}
-
-function dropUndefined(object: Obj): Obj {
-  return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined));
 }
 
 function scaleOf(entry: Entry): Obj {
