@@ -105,9 +105,25 @@ test('a wrong version stamp is no success', async () => {
   assert.deepEqual((await world.build(['kubelet'])).failed, { kubelet: 'building kubelet: what was built says nothing: it does not tell its version' });
 });
 
+test('the command line takes the folder before and behind the command', async () => {
+  await using world = await makeWorld();
+  await world.script(`${world.folder}/own/crictl`, 'echo crictl version v1.37.0');
+  const own = ['--assets', `${world.folder}/own`];
+  for (const args of [
+    ['path', 'crictl', ...own],
+    [...own, 'path', 'crictl'],
+  ])
+    assert.equal((await world.assets(args)).stdout, `${world.folder}/own/crictl\n`);
+  const list = JSON.parse((await world.assets(['list', '--json', ...own])).stdout) as { components: { name: string; from: string | null }[] };
+  assert.equal(list.components.find(({ name }) => name === 'crictl')?.from, '--assets');
+  const nothing = await world.assets(['path', 'kubelett']);
+  assert.equal(nothing.code, 2);
+  assert.match(nothing.stderr, /there is no component "kubelett"/);
+});
+
 test('without Go it says what to do', async () => {
   await using world = await makeWorld();
-  const result = await world.assets([]);
+  const result = await world.assets(['--json']);
   assert.equal(result.code, 1);
   assert.match(result.stderr, /there is no Go on PATH\n {2}install Go 1\.26 or later/);
   assert.equal(await exists(world.root), false);

@@ -58,8 +58,8 @@ export async function buildAssets(names: readonly AssetName[], options: { root: 
   await mkdir(work);
   try {
     for (const [at, name] of missing.entries()) {
-      signal.throwIfAborted();
       try {
+        signal.throwIfAborted();
         const made = await progress.step(`${name} ${rowOf(name).version} (${at + 1} of ${missing.length})`, () =>
           buildOne(name, keys[name], { work, folder, env, signal, progress }),
         );

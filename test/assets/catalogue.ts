@@ -176,3 +176,5 @@ export const FOLDER_NEEDS: Readonly<Record<AssetFolder, readonly AssetName[]>> =
   'containerd-2.3': ['containerd-2.3/containerd', 'containerd-2.3/containerd-shim-runc-v2', 'containerd-2.3/ctr'],
   cni: ['cni/ptp', 'cni/host-local', 'cni/loopback', 'cni/portmap', 'cni/bridge', 'cni/bandwidth', 'cni/firewall'],
 };
+
+export const isFolder = (name: string): name is AssetFolder => Object.hasOwn(FOLDER_NEEDS, name);

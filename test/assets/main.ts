@@ -1,7 +1,8 @@
+import type { Command } from 'commander';
 import { OpError } from '../../base/errors.ts';
 import { runProgram, type Program } from '../command.ts';
 import { buildAssets, type Built } from './build.ts';
-import { ASSET_NAMES, isAssetName, rowOf, type AssetName } from './catalogue.ts';
+import { ASSET_NAMES, isFolder, rowOf, type AssetName } from './catalogue.ts';
 import { findAssets, namesOf, type Assets } from './find.ts';
 import { packAssets, unpackAssets } from './pack.ts';
 import { cacheRoot } from './store.ts';
@@ -55,36 +56,43 @@ function report(program: Program, built: Built, json: boolean): number {
 await runProgram('assets', 'The real components around a node: finds them, or builds them with Go from the module proxy.', (program) => {
   const { host } = program;
   const root = cacheRoot(host.env);
-  program.command.option('--assets <folder>', 'a folder to look in first (else NODELET_ASSETS, KUBEBUILDER_ASSETS, the cache, PATH)');
+  /** Before or behind the command's name. */
+  const withFolder = (command: Command): Command =>
+    command.option('--assets <folder>', 'a folder to look in first (else NODELET_ASSETS, KUBEBUILDER_ASSETS, the cache, PATH)');
+  withFolder(program.command);
   const build = (names: readonly AssetName[]): Promise<Built> => buildAssets(names, { root, env: host.env, signal: host.signal, progress: program.progress });
 
-  program.add<Common>(
-    'ensure',
-    'find every component, and build those that are not there (the default)',
-    ['nodelet assets', 'NODELET_ASSETS=/srv/kubernetes nodelet assets --json'],
-    async ({ json, assets: dir }) => {
-      const before = await findAssets({ env: host.env, dir });
-      const missing = ASSET_NAMES.filter((name) => before.path(name) === null);
-      for (const [name, all] of Object.entries(before.refused())) {
-        for (const { path, version, why } of all) program.progress.note(`  not ${path}: ${name} is ${version ?? 'of unknown version'}, and ${why}`);
-      }
-      if (missing.length === 0) {
-        program.answer(json, { components: listing(before) }, lines(before));
-        return 0;
-      }
-      return report(program, await build(missing), json);
-    },
-    { isDefault: true },
+  withFolder(
+    program.add<Common>(
+      'ensure',
+      'find every component, and build those that are not there (the default)',
+      ['nodelet assets', 'NODELET_ASSETS=/srv/kubernetes nodelet assets --json'],
+      async ({ json, assets: dir }) => {
+        const before = await findAssets({ env: host.env, dir });
+        const missing = ASSET_NAMES.filter((name) => before.path(name) === null);
+        for (const [name, all] of Object.entries(before.refused())) {
+          for (const { path, version, why } of all) program.progress.note(`  not ${path}: ${name} is ${version ?? 'of unknown version'}, and ${why}`);
+        }
+        if (missing.length === 0) {
+          program.answer(json, { components: listing(before) }, lines(before));
+          return 0;
+        }
+        return report(program, await build(missing), json);
+      },
+      { isDefault: true },
+    ),
   );
-  program.add<Common>(
-    'list',
-    'say where each component is, its version, and what was refused',
-    ['nodelet assets list', 'nodelet assets list --json'],
-    async ({ json, assets: dir }) => {
-      const assets = await findAssets({ env: host.env, dir });
-      program.answer(json, { cache: root, components: listing(assets) }, lines(assets));
-      return 0;
-    },
+  withFolder(
+    program.add<Common>(
+      'list',
+      'say where each component is, its version, and what was refused',
+      ['nodelet assets list', 'nodelet assets list --json'],
+      async ({ json, assets: dir }) => {
+        const assets = await findAssets({ env: host.env, dir });
+        program.answer(json, { cache: root, components: listing(assets) }, lines(assets));
+        return 0;
+      },
+    ),
   );
   program.add<Common>(
     'build [names...]',
@@ -92,13 +100,22 @@ await runProgram('assets', 'The real components around a node: finds them, or bu
     ['nodelet assets build', 'nodelet assets build kubelet containerd-2.4 cni'],
     async ({ json }, names) => report(program, await build(names.length === 0 ? ASSET_NAMES : namesOf(names)), json),
   );
-  program.add<Common>('path <name>', 'print the path of one component', ['nodelet assets path kubelet'], async ({ json, assets: dir }, [name = '']) => {
-    if (!isAssetName(name))
-      throw new OpError('invalid', 'choosing assets', `there is no component "${name}"`, { advice: 'nodelet assets list names them all' });
-    const path = (await findAssets({ env: host.env, dir })).require(name, `looking for ${name}`);
-    program.answer(json, { name, path }, [path]);
-    return 0;
-  });
+  withFolder(
+    program.add<Common>(
+      'path <name>',
+      'print the path of one component, or of a folder of them',
+      ['nodelet assets path kubelet', 'nodelet assets path cni'],
+      async ({ json, assets: dir }, [name = '']) => {
+        const doing = `looking for ${name}`;
+        const [first, ...more] = namesOf([name]);
+        const assets = await findAssets({ env: host.env, dir });
+        const path = isFolder(name) ? assets.requireDir(name, doing) : first === undefined || more.length > 0 ? null : assets.require(first, doing);
+        if (path === null) throw new OpError('invalid', doing, 'its programs need not be in one folder', { advice: `name one: ${first}` });
+        program.answer(json, { name, path }, [path]);
+        return 0;
+      },
+    ),
+  );
   program.add<Common>(
     'pack <file>',
     'write what is built as one file; in a folder it is named by its content hash',
