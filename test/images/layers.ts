@@ -51,6 +51,11 @@ async function resolve(options: LayerOptions, file: LayerFile): Promise<Resolved
   return { file, from, hash: await hashFile(from) };
 }
 
+/** Throws OpError `not-found` where a program of the layer is not to be had. */
+export async function requirePrograms(options: ProgramOptions, recipe: LayerRecipe): Promise<void> {
+  for (const { content } of recipe.files ?? []) if (content.kind === 'program') await programPath(options, content.source);
+}
+
 /** Makes a layer, or finds it in the cache: its name there follows from its recipe, the bytes of its files and the layers below. */
 export async function makeLayer(
   options: LayerOptions,

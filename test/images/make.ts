@@ -6,7 +6,7 @@ import { parseImageName, type ImageName } from '../../node/core/oci.ts';
 import { blobPath, listImages, storeImage, type ImageStore } from '../../node/io/images.ts';
 import { lockFile } from '../../node/io/lock.ts';
 import type { Progress } from '../../node/io/progress.ts';
-import { layerBlob, makeLayer, shareBlob, type LayerOptions, type MadeLayer } from './layers.ts';
+import { layerBlob, makeLayer, requirePrograms, shareBlob, type LayerOptions, type MadeLayer } from './layers.ts';
 import type { ProgramAssets } from './programs.ts';
 import { IMAGES, LAYERS, imagesNamed, type E2eImage, type LayerRecipe } from './recipes.ts';
 import { writeRegistry } from './registry-tree.ts';
@@ -155,9 +155,14 @@ class LayerMaker {
   async layersOf(image: E2eImage): Promise<{ layers: MadeLayer[]; without: string[] }> {
     const below: { recipe: LayerRecipe; layer: MadeLayer }[] = [];
     const without: string[] = [];
-    for (const name of image.layers) {
+    const recipes = image.layers.map((name) => {
       const recipe = LAYERS[name];
       if (recipe === undefined) throw new Error(`${image.name} names the layer ${name}, which has no recipe`);
+      return { name, recipe };
+    });
+    // What is not to be had is found out before minutes go into the layers below it.
+    for (const { recipe } of recipes) if (recipe.optional !== true) await requirePrograms(this.#options, recipe);
+    for (const { name, recipe } of recipes) {
       const known = this.#made.get(name);
       const layer = known ?? (await this.#make(name, recipe, below));
       this.#made.set(name, layer);
