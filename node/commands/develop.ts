@@ -20,9 +20,9 @@ async function program(context: Context, name: string, args: readonly string[]):
     const end = (): void => void child.kill('SIGTERM');
     context.host.signal.addEventListener('abort', end, { once: true });
     child.on('error', reject);
-    child.on('close', (code) => {
+    child.on('close', (code, signal) => {
       context.host.signal.removeEventListener('abort', end);
-      resolve(code ?? 1);
+      resolve(code ?? (signal === 'SIGKILL' ? 137 : 143));
     });
   });
 }

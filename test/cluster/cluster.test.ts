@@ -46,7 +46,7 @@ test('a real control plane has a node with upstream’s kubelet and one with our
   await using _leaks = watchLeaks({ owns: NAME });
   let hostLink = '';
   {
-    await using set = await testSet(NAME, ['--agent', 'upstream,ours'], ['cluster', 'up']);
+    await using set = await testSet(NAME, ['--agent', 'upstream,ours', '--images', 'basic'], ['cluster', 'up']);
     const versions = (await set.k(['get', 'nodes', '-o', 'jsonpath={.items[*].status.nodeInfo.kubeletVersion}'])).split(' ');
     assert.equal(versions.length, 2);
     assert.match(versions[0] ?? '', /^v1\.37\.\d+$/, 'node-1 has upstream’s kubelet');

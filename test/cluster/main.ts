@@ -8,7 +8,7 @@ import { JUDGED_DIFFERS } from '../../node/core/files.ts';
 import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import { loadSet } from '../../node/io/state.ts';
 import { runProgram, type Program } from '../command.ts';
-import { findAssets } from '../assets/find.ts';
+import { findAssets, type Assets } from '../assets/find.ts';
 import { imagesCommand, imagesDir } from '../images/command.ts';
 import { makeE2eImages } from '../images/make.ts';
 import { join } from './join.ts';
@@ -25,6 +25,7 @@ interface UpOptions extends NameOptions {
   readonly proxy?: string;
   readonly containerd?: ContainerdChoice;
   readonly audit?: true;
+  readonly images: 'e2e' | 'basic';
   readonly assets?: string;
   readonly timeout: string;
 }
@@ -58,8 +59,17 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
   if (found.programs.coredns === undefined)
     context.progress.note('  coredns is not there: names are answered by a server of ours, and no pod is labelled k8s-app=kube-dns');
   context.progress.note(`  ${JUDGED_DIFFERS}`);
-  await makeE2eImages({ host: context.host, store: { dir: imagesDir() }, assets, progress: context.progress, build: false });
+  if (options.images === 'e2e') await makeImages(context, assets);
   return up(context, undefined, { ...choice, controlPlane: 'real', join: 'token', ...found });
+}
+
+async function makeImages(context: Context, assets: Assets): Promise<void> {
+  try {
+    await makeE2eImages({ host: context.host, store: { dir: imagesDir() }, assets, progress: context.progress, build: false });
+  } catch (error) {
+    if (!context.host.signal.aborted) throw error;
+    throw new OpError('aborted', 'making the e2e images', 'stopped by a signal', { advice: 'no cluster was started' });
+  }
 }
 
 function commands(program: Program): void {
@@ -86,6 +96,11 @@ function commands(program: Program): void {
     .option('--agent <list>', `whose kubelet: ${AGENTS.join(' or ')}; one for all nodes, or one a node, with commas`)
     .option('--proxy <list>', `whose service proxy: ${PROXIES.join(', ')}; that of the kubelet’s maker with nftables when left out`)
     .addOption(new Option('--containerd <version>', 'which containerd; 2.4 when left out').choices(CONTAINERDS))
+    .addOption(
+      new Option('--images <which>', 'images made beforehand: those of Kubernetes’ e2e tests, or pause and CoreDNS alone')
+        .choices(['e2e', 'basic'])
+        .default('e2e'),
+    )
     .option('--assets <dir>', 'folder of components that goes before all others')
     .option('--audit', 'let the API server write an audit log (hub/log/audit.log, at most 500 MB)')
     .option('--timeout <seconds>', 'how long to wait for pods; what comes before them waits longer in proportion', '120');
