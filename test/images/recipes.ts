@@ -169,7 +169,9 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
   deviceplugin: { files: [program('/sampledeviceplugin', asset('images/sample-device-plugin'))] },
   apparmor: { packages: ['apparmor'] },
   apparmorloader: { files: [program('/usr/bin/loader', asset('images/apparmor-loader'))] },
-  apiserver: { files: [program('/sample-apiserver', asset('images/sample-apiserver')), folder('/tmp', 0o1777)] },
+  apiserver: {
+    files: [program('/sample-apiserver', { kind: 'module', module: 'k8s.io/sample-apiserver', version: 'v0.29.2', package: '.' }), folder('/tmp', 0o1777)],
+  },
   etcd: { files: [program('/usr/local/bin/etcd', asset('etcd'))] },
   iptables: {
     packages: ['conntrack', 'iptables', 'kmod', 'nftables'],
