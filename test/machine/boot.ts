@@ -79,6 +79,7 @@ export async function bootMachine(options: BootOptions): Promise<Machine> {
     return made;
   } catch (error) {
     await killMachine(machine);
+    await rm(runDir, { recursive: true, force: true });
     throw error;
   }
 }
@@ -187,7 +188,7 @@ async function pack(root: string, to: string, signal: AbortSignal): Promise<void
   });
   const names = listed.stdout.split('\0').filter((name) => name !== '');
   const there = await Promise.all(
-    [...names, 'dist/nodelet.mjs', 'dist/nodelet.mjs.map', 'dist/sys'].map((name) =>
+    [...names, 'dist/nodelet.mjs', 'dist/sys'].map((name) =>
       access(`${root}/${name}`).then(
         () => [name],
         () => [],

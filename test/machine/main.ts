@@ -7,7 +7,7 @@ import { suites } from '../../scripts/suites.ts';
 import { runProgram, type Program } from '../command.ts';
 import { bootMachine, endMachine, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
 import { findImage } from './image.ts';
-import { needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, workOf, type Kind } from './plan.ts';
+import { KINDS, needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, workOf, type Kind } from './plan.ts';
 
 interface Options {
   readonly kind: Kind;
@@ -19,6 +19,7 @@ interface Options {
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
 const PROGRAMS: Readonly<Record<Kind, { readonly name: string; readonly package: string; readonly memoryMiB: number }>> = {
   qemu: { name: 'qemu-system-x86_64', package: 'qemu-system-x86', memoryMiB: 3072 },
+  bare: { name: 'qemu-system-x86_64', package: 'qemu-system-x86', memoryMiB: 2048 },
   uml: { name: 'linux.uml', package: 'user-mode-linux', memoryMiB: 1024 },
 };
 const LOCK_MS = 30 * 60_000;
@@ -27,9 +28,9 @@ await runProgram('machine', 'Boots a machine with cgroup v2 and runs suites of t
   const { host } = program;
   const cache = `${host.env['XDG_CACHE_HOME'] ?? `${homedir()}/.cache`}/nodelet/machine`;
   program.command
-    .option('--kind <kind>', 'qemu: systemd, containerd, everything; uml: seconds to boot, for cgroups and sys only', 'qemu')
+    .option('--kind <kind>', 'qemu: systemd and everything; bare: without systemd; uml: seconds to boot, for cgroups and sys only', 'qemu')
     .option('--seconds <n>', 'the machine ends after this long, whatever it does', '7200')
-    .option('--memory <MiB>', 'its memory; 3072 for qemu, 1024 for uml');
+    .option('--memory <MiB>', 'its memory; 3072 for qemu, 2048 for bare, 1024 for uml');
   program.add<Options>(
     'run [suites...]',
     `run suites of nodelet test, or ${PIECE_NAMES.join(', ')}; or a command behind --`,
@@ -74,8 +75,8 @@ function names(): string[] {
 
 function kindOf(options: Options): Kind {
   const { kind } = options;
-  if (kind === 'qemu' || kind === 'uml') return kind;
-  throw new OpError('invalid', 'reading --kind', `"${String(kind)}" is no kind of machine`, { advice: 'use --kind qemu or --kind uml' });
+  if (KINDS.includes(kind)) return kind;
+  throw new OpError('invalid', 'reading --kind', `"${String(kind)}" is no kind of machine`, { advice: `there are: ${KINDS.join(', ')}` });
 }
 
 function numberOf(option: string, text: string): number {
@@ -133,8 +134,6 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
   const seconds = numberOf('--seconds', options.seconds);
   const memoryMiB = options.memory === undefined ? PROGRAMS[kind].memoryMiB : numberOf('--memory', options.memory);
   if (process.geteuid?.() !== 0) throw new OpError('denied', 'making a machine', 'its image can only be made by root', { advice: 'run it with sudo' });
-  const problem = kind === 'uml' ? umlProblem(await readFile('/proc/cpuinfo', 'utf8')) : null;
-  if (problem !== null) throw new OpError('unsupported', 'booting a machine', problem, { advice: 'use --kind qemu' });
   const path = host.env['PATH'] ?? '';
   const emulator = await find(path, PROGRAMS[kind].name);
   const missing = [
@@ -146,6 +145,11 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
     throw new OpError('not-found', 'making a machine', `missing here: ${missing.join(', ')}`, {
       advice: `apt-get install --no-install-recommends ${missing.join(' ')}`,
     });
+  }
+  if (kind === 'uml') {
+    const { stdout } = await exec([emulator, '--version'], { doing: 'asking the user-mode kernel for its version', signal: host.signal });
+    const problem = umlProblem(stdout, await readFile('/proc/cpuinfo', 'utf8'));
+    if (problem !== null) throw new OpError('unsupported', 'booting a machine', problem, { advice: 'use --kind bare or --kind qemu' });
   }
   await mkdir(cache, { recursive: true });
   const image = await (async () => {

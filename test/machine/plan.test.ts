@@ -47,6 +47,11 @@ describe('the command line of a machine', () => {
     assert.ok(line.includes('-no-reboot'));
   });
 
+  test('QEMU: without systemd where that is asked for', () => {
+    assert.doesNotMatch(after(bootCommand(boot), '-append').join(), /init=/);
+    assert.match(after(bootCommand({ ...boot, kind: 'bare' }), '-append').join(), / init=\/usr\/local\/sbin\/nodelet-init /);
+  });
+
   test('QEMU: the assets are shared read-only', () => {
     assert.match(after(bootCommand({ ...boot, assets: '/a' }), '-virtfs')[1] ?? '', /path=\/a,mount_tag=assets,.*readonly=on/);
     assert.throws(() => bootCommand({ ...boot, assets: '/a,readonly=off' }), RangeError);
@@ -60,9 +65,11 @@ describe('the command line of a machine', () => {
     assert.deepEqual(after(bootCommand({ ...boot, accelerator: 'kvm' }), '-accel'), ['kvm']);
   });
 
-  test('user-mode-linux: not on a processor with AMX', () => {
-    assert.match(umlProblem('flags\t\t: fpu amx_bf16 avx512f amx_tile amx_int8\n') ?? '', /AMX/);
-    assert.equal(umlProblem('flags\t\t: fpu avx512f\n'), null);
+  test('user-mode-linux: 6.1 does not run on a processor with AMX', () => {
+    const flags = 'flags\t\t: fpu amx_bf16 avx512f amx_tile amx_int8\n';
+    assert.match(umlProblem('6.1.176\n', flags) ?? '', /^the user-mode kernel 6\.1\.176 .* AMX/);
+    assert.equal(umlProblem('6.1.176\n', 'flags\t\t: fpu avx512f\n'), null);
+    assert.equal(umlProblem('6.18.2\n', flags), null);
   });
 
   test('user-mode-linux: a copy-on-write disk, our own first process, the host’s folders by name', () => {

@@ -1,7 +1,11 @@
 import { createHash } from 'node:crypto';
 
-/** `uml`: user-mode-linux, seconds to boot, cgroups only; `qemu`: systemd and everything a node needs, minutes to boot. */
-export type Kind = 'uml' | 'qemu';
+/**
+ * `qemu`: systemd and everything a node needs, minutes to boot under emulation; `bare`: the same kernel with a shell script
+ * as PID 1, sooner there; `uml`: user-mode-linux, seconds to boot, cgroups only.
+ */
+export type Kind = 'qemu' | 'bare' | 'uml';
+export const KINDS: readonly string[] = ['qemu', 'bare', 'uml'] satisfies Kind[];
 
 /** Packages of the distribution in the machine's image, besides the smallest system. */
 export const PACKAGES: readonly string[] = [
@@ -120,24 +124,27 @@ export interface Boot {
   readonly accelerator: 'kvm' | 'tcg';
 }
 
+/** PID 1 where there is no systemd. */
+const FIRST = '/usr/local/sbin/nodelet-init';
+
 /** KVM only where the processor says that it can: a device file alone is no promise. */
 export function acceleratorOf(cpuinfo: string, mayOpenKvm: boolean): 'kvm' | 'tcg' {
   return mayOpenKvm && /^flags\s*:.*\b(vmx|svm)\b/m.test(cpuinfo) ? 'kvm' : 'tcg';
 }
 
 /**
- * Why the user-mode kernel cannot run on this processor, or null. It restores a process's floating-point registers from a
- * buffer of fixed size (HOST_FP_SIZE); with AMX the state is larger, and its first process dies of errno 14 (seen with 6.1).
+ * Why this user-mode kernel (`linux.uml --version`) cannot run on this processor, or null. 6.1 hands a process's
+ * floating-point registers back from a buffer of fixed size; with AMX the state is larger, the host answers EFAULT, and
+ * the first process dies. Later kernels ask for the size.
  */
-export function umlProblem(cpuinfo: string): string | null {
-  return /^flags\s*:.*\bamx_tile\b/m.test(cpuinfo)
-    ? 'the user-mode kernel cannot restore the registers of a processor with AMX: its first process would die'
-    : null;
+export function umlProblem(version: string, cpuinfo: string): string | null {
+  if (!/^6\.1\./.test(version) || !/^flags\s*:.*\bamx_tile\b/m.test(cpuinfo)) return null;
+  return `the user-mode kernel ${version.trim()} cannot restore the registers of a processor with AMX: its first process dies`;
 }
 
 /** The command line of a machine. The image is never written: what a machine writes goes beside it and is thrown away. */
 export function bootCommand(boot: Boot): string[] {
-  return boot.kind === 'qemu' ? qemu(boot) : uml(boot);
+  return boot.kind === 'uml' ? uml(boot) : qemu(boot);
 }
 
 function qemu(boot: Boot): string[] {
@@ -151,7 +158,7 @@ function qemu(boot: Boot): string[] {
     ...['-smp', String(boot.cpus), '-m', String(boot.memoryMiB), '-nographic', '-no-reboot', '-nic', 'none'],
     ...['-cpu', boot.accelerator === 'kvm' ? 'host' : 'max'],
     ...['-kernel', boot.image.kernel, '-initrd', boot.image.initrd],
-    ...['-append', 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=false mitigations=off'],
+    ...['-append', `root=/dev/vda rw console=ttyS0 quiet mitigations=off ${boot.kind === 'bare' ? `init=${FIRST} panic=-1` : 'systemd.show_status=false'}`],
     ...['-drive', `file=${boot.image.disk},format=raw,if=virtio,cache=unsafe,snapshot=on`],
     ...share(boot.exchange, 'exchange', false),
     ...(boot.assets === null ? [] : share(boot.assets, 'assets', true)),
@@ -163,17 +170,7 @@ function uml(boot: Boot): string[] {
     boot.program,
     `mem=${boot.memoryMiB}M`,
     `ubd0=${boot.runDir}/cow,${boot.image.disk}`,
-    ...[
-      'root=/dev/ubda',
-      'rw',
-      'con0=null,fd:1',
-      'con=null',
-      'ssl=null',
-      'quiet',
-      'init=/usr/local/sbin/nodelet-init',
-      'umid=nodelet',
-      `uml_dir=${boot.runDir}/`,
-    ],
+    ...['root=/dev/ubda', 'rw', 'con0=null,fd:1', 'con=null', 'ssl=null', 'quiet', `init=${FIRST}`, 'umid=nodelet', `uml_dir=${boot.runDir}/`],
     `nodelet.exchange=${boot.exchange}`,
     ...(boot.assets === null ? [] : [`nodelet.assets=${boot.assets}`]),
   ];

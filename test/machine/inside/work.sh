@@ -18,7 +18,7 @@ while [ ! -e end ]; do
     setsid sh "$job" > "$name.log" 2>&1 < /dev/null &
     pid=$!
     while kill -0 $pid 2> /dev/null; do
-      [ ! -e "$name.end" ] || kill -KILL -- -$pid
+      [ ! -e "$name.end" ] || kill -s KILL -- "-$pid"
       sleep 0.5
     done
     wait $pid
