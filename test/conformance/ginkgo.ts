@@ -9,6 +9,8 @@ import { OpError } from '../../base/errors.ts';
 import { GinkgoOutput, type LiveEvent } from './ginkgo-output.ts';
 import type { Spec } from './suites.ts';
 
+/** How much of the log a kill of this process may cost. */
+const FLUSH_MS = 20_000;
 /** How long specs have to clean up after themselves when the run is stopped. */
 const GRACE_MS = 60_000;
 
@@ -38,6 +40,7 @@ export async function runGinkgo(pass: GinkgoPass): Promise<number> {
   const log = createGzip({ level: constants.Z_BEST_SPEED });
   const file = createWriteStream(pass.log);
   log.pipe(file);
+  const flush = setInterval(() => log.flush(constants.Z_SYNC_FLUSH), FLUSH_MS);
   const reader = new GinkgoOutput(pass.specs);
   const tell = (events: readonly LiveEvent[]): void => {
     for (const event of events) pass.onEvent(event);
@@ -57,6 +60,7 @@ export async function runGinkgo(pass: GinkgoPass): Promise<number> {
     return code;
   } finally {
     pass.signal.removeEventListener('abort', stop);
+    clearInterval(flush);
     log.end();
     if (!file.closed) await once(file, 'close').catch(() => undefined);
   }

@@ -1,4 +1,4 @@
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { collectFailure } from './collect.ts';
@@ -139,6 +139,7 @@ async function fromReport(ran: Ran, tally: Tally, path: string, specs: readonly 
   const late = readReport(text).filter((outcome) => names.has(outcome.name) && !tally.outcomes.has(outcome.name));
   if (late.length > 0) ran.progress.note(`  ${late.length} results were in the report only`);
   for (const outcome of late) tally.add(outcome);
+  await rm(path);
 }
 
 const environment = (): Record<string, string> =>
