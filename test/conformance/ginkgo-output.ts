@@ -81,15 +81,12 @@ class Block {
 
 /** Reads Ginkgo's verbose output piece by piece, of parallel processes (blocks) and of one (a stream). */
 export class GinkgoOutput {
-  private readonly names = new Map<string, string>();
+  private readonly names: ReadonlySet<string>;
   private rest = '';
   private block = new Block();
 
   constructor(specs: readonly Spec[]) {
-    for (const { name, labels } of specs) {
-      this.names.set(name, name);
-      if (labels.length > 0) this.names.set(`${name} [${labels.join(', ')}]`, name);
-    }
+    this.names = new Set(specs.map((spec) => spec.name));
   }
 
   /** What the text, joined to what came before, makes known. */
@@ -131,8 +128,8 @@ export class GinkgoOutput {
 
   private nameIn(title: string): string | null {
     for (let text = title; ;) {
-      const name = this.names.get(text.trim());
-      if (name !== undefined) return name;
+      // Labels stand behind it, in brackets; a name may end with brackets too.
+      for (const name of [text.trim(), text.replace(/ \[[^\]]*\]$/, '').trim()]) if (this.names.has(name)) return name;
       const shorter = text.replace(NODE, '');
       if (shorter === text) return null;
       text = shorter;
