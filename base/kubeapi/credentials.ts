@@ -72,7 +72,9 @@ export class Credentials {
     this.#stamp = await this.#currentStamp();
     // One file for both is read once: between two reads it may be replaced by another pair.
     const oneFile = cert !== undefined && key !== undefined && 'file' in cert && 'file' in key && cert.file === key.file;
-    const [caBytes, certBytes, otherBytes] = await Promise.all([bytesOf(ca), bytesOf(cert), oneFile ? undefined : bytesOf(key)]);
+    const [caBytes, certBytes, otherBytes] = await Promise.all([bytesOf(ca), bytesOf(cert), oneFile ? undefined : bytesOf(key)]).catch((cause: unknown) => {
+      throw new OpError('unavailable', 'connect', `the credentials are not there yet: ${messageOf(cause)}`, { cause });
+    });
     const keyBytes = oneFile ? certBytes : otherBytes;
     return {
       ...(caBytes !== undefined && { ca: Buffer.from(caBytes) }),
