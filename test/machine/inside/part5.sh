@@ -83,6 +83,13 @@ else
   configure 'delete c.failCgroupV1'
   eventually 60 refused
   check '5.3 the agent does not start' "$(since | grep failCgroupV1 | head -n 1)" '*cgroup v1*failCgroupV1*'
+  if [ -x "${NODELET_ASSETS:-}/kubelet" ]; then
+    folder=$(mktemp -d)
+    printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nenableServer: false\nhealthzPort: 0\noomScoreAdj: 0\ncontainerRuntimeEndpoint: unix://%s/none.sock\n' "$folder" > "$folder/config"
+    timeout 60 unshare --net "$NODELET_ASSETS/kubelet" --config "$folder/config" --root-dir "$folder/root" --cert-dir "$folder/pki" > "$folder/log" 2>&1
+    check "5.3 nor does upstream's" "$(grep '^E' "$folder/log" | tail -n 1)" "*$(since | grep -o 'kubelet is configured to not run[^.]*' | head -n 1)*"
+    rm -rf "$folder"
+  fi
   kubectl get --raw /api/v1/nodes/node-1/proxy/healthz > /tmp/part5.health 2>&1; check '5.3 its port is closed' "$?" '[1-9]*'
   configure 'c.failCgroupV1 = false'
   eventually 120 sh -c 'kubectl get --raw /api/v1/nodes/node-1/proxy/healthz > /dev/null 2>&1'; check '5.3 allowed, it starts again' "$?" 0
