@@ -8,9 +8,12 @@ import { createGzip } from 'node:zlib';
 import { execa } from 'execa';
 import { messageOf } from '../../base/errors.ts';
 import type { Layer } from '../../node/core/oci.ts';
+import { lockFile } from '../../node/io/lock.ts';
 import { layerPackages, resolvePackages, unpackPackages, type Package } from './packages.ts';
 import { hashFile, programPath, upstreamFile, type ProgramOptions } from './programs.ts';
 import type { LayerFile, LayerRecipe } from './recipes.ts';
+
+const LOCK_WAIT_MS = 30 * 60_000;
 
 /** Raised when the same recipe gives another layer. */
 const FORMAT = 1;
@@ -71,20 +74,25 @@ export async function makeLayer(
     .digest('hex')
     .slice(0, 32);
   if (!options.refresh) {
-    const known = await readFile(`${options.dir}/layers/${key}.json`, 'utf8').then(
-      (text) => JSON.parse(text) as MadeLayer,
-      () => null,
-    );
-    if (
-      known !== null &&
-      (await stat(layerBlob(options.dir, known.digest)).then(
-        (info) => info.size === known.size,
-        () => false,
-      ))
-    )
-      return known;
+    const known = await knownLayer(options.dir, key);
+    if (known !== null) return known;
   }
-  return options.step(async () => build(options, recipe, files, below, key));
+  return options.step(async () => {
+    await mkdir(`${options.dir}/layers`, { recursive: true });
+    await using _lock = await lockFile(`${options.dir}/layers/${key}.lock`, 'making a layer of the e2e images', LOCK_WAIT_MS);
+    const known = options.refresh ? null : await knownLayer(options.dir, key);
+    return known ?? build(options, recipe, files, below, key);
+  });
+}
+
+/** A layer of the cache whose bytes are there. */
+async function knownLayer(dir: string, key: string): Promise<MadeLayer | null> {
+  try {
+    const known = JSON.parse(await readFile(`${dir}/layers/${key}.json`, 'utf8')) as MadeLayer;
+    return (await stat(layerBlob(dir, known.digest))).size === known.size ? known : null;
+  } catch {
+    return null;
+  }
 }
 
 async function build(
@@ -95,7 +103,6 @@ async function build(
   key: string,
 ): Promise<MadeLayer> {
   const record = `${options.dir}/layers/${key}.json`;
-  await mkdir(`${options.dir}/layers`, { recursive: true });
   await mkdir(`${options.dir}/blobs`, { recursive: true });
   const root = await mkdtemp(`${options.dir}/root-`);
   try {
@@ -125,6 +132,8 @@ async function placePackages(
 ): Promise<Package[]> {
   if (recipe.packages === undefined) return [];
   const wanted = recipe.packages;
+  // Two commands must not fetch into one folder.
+  await using _lock = await lockFile(`${options.dir}/apt.lock`, 'fetching packages', LOCK_WAIT_MS);
   const names = [...below.flatMap((entry) => entry.recipe.packages ?? []), ...wanted];
   const all = await resolvePackages(options, names);
   const have = new Set(below.flatMap(({ layer }) => layer.packages.map((file) => file.split('_')[0] ?? '')));

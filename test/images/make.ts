@@ -1,10 +1,8 @@
-import { mkdir } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { OpError, hasCode, messageOf } from '../../base/errors.ts';
 import type { Host } from '../../base/host.ts';
 import { parseImageName, type ImageName } from '../../node/core/oci.ts';
 import { blobPath, listImages, storeImage, type ImageStore } from '../../node/io/images.ts';
-import { lockFile } from '../../node/io/lock.ts';
 import type { Progress } from '../../node/io/progress.ts';
 import { layerBlob, makeLayer, requirePrograms, shareBlob, type LayerOptions, type MadeLayer } from './layers.ts';
 import type { ProgramAssets } from './programs.ts';
@@ -38,8 +36,6 @@ export interface MadeImages {
   readonly left: readonly { readonly name: string; readonly why: string }[];
 }
 
-const LOCK_WAIT_MS = 30 * 60_000;
-
 /** The cache of layers and programs, shared by all clones of a user. */
 export function imageCache(env: Host['env']): string {
   return `${env['XDG_CACHE_HOME'] ?? `${env['HOME'] ?? homedir()}/.cache`}/nodelet/images`;
@@ -71,8 +67,6 @@ function nameOf(image: E2eImage): ImageName {
 export async function makeE2eImages(options: MakeImagesOptions): Promise<MadeImages> {
   const { progress, store } = options;
   const dir = imageCache(options.host.env);
-  await mkdir(dir, { recursive: true });
-  await using _lock = await lockFile(`${dir}/lock`, 'making the e2e images', LOCK_WAIT_MS);
   const chosen = chosenImages(options.only);
   const before = new Map((await listImages(store)).map((image) => [image.name, image.digest]));
   const maker = new LayerMaker(options, dir);

@@ -3,6 +3,7 @@ import { createReadStream } from 'node:fs';
 import { cp, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { execa } from 'execa';
 import { OpError } from '../../base/errors.ts';
+import { lockFile } from '../../node/io/lock.ts';
 import type { AssetName } from '../assets/catalogue.ts';
 import { MODULES } from '../assets/catalogue.ts';
 import type { ProgramSource } from './recipes.ts';
@@ -22,6 +23,8 @@ export interface ProgramOptions {
   readonly signal: AbortSignal;
   readonly note: (text: string) => void;
 }
+
+const LOCK_WAIT_MS = 30 * 60_000;
 
 /** SHA-256 of a file, hexadecimal; the file is not held in memory. */
 export async function hashFile(path: string): Promise<string> {
@@ -92,6 +95,8 @@ async function built(options: ProgramOptions, source: Extract<ProgramSource, { k
   if (await exists(to)) return to;
   if (!options.build)
     throw new OpError('not-found', 'making an image', `${source.module} ${source.version} is not built yet`, { advice: 'run: nodelet cluster images' });
+  await using _lock = await lockFile(`${to}.lock`, `building ${source.module}`, LOCK_WAIT_MS);
+  if (await exists(to)) return to;
   const from = await moduleSources(source.module, source.version, options.signal);
   const scratch = `${options.dir}/build-${process.pid}`;
   try {
