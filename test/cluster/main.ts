@@ -65,7 +65,7 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
 
 async function makeImages(context: Context, assets: Assets): Promise<void> {
   try {
-    await makeE2eImages({ host: context.host, store: { dir: imagesDir() }, assets, progress: context.progress, build: false });
+    await makeE2eImages({ host: context.host, store: { dir: imagesDir() }, assets, progress: context.progress, choice: {}, build: false });
   } catch (error) {
     if (!context.host.signal.aborted) throw error;
     throw new OpError('aborted', 'making the e2e images', 'stopped by a signal', { advice: 'no cluster was started' });

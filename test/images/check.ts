@@ -6,13 +6,13 @@ import type { Host } from '../../base/host.ts';
 import { blobPath, listImages, type ImageStore } from '../../node/io/images.ts';
 import type { Progress } from '../../node/io/progress.ts';
 import { checksOf, type ImageCheck } from './checks.ts';
-import { chosenImages } from './make.ts';
+import { chosenImages, type ImageChoice } from './make.ts';
 
 export interface CheckImagesOptions {
   readonly host: Host;
   readonly store: ImageStore;
   readonly progress: Progress;
-  readonly only?: readonly string[];
+  readonly choice: ImageChoice;
 }
 
 export interface CheckedImage {
@@ -32,7 +32,7 @@ const CHECK_MS = 30_000;
  * the user the image names) and compares what they print. Needs root.
  */
 export async function checkE2eImages(options: CheckImagesOptions): Promise<CheckedImage[]> {
-  const chosen = chosenImages(options.only);
+  const chosen = chosenImages(options.choice);
   const stored = new Map((await listImages(options.store)).map((image) => [image.name, image.digest]));
   const results: CheckedImage[] = [];
   for (const { name } of chosen) {

@@ -149,8 +149,8 @@ export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
   'sig-storage/csi-attacher': [usage('/csi-attacher')],
   'sig-storage/csi-resizer': [usage('/csi-resizer')],
   'sig-storage/csi-snapshotter': [usage('/csi-snapshotter')],
-  'sig-storage/csi-node-driver-registrar': [usage('/csi-node-driver-registrar')],
-  'sig-storage/livenessprobe': [usage('/livenessprobe')],
+  'sig-storage/csi-external-health-monitor-controller': [usage('/csi-external-health-monitor-controller')],
+  'sig-storage/csi-snapshot-metadata': [usage('/csi-snapshot-metadata')],
 };
 
 /** The checks of an image by its full name; empty where none are written. */

@@ -10,6 +10,7 @@ interface Options {
   readonly check: boolean;
   readonly list: boolean;
   readonly only?: readonly string[];
+  readonly storage: boolean;
   readonly refresh: boolean;
   readonly build: boolean;
   readonly assets?: string;
@@ -33,17 +34,17 @@ export function imagesCommand(program: Program): void {
       async (options) => {
         if (options.list) return list(program, options.json);
         const store: ImageStore = { dir: imagesDir() };
-        const choice = options.only === undefined ? {} : { only: options.only };
+        const choice = { storage: options.storage, ...(options.only === undefined ? {} : { only: options.only }) };
         const made = await makeE2eImages({
           host: program.host,
           store,
           assets: await program.progress.step('components found', () => findAssets({ env: program.host.env, dir: options.assets })),
           progress: program.progress,
-          ...choice,
+          choice,
           build: options.build,
           refresh: options.refresh,
         });
-        const checked = options.check ? await checkE2eImages({ host: program.host, store, progress: program.progress, ...choice }) : [];
+        const checked = options.check ? await checkE2eImages({ host: program.host, store, progress: program.progress, choice }) : [];
         const failed = checked.filter((image) => image.result === 'failed');
         program.answer(options.json, { ...made, ...(options.check ? { checked } : {}) }, lines(made, options.check ? checked : null));
         return failed.length > 0 || (options.only !== undefined && made.left.length > 0) ? 1 : 0;
@@ -53,7 +54,8 @@ export function imagesCommand(program: Program): void {
     .option('--check', 'start each image and look for what its original has (needs root)', false)
     .option('--list', 'print the names, and those that are not made with the reason; make nothing', false)
     .option('--refresh', "make every layer again, with today's packages", false)
-    .option('--no-build', 'leave out images whose programs would have to be built with Go first (the CSI drivers: minutes)')
+    .option('--storage', 'also those of the storage suite: the CSI hostpath driver and its sidecars, built with Go in minutes', false)
+    .option('--no-build', 'leave out images whose programs would have to be built with Go first')
     .option('--assets <dir>', 'folder of the real components; else as: nodelet assets');
 }
 

@@ -1,7 +1,7 @@
 /** The CSI hostpath driver and its sidecars, as the storage suite deploys them. */
 import type { E2eImage, LayerRecipe, ProgramSource } from './recipes.ts';
 
-const STORAGE = 'registry.k8s.io/sig-storage';
+export const STORAGE = 'registry.k8s.io/sig-storage';
 
 interface Csi {
   readonly image: string;
@@ -28,8 +28,8 @@ const csi: readonly Csi[] = [
       ['csi-attacher', 'v4.12.0', 'external-attacher/v4'],
       ['csi-resizer', 'v2.2.0', 'external-resizer/v2'],
       ['csi-snapshotter', 'v8.6.0', 'external-snapshotter/v8'],
-      ['csi-node-driver-registrar', 'v2.17.0', 'node-driver-registrar'],
-      ['livenessprobe', 'v2.19.0', 'livenessprobe'],
+      ['csi-external-health-monitor-controller', 'v0.18.0', 'external-health-monitor'],
+      ['csi-snapshot-metadata', 'v1.0.0', 'external-snapshot-metadata'],
     ] as const
   ).map(([image, tag, path]) => ({
     image,
@@ -56,4 +56,5 @@ export const CSI_IMAGES: readonly E2eImage[] = csi.map((entry) => ({
   name: `${STORAGE}/${entry.image}:${entry.tag}`,
   layers: [...(entry.withTools === true ? ['base', 'csi-tools'] : []), `csi-${entry.binary}`],
   settings: { entrypoint: [`/${entry.binary}`] },
+  storage: true,
 }));

@@ -81,7 +81,8 @@ export async function makeLayer(
     await mkdir(`${options.dir}/layers`, { recursive: true });
     await using _lock = await lockFile(`${options.dir}/layers/${key}.lock`, 'making a layer of the e2e images', LOCK_WAIT_MS);
     const known = options.refresh ? null : await knownLayer(options.dir, key);
-    return known ?? build(options, recipe, files, below, key);
+    // Awaited here, or the lock would be given back before the work is done.
+    return known ?? (await build(options, recipe, files, below, key));
   });
 }
 

@@ -9,14 +9,19 @@ import type { ProgramAssets } from './programs.ts';
 import { IMAGES, LAYERS, imagesNamed, type E2eImage, type LayerRecipe } from './recipes.ts';
 import { writeRegistry } from './registry-tree.ts';
 
+/** Which images: those named, in whole or in part, or else all but the ones of the storage suite, or all. */
+export interface ImageChoice {
+  readonly only?: readonly string[];
+  readonly storage?: boolean;
+}
+
 export interface MakeImagesOptions {
   readonly host: Host;
   readonly store: ImageStore;
   readonly assets: ProgramAssets;
   readonly progress: Progress;
-  /** Names of images, whole or in part; absent means all. */
-  readonly only?: readonly string[];
-  /** Build programs of Go modules that are not in the cache (CSI drivers, minutes each); else their images are left out. */
+  readonly choice: ImageChoice;
+  /** Build programs of Go modules that are not in the cache (minutes each); else their images are left out. */
   readonly build: boolean;
   /** Make every layer again, with the packages of today. */
   readonly refresh?: boolean;
@@ -41,9 +46,9 @@ export function imageCache(env: Host['env']): string {
   return `${env['XDG_CACHE_HOME'] ?? `${env['HOME'] ?? homedir()}/.cache`}/nodelet/images`;
 }
 
-/** The images that `only` asks for, in the order of their recipes. Throws OpError `invalid` on a name that is none. */
-export function chosenImages(only: readonly string[] | undefined): readonly E2eImage[] {
-  if (only === undefined || only.length === 0) return IMAGES;
+/** The images that are asked for, in the order of their recipes. Throws OpError `invalid` on a name that is none. */
+export function chosenImages({ only = [], storage = false }: ImageChoice): readonly E2eImage[] {
+  if (only.length === 0) return IMAGES.filter((image) => storage || image.storage !== true);
   const wanted = new Set<E2eImage>();
   for (const name of only) {
     const found = imagesNamed(name);
@@ -67,7 +72,7 @@ function nameOf(image: E2eImage): ImageName {
 export async function makeE2eImages(options: MakeImagesOptions): Promise<MadeImages> {
   const { progress, store } = options;
   const dir = imageCache(options.host.env);
-  const chosen = chosenImages(options.only);
+  const chosen = chosenImages(options.choice);
   const before = new Map((await listImages(store)).map((image) => [image.name, image.digest]));
   const maker = new LayerMaker(options, dir);
   const images: MadeImage[] = [];

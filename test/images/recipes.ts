@@ -1,7 +1,7 @@
 /** The e2e images of Kubernetes 1.37 as data: what stands in which layer, and what the image is told to run. */
 import type { ImageSettings } from '../../node/core/oci.ts';
 import type { AssetName } from '../assets/catalogue.ts';
-import { CSI_IMAGES, CSI_LAYERS } from './csi.ts';
+import { CSI_IMAGES, CSI_LAYERS, STORAGE } from './csi.ts';
 import { AGNHOST_GROUP, AGNHOST_PASSWD, BUSYBOX_GROUP, BUSYBOX_PASSWD, GROUP, NGINX_CONF, OS_RELEASE, PASSWD, WGET } from './texts.ts';
 
 /** Where a program's binary comes from. */
@@ -46,6 +46,8 @@ export interface E2eImage {
   /** Lowest first. */
   readonly layers: readonly string[];
   readonly settings: ImageSettings;
+  /** Only the storage suite needs it; made when asked for, because its program takes minutes to build. */
+  readonly storage?: boolean;
 }
 
 const E2E = 'registry.k8s.io/e2e-test-images';
@@ -239,9 +241,16 @@ export const ABSENT: readonly { readonly name: string; readonly why: string }[] 
   { name: `${E2E}/node-perf/npb-ep:1.6.0`, why: "sources of NASA's benchmarks are in no package: [Feature:NodePerformance] only" },
   { name: `${E2E}/node-perf/npb-is:1.7.0`, why: "sources of NASA's benchmarks are in no package: [Feature:NodePerformance] only" },
   { name: `${E2E}/node-perf/pytorch-wide-deep:1.0.0`, why: 'a training run with PyTorch and a data set: [Feature:NodePerformance] only' },
+  ...['node-driver-registrar:v2.17.0', 'livenessprobe:v2.19.0'].map((name) => ({
+    name: `${STORAGE}/${name.startsWith('node') ? `csi-${name}` : name}`,
+    why: 'its module has tags of version 2 and a path of version 1: Go cannot fetch it by that version',
+  })),
+  { name: `${STORAGE}/hello-populator:v1.0.1`, why: '[Feature:AnyVolumeDataSource] only' },
+  { name: `${STORAGE}/volume-data-source-validator:v1.0.0`, why: '[Feature:AnyVolumeDataSource] only' },
+  { name: 'registry.k8s.io/cloud-provider-gcp/gcp-compute-persistent-disk-csi-driver:v1.4.0', why: 'a driver of a cloud' },
   { name: `${E2E}/volume/nfs:1.6.0`, why: 'a kernel NFS server: needs nfsd in the kernel' },
   { name: `${E2E}/volume/iscsi:2.7`, why: 'a kernel iSCSI target: needs target_core in the kernel' },
-  { name: 'registry.k8s.io/sig-storage/nfs-provisioner:v4.0.8', why: 'a user space NFS server (Ganesha) and NFS mounts: needs nfs in the kernel' },
+  { name: `${STORAGE}/nfs-provisioner:v4.0.8`, why: 'a user space NFS server (Ganesha) and NFS mounts: needs nfs in the kernel' },
   {
     name: `${E2E}/busybox@sha256:a9155b13325b2abef48e71de77bb8ac015412a566829f621d06bfae5c699b1b9`,
     why: 'named by digest: only the original has it (e2e_node ImageID)',
