@@ -58,7 +58,8 @@ export async function up(given: Context, manifest: string | undefined, options: 
   await using chosen = previous === null ? await newSet(context, machine, choice) : await growSet(context, previous, choice);
   const { saved } = chosen;
   const plan = planOf(context.home, saved);
-  await using cluster = await startAll(context, { plan, saved, machine, real, isNew: previous === null, startMs: patient(60_000) });
+  const isNew = previous === null;
+  await using cluster = await startAll(context, { plan, saved, machine, real, isNew, startMs: patient(60_000), areNodesAll: objects.length === 0 });
   if (objects.length > 0) {
     try {
       await context.progress.step(`${manifest} applied (${objects.length} objects)`, () => cluster.apply(objects));
@@ -66,11 +67,10 @@ export async function up(given: Context, manifest: string | undefined, options: 
       await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, patient(15_000)));
     } catch (error) {
       if (!context.host.signal.aborted) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
-      else if (previous === null) await takeBack(context, plan);
+      else if (isNew) await takeBack(context, plan);
       throw error;
     }
-  } else await context.progress.step('nodes ready', () => cluster.nodesReady(patient(60_000)));
-  if (hasCoreDns(plan, real)) await context.progress.step('CoreDNS ready', () => cluster.podsReady(coreDnsObjects(plan).map(objectOf), timeoutMs));
+  }
   await report(context, plan, cluster, objects, { totalMs: performance.now() - begunAt, sinceInstalledMs: performance.now() - installedAt });
   return 0;
 }
@@ -89,8 +89,15 @@ async function readManifestFile(path: string): Promise<ManifestObject[]> {
   return objects;
 }
 
+interface StartAll extends Omit<StartOptions, 'context'> {
+  readonly isNew: boolean;
+  readonly startMs: number;
+  /** Whether nothing but ready nodes is wanted; else the pods that are wanted tell whether they are. */
+  readonly areNodesAll: boolean;
+}
+
 /** Starts what does not run yet; takes back a new set that does not come up. */
-async function startAll(context: Context, set: Omit<StartOptions, 'context'> & { isNew: boolean; startMs: number }): Promise<Cluster> {
+async function startAll(context: Context, set: StartAll): Promise<Cluster> {
   const { plan, isNew, startMs } = set;
   let cluster: Cluster | undefined;
   const answers = async (): Promise<Cluster> => {

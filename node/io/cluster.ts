@@ -42,7 +42,7 @@ export interface Cluster extends AsyncDisposable {
   make(objects: readonly ManifestObject[], timeoutMs: number): Promise<void>;
   /** The API server's version, `v1.37.2`. */
   version(): Promise<string>;
-  podsReady(objects: readonly ManifestObject[], timeoutMs: number): Promise<void>;
+  podsReady(objects: readonly ManifestObject[], timeoutMs: number, advice?: string): Promise<void>;
   servicesAnswer(objects: readonly ManifestObject[], timeoutMs: number): Promise<void>;
   summary(objects: readonly ManifestObject[]): Promise<{ pods: PodSummary[]; services: ServiceSummary[] }>;
 }
@@ -111,7 +111,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       const answer = await api.raw('GET', '/version', { timeoutMs: 2_000 });
       return (JSON.parse(Buffer.from(answer.body).toString()) as { gitVersion: string }).gitVersion;
     },
-    podsReady: (objects, timeoutMs) => until('waiting for the pods', timeoutMs, () => missingPods(api, objects), LOOK),
+    podsReady: (objects, timeoutMs, advice = LOOK) => until('waiting for the pods', timeoutMs, () => missingPods(api, objects), advice),
     async servicesAnswer(objects, timeoutMs) {
       const { services } = await summarize(api, objects);
       const withAddress = services.filter((service) => service.clusterIP !== 'None' && service.clusterIP !== '' && service.ports.includes('TCP'));
