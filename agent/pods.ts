@@ -213,6 +213,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<R
     swaps: settings.memorySwapBehavior === 'LimitedSwap' && machine.swapBytes > 0,
     synced: () => loop().synced(),
     podOf: (uid) => loop().byUid(uid),
+    holds: (uid) => loop().holdsResources(uid),
     kick: (uid) => loop().kick(uid),
     tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
     admit(pod) {

@@ -26,6 +26,8 @@ export interface ResizesOptions {
   /** What admission says of a pod at its new size, beside all others that hold something. */
   readonly admit: (pod: Pod) => Verdict | null;
   readonly podOf: (uid: string) => Pod | undefined;
+  /** Whether the pod was taken and has not ended. */
+  readonly holds: (uid: string) => boolean;
   /** Whether all pods are known: before that nothing can be said of room. */
   readonly synced: () => boolean;
   readonly swaps: boolean;
@@ -207,9 +209,9 @@ export class Resizes {
   }
 
   #try(uid: string, desired: Pod): void {
-    const { clock, allocated, admit, swaps, log } = this.#options;
+    const { clock, allocated, admit, holds, swaps, log } = this.#options;
     const given = this.allocatedPod(desired);
-    if (given === desired) return this.#unpend(uid);
+    if (given === desired || !holds(uid)) return this.#unpend(uid);
     const generation = desired.metadata.generation ?? 0;
     const nowMs = clock.nowMs();
     const refused = refusal({ desired, allocated: given, swaps, admission: admit(desired) });

@@ -200,9 +200,6 @@ export class PodWorker {
 
   async #run(wanted: Pod, facts: PodFacts, stop: AbortSignal): Promise<SyncResult> {
     const { clock, probes, sources, resizes } = this.#deps;
-    // What is acted on is on disk first: another process must not give the pod something else.
-    await resizes.saved();
-    stop.throwIfAborted();
     const pod = resizes.allocatedPod(wanted);
     resizes.look(pod, facts);
     if (this.#teller.cgroup === null && pod.status?.phase === 'Running') this.#teller.cgroup = await this.#deps.cgroups.values(pod, stop);
@@ -227,6 +224,9 @@ export class PodWorker {
     }
     this.#take(pod, plan);
     if (plan.steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText(plan) });
+    // What is acted on is on disk first: another process must not give the pod something else.
+    if (plan.steps.some((step) => step.kind === 'resize' || step.kind === 'create-sandbox')) await resizes.saved();
+    stop.throwIfAborted();
     const ready = await this.#ready(pod, plan, facts, stop);
     if (ready !== null) return { again: ready, gone: false };
     const outcome = await this.#do(pod, facts, plan.steps, stop);
@@ -315,6 +315,8 @@ export class PodWorker {
     for (const step of plan.steps) {
       if (step.kind !== 'resize') continue;
       this.#teller.cgroup = null;
+      // Files that tell containers of their sizes are due.
+      this.#refreshedAtMs = Number.NEGATIVE_INFINITY;
       for (const { containerId } of [...step.work.memory, ...step.work.cpu]) this.#deps.facts.forgetContainer(containerId);
     }
     if (outcome.resizeFailure === null) return;

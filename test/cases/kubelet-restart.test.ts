@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { eventually } from '../set.ts';
 import type { Lease, Pod } from '../../proto/kube/types.ts';
@@ -31,6 +32,15 @@ interface Case {
 const init = box('i', shell('echo init >> /log/order'), { volumeMounts: [logMount] });
 const main = box('m', shell('echo main >> /log/order; exec sleep 3600'), { volumeMounts: [logMount] });
 const short = { terminationGracePeriodSeconds: 1 };
+
+const sized = (cpu: string, memory: string) => ({ limits: { cpu, memory }, requests: { cpu, memory } });
+const resize = (pod: string, resources: object): Promise<string> =>
+  at.k('patch', 'pod', pod, '--subresource=resize', '-p', JSON.stringify({ spec: { containers: [{ name: 'm', resources }] } }));
+const resizeConditions = (pod: Pod) => (pod.status?.conditions ?? []).filter((condition) => condition.type.startsWith('PodResize'));
+/** What the kernel has for a container, read inside it: version 1, else version 2. */
+const weight = shell('cat /sys/fs/cgroup/cpu/cpu.shares 2>/dev/null || cat /sys/fs/cgroup/cpu.weight');
+const quota = shell('cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cut -d" " -f1 /sys/fs/cgroup/cpu.max');
+const weightOf = (v1: string, v2: string): string => (existsSync('/sys/fs/cgroup/cgroup.controllers') ? v2 : v1);
 
 const stopContainers = async (pod: string): Promise<void> => {
   for (const { id } of await at.containers(pod)) {
@@ -136,6 +146,30 @@ const cases: readonly Case[] = [
         volumes: [{ name: 'd', emptyDir: { sizeLimit: '5Mi' } }],
       }),
     settle: () => at.watch.pod('kb31', 'evicted', 150_000, (pod) => pod.status?.reason === 'Evicted'),
+  },
+  {
+    name: 'kb36',
+    make: () => at.create('kb36', { ...short, containers: [box('m', ['sleep', '3600'], { resources: sized('200m', '64Mi') })] }),
+    async settle() {
+      await at.ready('kb36');
+      // As much as the node has, beside a pod that has some of it: the API server lets it pass, the agent must not.
+      const cpu = await at.set.k(['get', 'node', 'node-1', '-o', 'jsonpath={.status.allocatable.cpu}']);
+      await resize('kb36', sized(cpu, '64Mi'));
+      await at.watch.pod('kb36', 'deferred', 30_000, (pod) => conditionOf(pod, 'PodResizePending')?.reason === 'Deferred');
+    },
+    async harm() {
+      await at.cri.runtime.stopContainer({ containerId: (await at.containers('kb36'))[0]?.id ?? '', timeout: '0' });
+    },
+  },
+  {
+    name: 'kb36-kin',
+    make: () => at.create('kb36-kin', { ...short, containers: [box('m', ['sleep', '3600'], { resources: { requests: { cpu: '200m' } } })] }),
+    async settle() {
+      await at.ready('kb36-kin');
+      assert.equal(await at.k('exec', 'kb36-kin', '--', ...weight), weightOf('204', '20'));
+      await resize('kb36-kin', { requests: { cpu: '300m' } });
+      await at.watch.pod('kb36-kin', 'resized', 30_000, (pod) => pod.status?.observedGeneration === 2 && resizeConditions(pod).length === 0);
+    },
   },
   {
     name: 'kb43',
@@ -268,6 +302,19 @@ describe('the agent stops and starts', { skip, concurrency: true, timeout: 180_0
     await worked();
     assert.equal(at.calls('kb31').filter((call) => call.method === 'CreateContainer').length, 1);
     for (const one of since('kb31')) assert.deepEqual([one.status?.phase, one.status?.reason], ['Failed', 'Evicted']);
+  });
+
+  test('KB-36: a resize that was put off is not applied by restarts, of the container or of the agent', async () => {
+    fine('kb36', 'kb36-kin');
+    const pod = await at.watch.pod('kb36', 'ready again', 90_000, (one) => statusOf(one)?.restartCount === 1 && statusOf(one)?.ready);
+    assert.equal(await at.k('exec', 'kb36', '--', ...quota), '20000');
+    assert.equal(conditionOf(pod, 'PodResizePending')?.reason, 'Deferred');
+    assert.deepEqual([statusOf(pod)?.allocatedResources, statusOf(pod)?.resources], [{ cpu: '200m', memory: '64Mi' }, sized('200m', '64Mi')]);
+    // Kin: a request alone was resized before the agent stopped, and stays so.
+    const kin = at.watch.last('kb36-kin');
+    assert.equal(await at.k('exec', 'kb36-kin', '--', ...weight), weightOf('307', '30'));
+    assert.deepEqual([statusOf(kin)?.restartCount, statusOf(kin)?.allocatedResources], [0, { cpu: '300m' }]);
+    assert.deepEqual(resizeConditions(kin as Pod), []);
   });
 
   test('KB-43: an ephemeral container that ended and was removed is not made again', async () => {
