@@ -89,7 +89,8 @@ async function runCheck(options: CheckImagesOptions, root: string, config: NonNu
   const words = typeof check.run === 'string' ? ['/bin/sh', '-c', check.run] : check.run;
   // Files, because a program that opens /dev/stdout by its name cannot open the socket that Node would give it.
   const [out, err] = [`${root}.out`, `${root}.err`];
-  const inside = ['chroot', `--userspec=+${user}:+${group}`, '--groups=', root, ...words];
+  const id = (text: string): string => (/^\d+$/.test(text) ? `+${text}` : text);
+  const inside = ['chroot', `--userspec=${id(user)}:${id(group)}`, '--groups=', root, ...words];
   const result = await execa(
     'unshare',
     ['--mount', '--net', '--pid', '--ipc', '--uts', '--fork', '--kill-child', 'sh', '-c', ENTER, 'sh', root, out, err, ...inEnvironment(inside, env)],

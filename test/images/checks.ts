@@ -95,9 +95,14 @@ const BUSYBOX: readonly ImageCheck[] = [
 const shell = (name: string, args = '--version'): ImageCheck => ({ what: name, run: `${name} ${args} 2>&1`, output: /./ });
 const usage = (path: string): ImageCheck => ({ what: `${path} runs`, run: [path, '--help'], output: /(Usage|usage|-v|flags)/i });
 
+const STAGING = 'k8s-staging-cri-tools';
+const runsAs = (ids: RegExp): readonly ImageCheck[] => [KEEPS_NAMES, { what: 'runs as the user of its configuration', run: 'id', output: ids }];
+const marked = (mark: string): readonly ImageCheck[] => [{ what: 'its mark', run: `cat /${mark}`, output: new RegExp(`^${mark}$`, 'm') }];
+
 /** By the image's name without its tag; the parts of the path behind the registry. */
 export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
   'registry.k8s.io/pause': [{ what: 'pause runs', run: ['/pause', '-v'], output: /pause/ }],
+  'k8s.gcr.io/pause': [{ what: 'pause runs', run: ['/pause', '-v'], output: /pause/ }],
   'registry.k8s.io/etcd': [
     { what: '/usr/local/bin/etcd', run: ['/usr/local/bin/etcd', '--version'], output: /etcd Version: 3\.7/ },
     {
@@ -115,6 +120,9 @@ export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
   ],
   'e2e-test-images/nginx': NGINX,
   'e2e-test-images/agnhost': AGNHOST,
+  'e2e-test-images/httpd': [
+    { what: 'httpd serves its page', run: serving('httpd-foreground', 'wget -qO- localhost', 'wget -qO- localhost'), output: /It works/ },
+  ],
   'e2e-test-images/kitten': [
     ...AGNHOST,
     {
@@ -144,6 +152,21 @@ export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
   'e2e-test-images/regression-issue-74839': [{ what: 'the program is there', run: 'test -x /regression-issue-74839' }],
   'e2e-test-images/apparmor-loader': [usage('/usr/bin/loader'), shell('apparmor_parser')],
   'e2e-test-images/sample-device-plugin': [usage('/sampledeviceplugin')],
+  [`${STAGING}/hostnet-nginx-${process.arch === 'arm64' ? 'arm64' : 'amd64'}`]: [
+    { what: 'nginx serves on 12003', run: serving("nginx -g 'daemon off;'", 'wget -qO- localhost:12003', 'wget -qO- localhost:12003'), output: /nginx/ },
+  ],
+  [`${STAGING}/test-image-user-uid`]: runsAs(/uid=1002/),
+  [`${STAGING}/test-image-user-username`]: runsAs(/uid=33\(www-data\)/),
+  [`${STAGING}/test-image-user-uid-group`]: runsAs(/uid=1003 gid=1004/),
+  [`${STAGING}/test-image-user-username-group`]: runsAs(/uid=33\(www-data\) gid=1004/),
+  [`${STAGING}/test-image-predefined-group`]: [{ what: 'its user and groups', run: 'id default-user', output: /uid=1000.*50000\(group-defined-in-image\)/ }],
+  [`${STAGING}/test-image-latest`]: marked('latest'),
+  [`${STAGING}/test-image-tag:test`]: marked('test'),
+  [`${STAGING}/test-image-tag:all`]: marked('all'),
+  [`${STAGING}/test-image-1`]: marked('1'),
+  [`${STAGING}/test-image-2`]: marked('2'),
+  [`${STAGING}/test-image-3`]: marked('3'),
+  [`${STAGING}/test-image-tags`]: marked('tags'),
   'sig-storage/hostpathplugin': [usage('/hostpathplugin'), shell('mount', '-V'), shell('mkfs.ext4', '-V'), shell('losetup', '-V')],
   'sig-storage/csi-provisioner': [usage('/csi-provisioner')],
   'sig-storage/csi-attacher': [usage('/csi-attacher')],
@@ -156,5 +179,9 @@ export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
 /** The checks of an image by its full name; empty where none are written. */
 export function checksOf(name: string): readonly ImageCheck[] {
   const path = name.replace(/:[^:/]+$/, '');
-  return CHECKS[path] ?? CHECKS[path.slice(path.indexOf('/') + 1)] ?? [];
+  for (const text of [name, path]) {
+    const found = CHECKS[text] ?? CHECKS[text.slice(text.indexOf('/') + 1)];
+    if (found !== undefined) return found;
+  }
+  return [];
 }

@@ -96,7 +96,7 @@ async function makeOne(options: MakeImagesOptions, dir: string, maker: LayerMake
   const { layers, without } = await maker.layersOf(image);
   const put = async (): Promise<MadeImage> => {
     for (const { digest } of layers) await shareBlob(layerBlob(dir, digest), blobPath(options.store, digest));
-    const labels = { 'org.opencontainers.image.ref.name': image.name };
+    const labels = { 'org.opencontainers.image.ref.name': image.identity ?? image.name };
     const stored = await storeImage(options.store, nameOf(image), layers, { ...image.settings, labels });
     maker.remember(image.name, stored.digest);
     return { ...stored, state: known === stored.digest ? 'kept' : 'made', without };

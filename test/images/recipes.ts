@@ -2,6 +2,8 @@
 import type { ImageSettings } from '../../node/core/oci.ts';
 import type { AssetName } from '../assets/catalogue.ts';
 import { CSI_IMAGES, CSI_LAYERS, STORAGE } from './csi.ts';
+import { CRITEST_IMAGES, CRITEST_LAYERS } from './critest.ts';
+import { AGNHOST, BUSYBOX, NGINX, PATH, PAUSE, SHELL } from './settings.ts';
 import { AGNHOST_GROUP, AGNHOST_PASSWD, BUSYBOX_GROUP, BUSYBOX_PASSWD, GROUP, NGINX_CONF, OS_RELEASE, PASSWD, WGET } from './texts.ts';
 
 /** Where a program's binary comes from. */
@@ -46,12 +48,13 @@ export interface E2eImage {
   /** Lowest first. */
   readonly layers: readonly string[];
   readonly settings: ImageSettings;
+  /** Images of one identity are the same image under several names; absent means that the name is it. */
+  readonly identity?: string;
   /** Only the storage suite needs it; made when asked for, because its program takes minutes to build. */
   readonly storage?: boolean;
 }
 
 const E2E = 'registry.k8s.io/e2e-test-images';
-const PATH = 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const text = (path: string, content: string, mode = 0o644): LayerFile => ({ path, mode, content: { kind: 'text', text: content } });
 const link = (path: string, to: string): LayerFile => ({ path, content: { kind: 'link', to } });
 const folder = (path: string, mode = 0o755): LayerFile => ({ path, mode, content: { kind: 'directory' } });
@@ -182,23 +185,14 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
       link(`/usr/sbin/${name}`, 'xtables-nft-multi'),
     ),
   },
+  ...CRITEST_LAYERS,
   ...CSI_LAYERS,
 };
 
 const agnhost = ['base', 'dns', 'network', 'coredns', 'registry', 'agnhost'];
-const AGNHOST: ImageSettings = {
-  env: [PATH],
-  entrypoint: ['/agnhost'],
-  cmd: ['pause'],
-  exposedPorts: ['80/tcp', '8080/tcp', '8081/tcp', '9376/tcp', '5000/tcp'],
-};
-const BUSYBOX: ImageSettings = { env: ['PATH=/bin:/usr/bin:/sbin:/usr/sbin'], cmd: ['sh'] };
-const NGINX: ImageSettings = { env: [PATH], cmd: ['nginx', '-g', 'daemon off;'], stopSignal: 'SIGQUIT', exposedPorts: ['80/tcp'] };
-const SHELL: ImageSettings = { env: [PATH], cmd: ['/bin/sh'] };
-
 /** Names and versions: test/utils/image/manifest.go and the manifests of test/e2e/testing-manifests, v1.37.2. In the order of their use. */
 export const IMAGES: readonly E2eImage[] = [
-  { name: 'registry.k8s.io/pause:3.10.2', layers: ['pause'], settings: { entrypoint: ['/pause'], user: '65535:65535' } },
+  { name: 'registry.k8s.io/pause:3.10.2', layers: ['pause'], settings: PAUSE },
   { name: `${E2E}/busybox:1.37.0-2`, layers: ['busybox'], settings: BUSYBOX },
   { name: `${E2E}/nonewprivs:1.4`, layers: ['base', 'nonewprivs'], settings: { env: [PATH], cmd: ['nnp'] } },
   { name: `${E2E}/nonroot:1.5`, layers: ['busybox'], settings: { ...BUSYBOX, user: '1234' } },
@@ -231,6 +225,7 @@ export const IMAGES: readonly E2eImage[] = [
     settings: { env: [PATH], entrypoint: ['/sampledeviceplugin', '-alsologtostderr'] },
   })),
   { name: `${E2E}/busybox:1.36.1-1`, layers: ['busybox'], settings: BUSYBOX },
+  ...CRITEST_IMAGES,
   ...CSI_IMAGES,
 ];
 
@@ -251,6 +246,13 @@ export const ABSENT: readonly { readonly name: string; readonly why: string }[] 
   { name: `${E2E}/volume/nfs:1.6.0`, why: 'a kernel NFS server: needs nfsd in the kernel' },
   { name: `${E2E}/volume/iscsi:2.7`, why: 'a kernel iSCSI target: needs target_core in the kernel' },
   { name: `${STORAGE}/nfs-provisioner:v4.0.8`, why: 'a user space NFS server (Ganesha) and NFS mounts: needs nfs in the kernel' },
+  {
+    name: 'gcr.io/k8s-staging-cri-tools/test-image-digest@sha256:9700f9a2f5bf2c45f2f605a0bd3bce7cf37420ec9d3ed50ac2758413308766bf',
+    why: 'named by digest: only the original has it (critest, one image spec)',
+  },
+  { name: 'gcr.io/cadvisor/cadvisor:v0.47.2', why: 'for benchmarks of e2e_node only; not to be had as a package' },
+  { name: 'registry.k8s.io/node-problem-detector/node-problem-detector:v1.35.2', why: '[Feature:NodeProblemDetector] only' },
+  { name: 'registry.k8s.io/nvidia-gpu-device-plugin (by digest)', why: 'needs GPUs' },
   {
     name: `${E2E}/busybox@sha256:a9155b13325b2abef48e71de77bb8ac015412a566829f621d06bfae5c699b1b9`,
     why: 'named by digest: only the original has it (e2e_node ImageID)',

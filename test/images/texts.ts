@@ -79,7 +79,7 @@ fi
 exec /bin/busybox wget "\${set_aside[@]}"
 `;
 
-export const NGINX_CONF = `user www-data;
+const nginx = (port: number): string => `user www-data;
 worker_processes auto;
 error_log /var/log/nginx/error.log notice;
 pid /var/run/nginx.pid;
@@ -93,7 +93,7 @@ http {
   sendfile on;
   keepalive_timeout 65;
   server {
-    listen 80;
+    listen ${port};
     server_name localhost;
     location / {
       root /usr/share/nginx/html;
@@ -102,4 +102,33 @@ http {
   }
   include /etc/nginx/conf.d/*.conf;
 }
+`;
+
+export const NGINX_CONF = nginx(80);
+/** Of the image that shares the host's network. */
+export const HOST_NGINX = nginx(12003);
+
+export const HTTPD = `#!/bin/sh
+rm -f /usr/local/apache2/logs/httpd.pid
+exec -a httpd /usr/sbin/apache2 -DFOREGROUND -f /usr/local/apache2/conf/httpd.conf "$@"
+`;
+export const HTTPD_CONF = `ServerRoot "/usr/local/apache2"
+ServerName localhost
+Listen 80
+PidFile logs/httpd.pid
+DefaultRuntimeDir logs
+LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
+LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
+LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so
+User www-data
+Group www-data
+DocumentRoot "/usr/local/apache2/htdocs"
+DirectoryIndex index.html
+ErrorLog /proc/self/fd/2
+LogLevel warn core:notice mpm_event:notice
+LogFormat "%h %l %u %t \\"%r\\" %>s %b"
+TransferLog /proc/self/fd/1
+<Directory "/usr/local/apache2/htdocs">
+  Require all granted
+</Directory>
 `;
