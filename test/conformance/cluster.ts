@@ -1,5 +1,6 @@
 import { access, readFile } from 'node:fs/promises';
 import { release } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { exec, tryExec } from '../../base/exec.ts';
 import { stateHome, type SavedSet } from '../../node/io/state.ts';
@@ -36,6 +37,9 @@ export interface Opened {
 }
 
 const KUBECTL_MS = 30_000;
+/** A busy machine's API server may be slow for a while. */
+const READY_TRIES = 6;
+const READY_PAUSE_MS = 10_000;
 
 /** Looks at a set that runs, and asks it what it is made of. */
 export async function openCluster({ env, name, side: asked, kubectl: program, signal }: Opened): Promise<Cluster> {
@@ -60,7 +64,13 @@ export async function openCluster({ env, name, side: asked, kubectl: program, si
     tryExec(argv(args), { timeoutMs })
       .then(({ code, stdout, stderr }) => (code === 0 ? stdout : stderr))
       .catch(() => '');
-  const isReady = async (): Promise<boolean> => (await tryKubectl(['get', '--raw=/readyz', '--request-timeout=20s'])).trim() === 'ok';
+  const isReady = async (): Promise<boolean> => {
+    for (let tries = 0; tries < READY_TRIES; tries += 1) {
+      if (tries > 0) await delay(READY_PAUSE_MS);
+      if ((await tryKubectl(['get', '--raw=/readyz', '--request-timeout=20s'])).trim() === 'ok') return true;
+    }
+    return false;
+  };
   const { items } = JSON.parse(await kubectl(['get', 'nodes', '-o', 'json'])) as NodeList;
   const server = JSON.parse(await kubectl(['version', '-o', 'json'])) as { serverVersion?: { gitVersion?: string } };
   const info = items[0]?.status.nodeInfo ?? {};

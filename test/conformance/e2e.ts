@@ -1,3 +1,4 @@
+import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
 import { exec } from '../../base/exec.ts';
 import { lockFile } from '../../node/io/lock.ts';
@@ -5,11 +6,9 @@ import { findAssets } from '../assets/find.ts';
 import type { Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
 import { commitOf, openCluster, type Cluster } from './cluster.ts';
-import { removeNamespaces } from './collect.ts';
-import { endLeftovers } from './ginkgo.ts';
-import type { Outcome } from './ginkgo-report.ts';
-import { createRun, lastRun, newRunId, readJournal, type Asked } from './journal.ts';
-import { runSpecs, writeJunit } from './run.ts';
+import { collectFailure, removeNamespaces } from './collect.ts';
+import { conduct, type Answer } from './conduct.ts';
+import type { Target } from './run.ts';
 import type { Side } from './scoreboard.ts';
 import { isSide, pathsIn } from './store.ts';
 import { E2E_SUITES, parseShard, patternProblem, select, type Spec } from './suites.ts';
@@ -31,20 +30,10 @@ export interface RunOptions {
   readonly score: boolean;
 }
 
-/** A run's answer, for `--json`. */
-export interface Answer {
-  readonly suite: string;
-  readonly side: string;
-  readonly run: string;
-  readonly dir: string;
-  readonly versions: Readonly<Record<string, string>>;
-  readonly chosen: number;
-  readonly passed: number;
-  readonly failed: number;
-  readonly skipped: number;
-  readonly notRun: number;
-  readonly seconds: number;
-  readonly results: readonly Outcome[];
+interface Programs {
+  readonly ginkgo: string;
+  readonly e2e: string;
+  readonly kubectl: string;
 }
 
 export function wholeNumber(text: string, flag: string, least: number, most: number): number {
@@ -60,7 +49,6 @@ function sideOf(text: string | undefined): Side | null {
 /** `--suite node|…|all|every`. */
 export async function runE2e(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
   const { host, progress } = program;
-  const started = performance.now();
   if (!(E2E_SUITES as readonly string[]).includes(options.suite))
     throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, {
       advice: `use one of: ${E2E_SUITES.join(', ')}, e2e-node, critest`,
@@ -95,54 +83,44 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   await using cluster = await clusterFor(program, root, options, { wanted, nodes, kubectl: programs.kubectl });
   const opened = cluster.cluster;
   await using _ = await lockFile(`/run/nodelet-conformance/${opened.name}`, `running specs on the cluster "${opened.name}"`, 0);
-  const asked: Asked = { kind: 'e2e', side: opened.side, suite: options.suite, focus: options.focus, skip: options.skip, shard: options.shard ?? '' };
-  const last = options.resume === true ? await lastRun(`${home}/runs`, asked) : null;
-  if (options.resume === true && last === null) progress.note('  there is no earlier run of this to go on with: starting one');
-  const earlier = last === null ? [] : [...(last.earlier ?? []), last.facts.id];
-  const had = new Map<string, Outcome>();
-  for (const id of earlier) for (const outcome of await readJournal(`${home}/runs/${id}`)) had.set(outcome.name, outcome);
-  if (last !== null) {
-    const ended = await endLeftovers(last.dir);
-    const removed = await removeNamespaces(opened);
-    progress.note(`  going on with ${last.facts.id}: ${had.size} have results (${ended} processes and ${removed} namespaces were left of it)`);
-  }
-  const rest = chosen.filter((spec) => !had.has(spec.name));
-  const id = newRunId(opened.side);
-  const facts = { id, date: new Date().toISOString(), commit: await commitOf(root), versions: opened.versions, nodes: opened.nodes.length, parallel };
-  const run = await createRun(`${home}/runs`, { asked, facts, earlier, names: chosen.map((spec) => spec.name) });
-  progress.note(
-    `  ${Object.entries(facts.versions)
-      .map(([key, value]) => `${key} ${value}`)
-      .join(', ')}; commit ${facts.commit}; results in ${run.dir}`,
-  );
-  const paths = options.score ? pathsIn(root) : null;
-  let outcomes: Outcome[] = [];
-  try {
-    if (rest.length > 0)
-      await runSpecs({ run, programs, cluster: opened, description, specs, chosen: rest, before: had.size, parallel, paths, progress, signal: host.signal });
-  } finally {
-    const names = new Set(run.names);
-    outcomes = (
-      await writeJunit(
-        run,
-        earlier.map((one) => `${home}/runs/${one}`),
-      )
-    ).filter((outcome) => names.has(outcome.name));
-  }
-  const count = (result: string): number => outcomes.filter((outcome) => outcome.result === result).length;
+  return conduct(program, {
+    home: `${home}/runs`,
+    asked: { kind: 'e2e', side: opened.side, suite: options.suite, focus: options.focus, skip: options.skip, shard: options.shard ?? '' },
+    facts: { commit: await commitOf(root), versions: opened.versions, nodes: opened.nodes.length, parallel },
+    description,
+    specs,
+    chosen,
+    isResumed: options.resume === true,
+    target: targetOf(opened, programs),
+    paths: options.score ? pathsIn(root) : null,
+    tidy: async () => `${await removeNamespaces(opened)} namespaces`,
+  });
+}
+
+/** Ginkgo's parallel runner with the unchanged e2e.test. */
+function targetOf(cluster: Cluster, programs: Programs): Target {
   return {
-    suite: options.suite,
-    side: opened.side,
-    run: id,
-    dir: run.dir,
-    versions: facts.versions,
-    chosen: chosen.length,
-    passed: count('passed'),
-    failed: count('failed'),
-    skipped: count('skipped'),
-    notRun: chosen.length - outcomes.length,
-    seconds: Math.round((performance.now() - started) / 100) / 10,
-    results: outcomes,
+    argv: ({ procs, dir, report, ginkgo }) => [
+      programs.ginkgo,
+      `--procs=${procs}`,
+      `--json-report=${report}`,
+      `--output-dir=${dir}`,
+      ...ginkgo,
+      programs.e2e,
+      '--',
+      `--kubeconfig=${cluster.kubeconfig}`,
+      '--provider=skeleton',
+      `--num-nodes=${cluster.nodes.length}`,
+      `--kubectl-path=${programs.kubectl}`,
+      // What is left of a failed spec is looked at first, and removed then.
+      '--delete-namespace-on-failure=false',
+      '--disable-log-dump',
+      '--system-pods-startup-timeout=5m',
+      `--e2e-output-dir=${dir}`,
+    ],
+    env: { KUBECONFIG: cluster.kubeconfig, PATH: `${dirname(programs.kubectl)}:${process.env['PATH'] ?? ''}` },
+    isReady: () => cluster.isReady(),
+    collect: (failures, outcome, output) => collectFailure(cluster, failures, outcome, output),
   };
 }
 
@@ -182,7 +160,20 @@ async function clusterFor(
     else await nodelet(['down']);
   };
   try {
-    await nodelet(['up', '--agent', side, '--nodes', String(want.nodes), '--images', 'e2e', '--audit'], host.signal);
+    await nodelet(
+      [
+        'up',
+        '--agent',
+        side,
+        '--nodes',
+        String(want.nodes),
+        '--images',
+        'e2e',
+        '--audit',
+        ...(options.assets === undefined ? [] : ['--assets', options.assets]),
+      ],
+      host.signal,
+    );
     return { cluster: await open(name), [Symbol.asyncDispose]: down };
   } catch (error) {
     await down().catch(() => undefined);

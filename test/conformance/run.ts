@@ -1,27 +1,36 @@
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { messageOf, OpError } from '../../base/errors.ts';
-import { collectFailure } from './collect.ts';
-import type { Cluster } from './cluster.ts';
 import { runGinkgo } from './ginkgo.ts';
 import type { LiveEvent } from './ginkgo-output.ts';
-import { junit, readReport, type Outcome } from './ginkgo-report.ts';
-import { readJournal, type Run } from './journal.ts';
+import { readReport, type Outcome } from './ginkgo-report.ts';
 import { Tally, type Counted } from './tally.ts';
 import { focusArguments, runsAlone, type Spec } from './suites.ts';
 
 /** Longer than any run: Ginkgo's own limit is an hour. */
 const TIMEOUT = '96h';
 
-export interface Programs {
-  readonly ginkgo: string;
-  readonly e2e: string;
-  readonly kubectl: string;
+/** What specs run against, and how. */
+export interface Target {
+  argv(pass: Pass): [string, ...string[]];
+  readonly env: Readonly<Record<string, string>>;
+  /** Whether a failure can be laid at the node: what the specs need beside it is there. */
+  isReady(): Promise<boolean>;
+  /** Saves what is known of a failed spec below `failures`. */
+  collect(failures: string, outcome: Outcome, output: string): Promise<unknown>;
+}
+
+/** One call of Ginkgo. */
+export interface Pass {
+  readonly procs: number;
+  readonly dir: string;
+  /** Name of the JSON report, in `dir`. */
+  readonly report: string;
+  /** Further arguments of Ginkgo's command, without the prefix that a test binary wants. */
+  readonly ginkgo: readonly string[];
 }
 
 export interface Ran extends Omit<Counted, 'count'> {
-  readonly programs: Programs;
-  readonly cluster: Cluster;
+  readonly target: Target;
   readonly description: string;
   /** All specs of the binary: names as its output has them. */
   readonly specs: readonly Spec[];
@@ -46,33 +55,27 @@ export async function runSpecs(ran: Ran): Promise<Outcome[]> {
 }
 
 async function pass(ran: Ran, tally: Tally, title: string, specs: readonly Spec[], procs: number): Promise<void> {
-  const { run, programs, cluster, description, progress } = ran;
+  const { run, target, description, progress } = ran;
   progress.note(`${specs.length} specs, ${title === 'alone' ? 'one by one' : `${procs} at once`}`);
   const failures = `${run.dir}/failures`;
   await mkdir(failures, { recursive: true });
   const stop = new AbortController();
   const signal = AbortSignal.any([stop.signal, ran.signal]);
-  const collecting = new Set<Promise<void>>();
   const started = { suite: null as string | null, lost: false };
   // Failures are looked at one after the other: they come in crowds, and the cluster has others' work to do.
   let queue: Promise<void> = Promise.resolve();
   const fail = (outcome: Outcome, output: string): void => {
-    const one = queue.then(async () => {
+    queue = queue.then(async () => {
       if (started.lost || ran.signal.aborted) return;
-      if (!(await cluster.isReady())) {
+      if (!(await target.isReady())) {
         // What fails now says nothing about a node.
         started.lost = true;
         stop.abort();
         return;
       }
       tally.add(outcome);
-      await collectFailure(cluster, failures, outcome, output).catch((error: unknown) =>
-        progress.note(`  could not collect what is known of it: ${messageOf(error)}`),
-      );
+      await target.collect(failures, outcome, output).catch((error: unknown) => progress.note(`  could not collect what is known of it: ${messageOf(error)}`));
     });
-    queue = one;
-    collecting.add(one);
-    void one.finally(() => collecting.delete(one));
   };
   const onEvent = (event: LiveEvent): void => {
     if (event.kind === 'spec') {
@@ -83,33 +86,24 @@ async function pass(ran: Ran, tally: Tally, title: string, specs: readonly Spec[
       progress.note(`  ${description} will run ${event.count} specs, not ${specs.length}: names are not unique, or the list is of another binary`);
     else if (event.kind === 'other') progress.note(`  no result: ${event.state.toLowerCase()} ${event.name}`);
   };
-  const report = `${run.dir}/report-${title}-${run.facts.id.slice(0, 16)}.json`;
+  const report = `report-${title}.json`;
   const code = await runGinkgo({
-    argv: [
-      programs.ginkgo,
-      `--procs=${procs}`,
-      '--no-color',
-      '-v',
-      `--timeout=${TIMEOUT}`,
-      `--json-report=${report.slice(run.dir.length + 1)}`,
-      `--output-dir=${run.dir}`,
-      ...focusArguments(
-        description,
-        specs.map((spec) => spec.name),
-      ),
-      programs.e2e,
-      '--',
-      `--kubeconfig=${cluster.kubeconfig}`,
-      '--provider=skeleton',
-      `--num-nodes=${cluster.nodes.length}`,
-      `--kubectl-path=${programs.kubectl}`,
-      '--delete-namespace-on-failure=false',
-      '--disable-log-dump',
-      '--system-pods-startup-timeout=5m',
-      `--e2e-output-dir=${run.dir}`,
-    ],
+    argv: target.argv({
+      procs,
+      dir: run.dir,
+      report,
+      ginkgo: [
+        '--no-color',
+        '-v',
+        `--timeout=${TIMEOUT}`,
+        ...focusArguments(
+          description,
+          specs.map((spec) => spec.name),
+        ),
+      ],
+    }),
     cwd: run.dir,
-    env: { ...environment(), KUBECONFIG: cluster.kubeconfig, PATH: `${dirname(programs.kubectl)}:${process.env['PATH'] ?? ''}` },
+    env: { ...environment(), ...target.env },
     log: `${run.dir}/ginkgo-${title}.log.gz`,
     specs: ran.specs,
     onEvent,
@@ -117,13 +111,15 @@ async function pass(ran: Ran, tally: Tally, title: string, specs: readonly Spec[
   });
   await queue;
   if (started.lost)
-    throw new OpError('unavailable', 'running specs', 'the API server does not answer any more', { advice: 'look at the cluster, and go on with --resume' });
+    throw new OpError('unavailable', 'running specs', 'what they run against does not answer any more', {
+      advice: 'look at the cluster, and go on with --resume',
+    });
   if (ran.signal.aborted) throw new OpError('aborted', 'running specs', 'stopped', { advice: 'go on with --resume' });
   if (started.suite !== null)
     throw new OpError('failed', 'starting the suite', started.suite || 'its BeforeSuite failed', {
       advice: `all its output is in ${run.dir}/ginkgo-${title}.log.gz`,
     });
-  await fromReport(ran, tally, report, specs);
+  await fromReport(ran, tally, `${run.dir}/${report}`, specs);
   const missing = specs.filter((spec) => !tally.outcomes.has(spec.name));
   if (missing.length > 0)
     throw new OpError('failed', 'running specs', `Ginkgo ended with ${code}, and ${missing.length} specs have no result, such as ${missing[0]?.name}`, {
@@ -144,12 +140,3 @@ async function fromReport(ran: Ran, tally: Tally, path: string, specs: readonly 
 
 const environment = (): Record<string, string> =>
   Object.fromEntries(Object.entries(process.env).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])));
-
-/** All results of a run and of those that it goes on with, as JUnit beside its journal. */
-export async function writeJunit(run: Run, dirs: readonly string[]): Promise<Outcome[]> {
-  const all = new Map<string, Outcome>();
-  for (const dir of [...dirs, run.dir]) for (const outcome of await readJournal(dir)) all.set(outcome.name, outcome);
-  const outcomes = [...all.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
-  await writeFile(`${run.dir}/junit.xml`, junit(`${run.asked.kind} ${run.asked.side}`, outcomes));
-  return outcomes;
-}
