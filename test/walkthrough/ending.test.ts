@@ -48,6 +48,29 @@ test('1.61: logs in all their forms', { skip, timeout: 120_000 }, async () => {
   await set.k(['delete', 'pod', 'talks', '--grace-period=0', '--force']);
 });
 
+test('1.63: a resize to more CPU reaches the cgroup without a restart', { skip, timeout: 120_000 }, async () => {
+  const sizes = (cpu: string) => ({ requests: { cpu, memory: '64Mi' }, limits: { cpu, memory: '64Mi' } });
+  const container = `containers:\n- { name: m, image: "busybox:1.37", command: [sleep, "1000"], resources: ${JSON.stringify(sizes('200m'))} }`;
+  await set.k(['apply', '-f', '-'], pod('grow', container));
+  await ready(set, 'default', 'grow');
+  // Version 1, else version 2.
+  const files = 'cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cut -d" " -f1 /sys/fs/cgroup/cpu.max';
+  const quota = (): Promise<string> => set.k(['exec', 'grow', '--', 'sh', '-c', files]);
+  assert.equal(await quota(), '20000');
+  const patch = JSON.stringify({ spec: { containers: [{ name: 'm', resources: sizes('800m') }] } });
+  await set.k(['patch', 'pod', 'grow', '--subresource', 'resize', '--patch', patch]);
+  await eventually('the quota of 800m', 20_000, async () => ((await quota()) === '80000' ? true : null));
+  const told = await eventually('800m in the status, and no resize under way', 20_000, async () => {
+    const { status } = await podNamed(set, 'default', 'grow');
+    const own = status.containerStatuses?.[0];
+    return own?.resources?.limits?.['cpu'] === '800m' && status.conditions?.some(({ type }) => type.startsWith('PodResize')) !== true ? own : null;
+  });
+  assert.deepEqual([told.restartCount, told.allocatedResources], [0, { cpu: '800m', memory: '64Mi' }]);
+  const refused = await set.kubectl(['patch', 'pod', 'grow', '--subresource', 'resize', '--patch', patch.replaceAll('800m', '1000')]);
+  assert.match(refused.err, /node didn't have enough allocatable resources: cpu, requested: 1000000/);
+  await set.k(['delete', 'pod', 'grow', '--grace-period=0', '--force']);
+});
+
 test('1.64: init containers one after the other, a sidecar in its turn and stopped last', { skip, timeout: 120_000 }, async () => {
   const say = (name: string, command: string): string =>
     `- name: ${name}\n  image: "busybox:1.37"\n  volumeMounts: [{ name: log, mountPath: /log }]\n  command: [sh, -c, ${JSON.stringify(command)}]\n`;

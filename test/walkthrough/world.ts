@@ -54,6 +54,8 @@ export interface ContainerState {
     terminated?: { exitCode: number; reason: string; startedAt: string; finishedAt: string };
   };
   lastState: { terminated?: { exitCode: number; reason: string } };
+  resources?: { requests?: Record<string, string>; limits?: Record<string, string> };
+  allocatedResources?: Record<string, string>;
 }
 
 export async function podList(set: TestSet, namespace: string, selector = ''): Promise<PodObject[]> {
