@@ -82,6 +82,7 @@ test('every end that Ginkgo knows', () => {
   const title = '[sig-node] Pods [It] does x [Conformance] [sig-node, Conformance]';
   const rows: [string, string, string, string?][] = [
     ['• [1.000 seconds]', '[sig-node] Pods does x [Conformance] [sig-node, Conformance]', 'passed'],
+    ['• [1.000 seconds]', '[sig-node] Pods does x [Conformance] [sig-node, Conformance, KubeletMinVersion:1.36] [kubelet: [>=1.36]]', 'passed'],
     ['• [FAILED] [1.000 seconds]', title, 'failed', 'no such pod: line two'],
     ['• [FAILED] [1.000 seconds]', '[sig-node] Pods [BeforeEach] does x [Conformance] [sig-node, Conformance]', 'failed', 'no such pod: line two'],
     [

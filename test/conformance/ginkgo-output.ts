@@ -14,6 +14,8 @@ const DELIMITER = '-'.repeat(30);
 const HEADER = /^(?:([•↺SP])|\[(\w+)\])(?: PASSED)?(?: \[([A-Z!]+)\])?(?: DURING REPETITION #\d+)? \[(\d+(?:\.\d+)?) seconds\]$/;
 /** Where in a spec it failed is written between its texts. */
 const NODE = /(^TOP-LEVEL)? ?\[(?:It|BeforeEach|AfterEach|JustBeforeEach|JustAfterEach|BeforeAll|AfterAll|DeferCleanup(?: \([A-Za-z]+\))?)\](?= |$)/;
+/** A message may hold whole objects; what failed stands behind them. */
+const MESSAGE_LINES = 5_000;
 /** Of a longer output the beginning and the end are kept. */
 const HEAD_CHARACTERS = 100_000;
 const TAIL_CHARACTERS = 300_000;
@@ -58,7 +60,7 @@ class Block {
       this.message.push(text);
       this.inMessage = true;
     } else if (/^ {2}In \[/.test(line) || /^ {2}There were additional failures/.test(line)) this.inMessage = false;
-    else if (this.inMessage && this.message.length < 50) this.message.push(line);
+    else if (this.inMessage && this.message.length < MESSAGE_LINES) this.message.push(line);
   }
 
   private shorten(): void {
@@ -127,10 +129,10 @@ export class GinkgoOutput {
   }
 
   private nameIn(title: string): string | null {
-    for (let text = title; ;) {
-      // Labels stand behind it, in brackets; a name may end with brackets too.
-      for (const name of [text.trim(), text.replace(/ \[[^\]]*\]$/, '').trim()]) if (this.names.has(name)) return name;
-      const shorter = text.replace(NODE, '');
+    for (let text = title.trim(); ;) {
+      // Labels and version constraints stand behind it, in brackets as parts of names do: the longest name counts.
+      for (let name = text; name !== ''; name = name.slice(0, Math.max(0, name.lastIndexOf(' [')))) if (this.names.has(name)) return name;
+      const shorter = text.replace(NODE, '').trim();
       if (shorter === text) return null;
       text = shorter;
     }

@@ -46,7 +46,23 @@ test('only an end of its own is a result', () => {
 
 test('a reason is one line of bounded length', () => {
   assert.equal(reasonOf('  a\n\tb\u001b[31m red\u001b[0m '), 'a b red');
-  assert.equal(reasonOf('x'.repeat(5000)).length, 300);
+  assert.equal(reasonOf(`a${'x'.repeat(5000)}z`).length, 298);
+  assert.match(reasonOf(`a${'x'.repeat(5000)}z`), /^ax+ … x+z$/);
+  const dump = [
+    'Verifying state. Pod: {',
+    '    "spec": {',
+    '      "x": [',
+    '      ]',
+    '    }',
+    '  }',
+    '  : [',
+    '  oom_score_adj value 0',
+    '      {',
+    '          s: "again",',
+    '      }',
+    '  ]',
+  ];
+  assert.equal(reasonOf(dump.join('\n')), 'Verifying state. Pod: {…} : [ oom_score_adj value 0 {…} ]');
 });
 
 test('JUnit is well-formed whatever a reason holds', () => {

@@ -70,12 +70,27 @@ export function resultOf(state: string): Result | null {
   }
 }
 
-const REASON_LENGTH = 300;
+const REASON_HEAD = 140;
+const REASON_TAIL = 155;
 
-/** A failure's message as one line of bounded length. */
+/** Leaves out objects that were printed over several lines: what failed is said before and behind them. */
+function withoutDumps(text: string): string {
+  const kept: string[] = [];
+  let closing: RegExp | null = null;
+  for (const line of text.split('\n')) {
+    if (closing === null) {
+      kept.push(line.replace(/\{$/, '{…}'));
+      // The first line has lost its indent, and what closes an object may have any.
+      if (line.endsWith('{')) closing = new RegExp(`^${kept.length === 1 ? '\\s{0,4}' : (/^\s*/.exec(line)?.[0] ?? '')}\\}`);
+    } else if (closing.test(line)) closing = null;
+  }
+  return kept.join('\n');
+}
+
+/** A failure's message as one line of bounded length: its beginning and its end. */
 export function reasonOf(message: string): string {
-  const line = stripVTControlCharacters(message).replaceAll(/\s+/g, ' ').trim();
-  return line.length <= REASON_LENGTH ? line : `${line.slice(0, REASON_LENGTH - 1)}…`;
+  const line = withoutDumps(stripVTControlCharacters(message)).replaceAll(/\s+/g, ' ').trim();
+  return line.length <= REASON_HEAD + REASON_TAIL ? line : `${line.slice(0, REASON_HEAD)} … ${line.slice(-REASON_TAIL)}`;
 }
 
 /** The results in a JSON report. Specs that no filter chose are skipped without a message there: they are left out. */
