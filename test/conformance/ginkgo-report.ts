@@ -76,13 +76,11 @@ const REASON_TAIL = 155;
 /** Leaves out objects that were printed over several lines: what failed is said before and behind them. */
 function withoutDumps(text: string): string {
   const kept: string[] = [];
-  let closing: RegExp | null = null;
+  let depth = 0;
   for (const line of text.split('\n')) {
-    if (closing === null) {
-      kept.push(line.replace(/\{$/, '{…}'));
-      // The first line has lost its indent, and what closes an object may have any.
-      if (line.endsWith('{')) closing = new RegExp(`^${kept.length === 1 ? '\\s{0,4}' : (/^\s*/.exec(line)?.[0] ?? '')}\\}`);
-    } else if (closing.test(line)) closing = null;
+    if (depth === 0) kept.push(line.replace(/\{$/, '{…}'));
+    if (/^\s*\}/.test(line)) depth = Math.max(0, depth - 1);
+    if (line.endsWith('{')) depth += 1;
   }
   return kept.join('\n');
 }
