@@ -7,9 +7,11 @@ import type { Sys } from '../base/sys/types.ts';
 import type { Pod } from '../proto/kube/types.ts';
 import { admit } from './core/admit.ts';
 import { backoffRules } from './core/backoff.ts';
+import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
+import { isStatic } from './core/static-pod.ts';
 import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';
@@ -33,6 +35,8 @@ import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
 import type { Loop } from './loop.ts';
 import { Resizes } from './resizes.ts';
+import { openStatics } from './statics.ts';
+import type { Statics } from './statics.ts';
 import type { AgentSettings, Events, NodeInfo, Volumes } from './seams.ts';
 
 export interface PodSideOptions {
@@ -43,6 +47,7 @@ export interface PodSideOptions {
   readonly api: KubeApi;
   readonly cri: Cri;
   readonly settings: AgentSettings;
+  readonly config: KubeletConfiguration;
   readonly machine: MachineFacts;
   readonly node: NodeInfo;
   readonly events: Events;
@@ -58,6 +63,7 @@ export interface PodSide extends AsyncDisposable {
   readonly loop: Loop;
   readonly resizes: Resizes;
   readonly source: ApiPods;
+  readonly statics: Statics;
   readonly volumes: Volumes;
 }
 
@@ -152,11 +158,12 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     },
   };
   const source = createApiPods({ api, nodeName: node.name, log: log.child('pods') });
+  const statics = openStatics({ clock, log, api, node, config: options.config, apiPods: source, statuses, loop: () => loop });
   const loop: Loop = createLoop({
     clock,
     log,
     metrics,
-    sources: [source],
+    sources: [statics.source, source],
     onBug: options.onBug,
     worker: {
       clock,
@@ -165,7 +172,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       sources,
       cgroups,
       probes,
-      statuses,
+      statuses: statics.statuses,
       events,
       node,
       files,
@@ -181,7 +188,9 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       podLogDir: ({ namespace, name, uid }) => `${podLogsDir}/${namespace}_${name}_${uid}`,
       admit(pod) {
         const current = node.node();
-        if (current === undefined) return 'later';
+        if (isStatic(pod) && statics.mustWait(pod)) return 'later';
+        // A control plane of static pods must start before there is anybody to register with.
+        if (current === undefined) return isStatic(pod) ? null : 'later';
         return admit({ pod, node: current, others: othersThan(pod, loop, resizes), allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
       },
     },
@@ -190,6 +199,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     loop,
     resizes,
     source,
+    statics,
     volumes,
     async [Symbol.asyncDispose]() {
       probes[Symbol.dispose]();
@@ -214,6 +224,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<R
     synced: () => loop().synced(),
     podOf: (uid) => loop().byUid(uid),
     holds: (uid) => loop().holdsResources(uid),
+    isKnown: (uid) => loop().isKnown(uid),
     kick: (uid) => loop().kick(uid),
     tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
     admit(pod) {

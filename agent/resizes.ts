@@ -28,6 +28,8 @@ export interface ResizesOptions {
   readonly podOf: (uid: string) => Pod | undefined;
   /** Whether the pod was taken and has not ended. */
   readonly holds: (uid: string) => boolean;
+  /** Whether the agent has any duty left for the pod. */
+  readonly isKnown: (uid: string) => boolean;
   /** Whether all pods are known: before that nothing can be said of room. */
   readonly synced: () => boolean;
   readonly swaps: boolean;
@@ -175,12 +177,14 @@ export class Resizes {
     await actuated.saved();
   }
 
-  /** Tries those that wait, now and then, although nothing was seen to become free. */
+  /** Tries those that wait, now and then, although nothing was seen to become free. Forgets pods that went while no agent ran. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     try {
       for (;;) {
         await clock.sleep(this.#triedMs === null ? firstRetryMs : Math.max(1, this.#triedMs + retryMs - clock.monoMs()), signal);
+        this.#options.allocated.retain(this.#options.isKnown);
+        this.#options.actuated.retain(this.#options.isKnown);
         this.retry();
       }
     } catch (error) {

@@ -134,6 +134,7 @@ export class AgentWorld implements GoldenWorld {
       synced: () => loop.synced(),
       podOf: (uid) => loop.byUid(uid),
       holds: (uid) => loop.holdsResources(uid),
+      isKnown: (uid) => loop.isKnown(uid),
       kick: (uid) => loop.kick(uid),
       tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
       admit: (pod) => admit({ pod, node: node.node(), others: others(pod), allowedUnsafeSysctls: [] }),
