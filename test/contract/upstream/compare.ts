@@ -1,0 +1,152 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { OpError } from '../../../base/errors.ts';
+import { differences, type Difference } from './normalise.ts';
+import type { CriRequest } from './requests.ts';
+
+/** One of the recordings, as `record` writes it. */
+export interface Contract {
+  readonly cri: readonly CriRequest[];
+  readonly apiWrites: readonly { readonly verb: string; readonly resource: string; readonly body: unknown }[];
+  readonly events: readonly { readonly reason: string; readonly message: string }[];
+  readonly [more: string]: unknown;
+}
+
+/** A difference that is there, and may be: `path` as differences tell it, `*` for any part between dots or brackets. */
+export interface Known {
+  readonly pod: string;
+  readonly path: string;
+  readonly reason: string;
+}
+
+export const CONTRACTS = new URL('.', import.meta.url).pathname;
+
+/** The recordings of a folder by pod. Throws OpError `not-found` when there are none. */
+export async function readContracts(folder: string): Promise<Map<string, Contract>> {
+  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.json') && name !== 'known.json').sort();
+  if (names.length === 0)
+    throw new OpError('not-found', `read the recordings in ${folder}`, 'there are none', { advice: 'make them with: nodelet contract record' });
+  return new Map(
+    await Promise.all(names.map(async (name) => [name.slice(0, -'.json'.length), JSON.parse(await readFile(join(folder, name), 'utf8')) as Contract] as const)),
+  );
+}
+
+export async function readKnown(): Promise<Known[]> {
+  return JSON.parse(await readFile(join(CONTRACTS, 'known.json'), 'utf8')) as Known[];
+}
+
+/** Service variables stand in Go's random order of maps: they are sorted, where they stand. */
+export function settleEnvironment<T>(entries: readonly T[], nameOf: (entry: T) => string): T[] {
+  const isService = (entry: T): boolean => /^KUBERNETES_(SERVICE|PORT)/.test(nameOf(entry));
+  const sorted = entries.filter(isService).sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
+  return entries.map((entry) => (isService(entry) ? (sorted.shift() ?? entry) : entry));
+}
+
+/** Requests by what they are about, each with its number among its like; and the order of all. */
+export function comparableRequests(requests: readonly CriRequest[]): Record<string, unknown> {
+  const seen = new Map<string, number>();
+  const out: Record<string, unknown> = {};
+  const order: string[] = [];
+  for (const { method, request, refused } of requests) {
+    const fields = request as { containerId?: string; config?: { metadata?: { name?: string; attempt?: number }; envs?: { key?: string }[] } };
+    const about =
+      fields.containerId ?? (method === 'CreateContainer' ? `<container ${fields.config?.metadata?.name}#${fields.config?.metadata?.attempt ?? 0}>` : '');
+    const base = about === '' ? method : `${method} ${about}`;
+    const count = (seen.get(base) ?? 0) + 1;
+    seen.set(base, count);
+    const name = count === 1 ? base : `${base} again ${count - 1}`;
+    order.push(name);
+    const settled =
+      fields.config?.envs === undefined
+        ? request
+        : { ...fields, config: { ...fields.config, envs: settleEnvironment(fields.config.envs, ({ key = '' }) => key) } };
+    out[name] = refused === undefined ? settled : { refused, request: settled };
+  }
+  return { order, ...out };
+}
+
+/** Everything that patches of a pod's status ever said, without how it was cut into patches: that depends on who is faster. */
+export function facts(writes: Contract['apiWrites']): string[] {
+  const said = new Set<string>();
+  for (const { verb, resource, body } of writes) {
+    if (verb !== 'patch' || resource !== 'pods/status') {
+      said.add(`${verb} ${resource} ${JSON.stringify(body)}`);
+      continue;
+    }
+    const status = (body as { status?: Record<string, unknown> } | null)?.status ?? {};
+    for (const text of leaves(status, 'status')) said.add(text);
+  }
+  return [...said].sort();
+}
+
+/** Leaves as `path = value`; items of lists by what names them, and of a condition or container state all in one. */
+function leaves(value: unknown, path: string): string[] {
+  if (Array.isArray(value)) {
+    return value.flatMap((item: unknown, at) => {
+      const named = (item ?? {}) as { type?: string; name?: string; ip?: string };
+      return leaves(item, `${path}[${named.type ?? named.name ?? named.ip ?? at}]`);
+    });
+  }
+  if (value !== null && typeof value === 'object') {
+    return Object.entries(value)
+      .filter(([key]) => !key.startsWith('$'))
+      .flatMap(([key, inner]) => leaves(inner, `${path}.${key}`));
+  }
+  return [`${path} = ${JSON.stringify(value)}`];
+}
+
+function comparable({ pod: _pod, cri, apiWrites, events, running, ...rest }: Contract): Record<string, unknown> {
+  const seen = running as { inside?: { environment?: string[] } | null };
+  const inside =
+    seen.inside === undefined || seen.inside === null
+      ? seen.inside
+      : { ...seen.inside, environment: settleEnvironment(seen.inside.environment ?? [], (entry) => entry.split('=')[0] ?? '') };
+  return {
+    cri: comparableRequests(cri),
+    ...asSets({ ...seen, inside }),
+    ...asSets(rest),
+    facts: asSet(facts(apiWrites)),
+    events: asSet(events.map(({ reason, message }) => `${reason}: ${message}`)),
+  };
+}
+
+/** Lists of lines as sets, so that one more is one difference. */
+function asSets(value: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(value).map(([key, inner]) => [key, Array.isArray(inner) && inner.every((line) => typeof line === 'string') ? asSet(inner) : inner]),
+  );
+}
+
+function asSet(lines: readonly string[]): Record<string, true> {
+  return Object.fromEntries([...new Set(lines)].map((line) => [line, true as const]));
+}
+
+/** All in which two recordings of a pod differ, timing left out. */
+export function compareContracts(upstream: Contract, ours: Contract): Difference[] {
+  return differences(comparable(upstream), comparable(ours));
+}
+
+function pattern(path: string): RegExp {
+  return new RegExp(`^${path.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`);
+}
+
+export interface Judged {
+  readonly pod: string;
+  readonly difference: Difference;
+  /** Why it may be; null when nobody has said. */
+  readonly reason: string | null;
+}
+
+/** Differences with the reasons that are known for them, and known ones that are no more. */
+export function judge(found: ReadonlyMap<string, readonly Difference[]>, known: readonly Known[]): { judged: Judged[]; stale: Known[] } {
+  const used = new Set<Known>();
+  const judged: Judged[] = [];
+  for (const [pod, list] of found) {
+    for (const difference of list) {
+      const match = known.find((one) => (one.pod === '*' || one.pod === pod) && pattern(one.path).test(difference.path));
+      if (match !== undefined) used.add(match);
+      judged.push({ pod, difference, reason: match?.reason ?? null });
+    }
+  }
+  return { judged, stale: known.filter((one) => !used.has(one)) };
+}
