@@ -97,6 +97,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
     ['events', events.run(signal)],
     ['node', nodeSide.run(signal)],
     ['pod source', pods.source.run(signal)],
+    ['static pods', pods.statics.run(signal)],
     ['pods', pods.loop.run(signal)],
     ['upkeep', upkeep(signal)],
     ['serving', serving.run(signal)],

@@ -12,6 +12,7 @@ import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
 import { lastStatus, rejectedStatus } from './core/status.ts';
 import type { Verdict } from './core/status.ts';
+import { isStatic } from './core/static-pod.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
 import type { FactsReader } from './io/facts.ts';
@@ -358,7 +359,7 @@ export class PodWorker {
       return { again: this.#pause(), gone: false };
     this.#deps.probes.remove(this.key.uid);
     this.#move({ phase: 'terminated', end, cleaned: false });
-    if (this.#wanted) this.#tell(pod, after, true);
+    if (this.#wanted && !wasPutBack(pod, end)) this.#tell(pod, after, true);
     this.#stopped.resolve();
     return this.#terminated(signal);
   }
@@ -383,7 +384,7 @@ export class PodWorker {
       this.#move({ ...life, cleaned: true });
     }
     const pod = this.#known;
-    if (this.#wanted && pod !== undefined) {
+    if (this.#wanted && pod !== undefined && !wasPutBack(pod, life.end)) {
       const told = statuses.current(uid) ?? pod.status ?? {};
       await statuses.finish(pod, life.end.cause === 'rejected' ? told : lastStatus(pod, told), signal);
       return { again: null, gone: false };
@@ -466,6 +467,11 @@ export class PodWorker {
   #name(): string {
     return `${this.key.namespace}/${this.key.name}`;
   }
+}
+
+/** A static pod whose file went and came back while it was ending: the end is finished, and another worker begins anew. */
+function wasPutBack(pod: Pod, end: PodEnd): boolean {
+  return end.cause === 'removed' && isStatic(pod);
 }
 
 /** A pod of which only the runtime knows: enough of an object to stop its containers. */

@@ -1,8 +1,9 @@
 import type { Sys } from '../../base/sys/types.ts';
-import type { Container, Pod } from '../../proto/kube/types.ts';
+import type { Container, Pod, Service } from '../../proto/kube/types.ts';
 import { envNeeds, envOf } from '../core/env.ts';
 import type { EnvResult } from '../core/env.ts';
 import { envFileValue } from '../core/env-file.ts';
+import { isStatic } from '../core/static-pod.ts';
 import { isSafeName, podPaths, volumeDir } from '../core/volumes-paths.ts';
 import type { EnvSources, NodeInfo } from '../seams.ts';
 
@@ -23,11 +24,16 @@ export function createEnvironment(deps: EnvironmentDeps): Environment {
   return async (pod, container, podIPs, signal) => {
     const namespace = pod.metadata.namespace ?? '';
     const needs = envNeeds(container);
+    // A static pod may be what the API server runs in: it starts without the Services that nobody can tell yet.
+    const services = (name: string): Promise<readonly Service[]> => {
+      const known = sources.services(name, signal);
+      return isStatic(pod) ? known.catch(() => []) : known;
+    };
     const [configMaps, secrets, own, master] = await Promise.all([
       byName(needs.configMaps, (name) => sources.configMap(namespace, name, signal)),
       byName(needs.secrets, (name) => sources.secret(namespace, name, signal)),
-      sources.services(namespace, signal),
-      namespace === 'default' ? [] : sources.services('default', signal),
+      services(namespace),
+      namespace === 'default' ? [] : services('default'),
     ]);
     const fileKeys: Record<string, string | null> = {};
     for (const { name, valueFrom } of container.env ?? []) {

@@ -3,11 +3,10 @@ import type { Log } from '../../base/log.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
+import { mirrorAnnotation, sourceAnnotation } from '../core/static-pod.ts';
 import { ownConditions } from '../core/status-conditions.ts';
 import type { PodKey, PodView } from '../core/types.ts';
 import type { PodSourceReader } from '../seams.ts';
-
-const mirrorAnnotation = 'kubernetes.io/config.mirror';
 
 export interface ApiPods extends PodSourceReader {
   /** Follows the pods that are bound to this node until `signal` is aborted. */
@@ -31,6 +30,8 @@ export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }
       mirrors.set(key.uid, pod);
       return 'wish';
     }
+    // Whatever an author wrote there: where a pod comes from is known here.
+    if (pod.metadata.annotations?.[sourceAnnotation] !== undefined) pod.metadata.annotations[sourceAnnotation] = 'api';
     const before = pods.get(key.uid)?.pod;
     pods.set(key.uid, { key, source: 'api', pod });
     return before !== undefined && sameWish(before, pod) ? 'status' : 'wish';
