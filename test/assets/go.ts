@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
 import { tryExec } from '../../base/exec.ts';
 import { rowOf, type AssetName, type ModuleName, type Row } from './catalogue.ts';
+import { runCompiler } from './compiler.ts';
 import type { Env } from './store.ts';
 
 /** The Go that a module is built with, as it says itself. */
@@ -81,7 +82,7 @@ export async function compile(
   const row = rowOf(name);
   const [command, how, ...rest] = argvOf(row, out);
   const errors: string[] = [];
-  const result = await tryExec([command, how ?? '', '-v', ...rest], {
+  const code = await runCompiler([command, how ?? '', '-v', ...rest], {
     cwd: moduleFolder(row.module),
     env: { ...goEnv(options.env, row.cgo), GOTMPDIR: options.scratch },
     signal: options.signal,
@@ -92,8 +93,8 @@ export async function compile(
       else if (line.trim() !== '' && !line.startsWith('#')) errors.push(line);
     },
   });
-  if (result.code === 0) return;
-  const why = errors.slice(-3).join(' | ') || `go ended with ${result.code}`;
+  if (code === 0) return;
+  const why = errors.slice(-3).join(' | ') || `go ended with ${code}`;
   throw new OpError('failed', `building ${name}`, why, { advice: adviceFor(why) });
 }
 
