@@ -36,7 +36,7 @@ interface Programs {
   readonly kubectl: string;
 }
 
-export function wholeNumber(text: string, flag: string, least: number, most: number): number {
+function wholeNumber(text: string, flag: string, least: number, most: number): number {
   if (/^\d{1,6}$/.test(text) && Number(text) >= least && Number(text) <= most) return Number(text);
   throw new OpError('invalid', `reading ${flag}`, `"${text}" is no number from ${least} to ${most}`);
 }
@@ -46,17 +46,18 @@ function sideOf(text: string | undefined): Side | null {
   throw new OpError('invalid', 'reading --agent', `"${text}" is neither ours nor upstream`);
 }
 
-/** `--suite node|…|all|every`. */
-export async function runE2e(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
-  const { host, progress } = program;
-  if (!(E2E_SUITES as readonly string[]).includes(options.suite))
-    throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, {
-      advice: `use one of: ${E2E_SUITES.join(', ')}, e2e-node, critest`,
-    });
-  for (const [flag, texts] of [
-    ['--focus', options.focus],
-    ['--skip', options.skip],
-  ] as const) {
+/** Options that are whole, read. Throws OpError `invalid` on the first that is not. */
+export interface Checked {
+  readonly parallel: number;
+  readonly nodes: number;
+  readonly wanted: Side | null;
+  /** The specs of a suite that focus, skip and shard leave. */
+  select(suite: string, specs: readonly Spec[]): Spec[];
+}
+
+export function checkOptions(options: RunOptions): Checked {
+  const { focus, skip } = options;
+  for (const [flag, texts] of Object.entries({ '--focus': focus, '--skip': skip })) {
     for (const text of texts) {
       const problem = patternProblem(text);
       if (problem !== null) throw new OpError('invalid', `reading ${flag}`, problem);
@@ -64,10 +65,25 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   }
   const shard = options.shard === undefined ? null : parseShard(options.shard);
   if (options.shard !== undefined && shard === null) throw new OpError('invalid', 'reading --shard', `"${options.shard}" is not of the form i/n, such as 1/4`);
-  const parallel = wholeNumber(options.parallel, '--parallel', 1, 64);
-  const nodes = wholeNumber(options.nodes, '--nodes', 1, 20);
-  const wanted = sideOf(options.agent);
+  return {
+    parallel: wholeNumber(options.parallel, '--parallel', 1, 64),
+    nodes: wholeNumber(options.nodes, '--nodes', 1, 20),
+    wanted: sideOf(options.agent),
+    select(suite, specs) {
+      const chosen = select(specs, { suite, focus, skip, ...(shard === null ? {} : { shard }) });
+      if (chosen.length === 0)
+        throw new OpError('invalid', 'choosing specs', 'no spec of the suite matches', { advice: 'nodelet conformance list shows the names of e2e.test’s' });
+      return chosen;
+    },
+  };
+}
 
+/** `--suite node|…|all|every`. */
+export async function runE2e(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
+  const { host, progress } = program;
+  if (!(E2E_SUITES as readonly string[]).includes(options.suite))
+    throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, { advice: `use one of: ${E2E_SUITES.join(', ')}, critest` });
+  const checked = checkOptions(options);
   const assets = await findAssets({ env: host.env, dir: options.assets });
   const programs = {
     e2e: assets.require('e2e.test', 'running Kubernetes’ e2e suites'),
@@ -76,17 +92,21 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   };
   const home = `${root}/dist/conformance`;
   const { description, specs } = await progress.step('list the specs', () => askSpecs(programs.e2e, home, ['--provider=skeleton'], host.signal));
-  const chosen = choose(specs, options, shard, exact);
-  if (chosen.length === 0)
-    throw new OpError('invalid', 'choosing specs', 'no spec of the suite matches', { advice: 'nodelet conformance list shows their names' });
-
-  await using cluster = await clusterFor(program, root, options, { wanted, nodes, kubectl: programs.kubectl });
+  const chosen = exact === null ? checked.select(options.suite, specs) : checked.select('every', named(specs, exact));
+  await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
   await using _ = await lockFile(`/run/nodelet-conformance/${opened.name}`, `running specs on the cluster "${opened.name}"`, 0);
   return conduct(program, {
     home: `${home}/runs`,
-    asked: { kind: 'e2e', side: opened.side, suite: options.suite, focus: options.focus, skip: options.skip, shard: options.shard ?? '' },
-    facts: { commit: await commitOf(root), versions: opened.versions, nodes: opened.nodes.length, parallel },
+    asked: {
+      kind: 'e2e',
+      side: opened.side,
+      suite: exact === null ? options.suite : 'names',
+      focus: options.focus,
+      skip: options.skip,
+      shard: options.shard ?? '',
+    },
+    facts: { commit: await commitOf(root), versions: opened.versions, nodes: opened.nodes.length, parallel: checked.parallel },
     description,
     specs,
     chosen,
@@ -124,21 +144,16 @@ function targetOf(cluster: Cluster, programs: Programs): Target {
   };
 }
 
-function choose(specs: readonly Spec[], options: RunOptions, shard: ReturnType<typeof parseShard>, exact: readonly string[] | null): Spec[] {
-  const selection = { suite: exact === null ? options.suite : 'every', focus: options.focus, skip: options.skip, ...(shard === null ? {} : { shard }) };
-  if (exact === null) return select(specs, selection);
+function named(specs: readonly Spec[], exact: readonly string[]): Spec[] {
   const names = new Set(specs.map((spec) => spec.name));
   const unknown = exact.find((name) => !names.has(name));
   if (unknown !== undefined) throw new OpError('invalid', 'choosing specs', `e2e.test has no spec "${unknown}"`);
   const wanted = new Set(exact);
-  return select(
-    specs.filter((spec) => wanted.has(spec.name)),
-    selection,
-  );
+  return specs.filter((spec) => wanted.has(spec.name));
 }
 
 /** The cluster that was named, or one of its own that goes when it is disposed. */
-async function clusterFor(
+export async function clusterFor(
   program: Program,
   root: string,
   options: RunOptions,

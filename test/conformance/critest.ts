@@ -1,0 +1,84 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { lockFile } from '../../node/io/lock.ts';
+import { findAssets } from '../assets/find.ts';
+import type { Program } from '../command.ts';
+import { askSpecs } from './ask.ts';
+import { bareNode } from './bare.ts';
+import { commitOf } from './cluster.ts';
+import { slugOf } from './collect.ts';
+import { conduct, type Answer } from './conduct.ts';
+import { checkOptions, clusterFor, type RunOptions } from './e2e.ts';
+import type { Target } from './run.ts';
+import { pathsIn } from './store.ts';
+
+const SOCKET = 'unix:///run/containerd/containerd.sock';
+/** How streams are asked for; each way is judged for itself. */
+const WAYS = {
+  spdy: [],
+  websocket: ['-websocket-exec', '-websocket-attach', '-websocket-portforward'],
+} as const;
+
+/** Saves a failed spec's output, where there is nothing else to look at. */
+async function saveOutput(failures: string, name: string, output: string): Promise<void> {
+  const dir = `${failures}/${slugOf(name)}`;
+  await mkdir(dir, { recursive: true });
+  await writeFile(`${dir}/output.txt`, `${name}\n\n${output}`);
+}
+
+/** `--suite critest`: the runtime of a cluster's first node, whose kubelet stands still meanwhile, by SPDY and by websocket. */
+export async function runCritest(program: Program, root: string, options: RunOptions): Promise<Answer[]> {
+  const { host, progress } = program;
+  const checked = checkOptions(options);
+  const assets = await findAssets({ env: host.env, dir: options.assets });
+  const critest = assets.require('critest', 'testing a runtime');
+  const ginkgo = assets.require('ginkgo', 'testing a runtime');
+  const kubectl = assets.require('kubectl', 'testing a runtime');
+  const home = `${root}/dist/conformance`;
+  const { description, specs } = await progress.step('list the specs', () => askSpecs(critest, home, [], host.signal));
+  await using made = await clusterFor(program, root, options, { ...checked, kubectl });
+  const { cluster } = made;
+  await using _ = await lockFile(`/run/nodelet-conformance/${cluster.name}`, `running specs on the cluster "${cluster.name}"`, 0);
+  await using node = await bareNode(root, `${cluster.state}/nodes/${cluster.nodes[0]}`, host.signal);
+  const runtime = `containerd-${(cluster.versions['containerd'] ?? '').split('.').slice(0, 2).join('.')}`;
+  const chosen = checked.select(
+    'every',
+    specs.filter(({ name }) => !name.includes('benchmark')),
+  );
+  const answers: Answer[] = [];
+  for (const [way, flags] of Object.entries(WAYS)) {
+    const target: Target = {
+      argv: ({ procs, dir, report, ginkgo: words }) =>
+        node.inside([
+          critest,
+          ...words.map((word) => word.replace(/^--?/, '--ginkgo.')),
+          // In parallel critest starts Ginkgo itself, which would write it elsewhere.
+          ...(procs === 1 ? [`--ginkgo.json-report=${dir}/${report}`] : []),
+          `-parallel=${procs}`,
+          `-runtime-endpoint=${SOCKET}`,
+          `-image-endpoint=${SOCKET}`,
+          ...flags,
+        ]),
+      // critest starts Ginkgo's command by its name when it runs in parallel.
+      env: { PATH: `${dirname(ginkgo)}:${host.env['PATH'] ?? ''}` },
+      isReady: () => Promise.resolve(true),
+      collect: (failures, outcome, output) => saveOutput(failures, outcome.name, output),
+    };
+    const side = way === 'spdy' ? runtime : `${runtime}-${way}`;
+    answers.push(
+      await conduct(program, {
+        home: `${home}/runs`,
+        asked: { kind: 'critest', side, suite: 'critest', focus: options.focus, skip: options.skip, shard: options.shard ?? '' },
+        facts: { commit: await commitOf(root), versions: cluster.versions, nodes: 1, parallel: checked.parallel },
+        description,
+        specs,
+        chosen,
+        isResumed: options.resume === true,
+        target,
+        paths: options.score ? pathsIn(root) : null,
+        tidy: () => Promise.resolve('nothing else'),
+      }),
+    );
+  }
+  return answers;
+}
