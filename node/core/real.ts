@@ -41,13 +41,14 @@ export function auditPolicy(): string {
 }
 
 /** etcd, API server, controller manager and scheduler with the flags that kubeadm gives them, in the order in which they start. */
-export function realControlPlane(set: SetPlan, real: RealControlPlane, path: string): ServiceSpec[] {
+export function realControlPlane(set: SetPlan, real: RealControlPlane, { path, nice }: { path: string; nice: number }): ServiceSpec[] {
   const pki = `${set.state}/pki`;
   const plain = (name: string, argv: readonly string[]): ServiceSpec => ({
     name,
     argv,
     env: { PATH: path, HOME: '/root' },
     logFile: `${set.hub.dir}/log/${name}.log`,
+    nice,
   });
   const ownKubeconfig = (name: string): string[] => {
     const file = `${set.state}/${name}.kubeconfig`;

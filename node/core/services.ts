@@ -63,7 +63,7 @@ export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string
   const dns = ['--kubeconfig', `${set.state}/admin.kubeconfig`, '--listen', `${set.hub.ip}:53`, '--upstream', set.hub.hostIp];
   return [
     outside,
-    ...realControlPlane(set, real, paths.path),
+    ...realControlPlane(set, real, { path: paths.path, nice: AHEAD }),
     ...(hasCoreDns(set, real) ? [] : [daemon(paths, 'dns', [...dns, '--service-cluster-ip-range', set.serviceCidr], 128, log('dns'))]),
   ];
 }

@@ -80,7 +80,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
   return {
     ready: (timeoutMs) =>
       until('waiting for the API server', timeoutMs, async () => {
-        const answer = await api.raw('GET', '/readyz', { timeoutMs: 2_000 });
+        const answer = await api.raw('GET', '/readyz', { timeoutMs: 5_000 });
         return answer.status === 200 ? null : `/readyz says ${answer.status}`;
       }),
     async nodesRegistered(timeoutMs) {
@@ -108,7 +108,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
         return null;
       }),
     async version() {
-      const answer = await api.raw('GET', '/version', { timeoutMs: 2_000 });
+      const answer = await api.raw('GET', '/version', { timeoutMs: 5_000 });
       return (JSON.parse(Buffer.from(answer.body).toString()) as { gitVersion: string }).gitVersion;
     },
     podsReady: (objects, timeoutMs, advice = LOOK) => until('waiting for the pods', timeoutMs, () => missingPods(api, objects), advice),

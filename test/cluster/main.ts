@@ -103,7 +103,7 @@ function commands(program: Program): void {
     )
     .option('--assets <dir>', 'folder of components that goes before all others')
     .option('--audit', 'let the API server write an audit log (hub/log/audit.log, at most 500 MB)')
-    .option('--timeout <seconds>', 'how long to wait for pods; what comes before them waits longer in proportion', '120');
+    .option('--timeout <seconds>', 'how long to wait for pods; what comes before them, 60 s at 120, in proportion', '300');
   named(
     'join',
     'takes a node of ours out and lets the real kubeadm join it again, with the launcher scripts/kubelet as its kubelet',
