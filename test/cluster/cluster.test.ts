@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { execa } from 'execa';
 import { watchLeaks } from '../leaks.ts';
@@ -30,7 +30,8 @@ async function remains(hostLink: string): Promise<string[]> {
     ...(await list('ip', ['-o', 'link', 'show', hostLink])),
     ...(await list('ip', ['route', 'show', 'dev', hostLink])),
     ...(await list('find', [process.env['NODELET_STATE'] ?? '/var/lib/nodelet', '-maxdepth', '1', '-name', `${NAME}*`])),
-    ...(await list('find', ['/usr/libexec/kubernetes', '/opt/containerd', '-maxdepth', '0'])),
+    // What upstream's programs make on a machine unless they are told of another place.
+    ...['/usr/libexec/kubernetes', '/opt/containerd'].filter((path) => existsSync(path)),
   ];
 }
 
@@ -44,6 +45,7 @@ const pod = (node: string): string =>
 
 test('a real control plane has a node with upstream’s kubelet and one with ours', { skip, timeout: 240_000 }, async () => {
   await using _leaks = watchLeaks({ owns: NAME });
+  const before = await remains('nodelet-none');
   let hostLink = '';
   {
     await using set = await testSet(NAME, ['--agent', 'upstream,ours', '--images', 'basic'], ['cluster', 'up']);
@@ -68,5 +70,5 @@ test('a real control plane has a node with upstream’s kubelet and one with our
     hostLink = (await execa('ip', ['-o', 'route', 'get', new URL((await set.status()).server).hostname])).stdout.replace(/^.* dev (\S+) .*$/s, '$1');
     assert.match(hostLink, /^nodelet\d+$/);
   }
-  assert.deepEqual(await remains(hostLink), []);
+  assert.deepEqual(await remains(hostLink), before);
 });
