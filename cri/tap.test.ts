@@ -310,7 +310,11 @@ test('what was flushed before a kill can be read, and what is no recording is re
   const tap = await openTap(given);
   await using client = createCriClient(connectRuntime(given.listen));
   await client.runtime.version({});
-  await delay(1200);
+  const flushed = async (): Promise<boolean> => {
+    for await (const entry of readRecording(record)) if (entry.type === 'call') return true;
+    return false;
+  };
+  while (!(await flushed())) await delay(50);
   const atKill = await readFile(record);
   await tap.stop();
   const cut = path('cut.crirec');

@@ -3,7 +3,8 @@ import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
 import { FakeRuntime, type ContainerScript } from '../../cri/fake.ts';
-import { createCriClient, RpcError, type CriClient } from '../../cri/mod.ts';
+import { openTap } from '../../cri/io/tap.ts';
+import { connectRuntime, createCriClient, RpcError, type CriClient } from '../../cri/mod.ts';
 import type { ContainerConfig, ContainerStatus } from '../../proto/cri/types.ts';
 import { busybox, containerdProblem, startContainerd } from './containerd.ts';
 
@@ -311,6 +312,28 @@ describe('a real containerd', { skip: problem ?? false }, () =>
       cgroupParent: real.cgroupParent,
       logs: `${real.folder}/logs`,
       [Symbol.asyncDispose]: () => real[Symbol.asyncDispose](),
+    };
+  }),
+);
+describe('a real containerd behind the tap', { skip: problem ?? false }, () =>
+  suite(async () => {
+    const real = await startContainerd();
+    const listen = `${real.folder}/tap.sock`;
+    const record = { path: `${real.folder}/calls.crirec`, maxBytes: 1 << 30, append: false };
+    const tap = await openTap({ listen, upstream: `${real.folder}/containerd.sock`, record, recorder: 'the contract suite', clock: realClock });
+    const client = createCriClient(connectRuntime(listen));
+    return {
+      client,
+      major: Number(real.version.split('.')[0]),
+      cgroupParent: real.cgroupParent,
+      logs: `${real.folder}/logs`,
+      [Symbol.asyncDispose]: async () => {
+        await client[Symbol.asyncDispose]();
+        const totals = await tap.stop();
+        await real[Symbol.asyncDispose]();
+        assert.equal(totals?.blindConnections, 0);
+        assert.ok((totals?.calls ?? 0) > 100, `${totals?.calls} calls were decoded`);
+      },
     };
   }),
 );

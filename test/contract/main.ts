@@ -2,7 +2,9 @@ import { Option } from 'commander';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
 import { runProgram, type Program } from '../command.ts';
+import { compareContracts, CONTRACTS, judge, readContracts, readKnown } from './upstream/compare.ts';
 import { Lab } from './upstream/lab.ts';
+import type { Difference } from './upstream/normalise.ts';
 import { recordPods } from './upstream/record.ts';
 
 interface RecordOptions {
@@ -33,6 +35,31 @@ async function record(program: Program, options: RecordOptions): Promise<number>
   }
 }
 
+interface CompareOptions {
+  readonly json: boolean;
+}
+
+/** Every difference between two folders of recordings, those with a known reason counted only. */
+async function compare(program: Program, options: CompareOptions, [ours = '']: readonly string[]): Promise<number> {
+  const upstream = await readContracts(CONTRACTS);
+  const seen = await readContracts(ours);
+  const found = new Map<string, Difference[]>();
+  for (const [pod, contract] of upstream) {
+    const other = seen.get(pod);
+    if (other === undefined) throw new OpError('not-found', `compare with ${ours}`, `${pod}.json is not there`, { advice: 'record all six pods' });
+    found.set(pod, compareContracts(contract, other));
+  }
+  const { judged, stale } = judge(found, await readKnown('known.json'));
+  const unknown = judged.filter(({ reason }) => reason === null);
+  const short = (value: unknown): string => (value === undefined ? '–' : JSON.stringify(value).slice(0, 200));
+  program.answer(options.json, { unknown, known: judged.length - unknown.length, stale }, [
+    ...unknown.map(({ pod, difference }) => `${pod}: ${difference.path}\n    upstream ${short(difference.upstream)}\n    ours     ${short(difference.ours)}`),
+    ...stale.map(({ pod, path }) => `known, but no more: ${pod} ${path}`),
+    `${unknown.length} differences without a reason, ${judged.length - unknown.length} with one, ${stale.length} reasons for nothing`,
+  ]);
+  return unknown.length === 0 && stale.length === 0 ? 0 : 1;
+}
+
 await runProgram('contract', 'What upstream’s kubelet does for six pods, and whether ours does the same', (program) => {
   program
     .add<RecordOptions>(
@@ -49,4 +76,10 @@ await runProgram('contract', 'What upstream’s kubelet does for six pods, and w
     .option('--keep <file>', 'keep the recording of all calls there')
     .option('--name <name>', 'the cluster’s name', 'contract')
     .option('--running', 'use a cluster of that name, brought up with --audit, and leave it', false);
+  program.add<CompareOptions>(
+    'compare <folder>',
+    'compare recordings with upstream’s: what differs without a known reason (test/contract/upstream/known.json) is an error',
+    ['./nodelet contract compare /tmp/ours', './nodelet contract compare /tmp/ours --json'],
+    (options, args) => compare(program, options, args),
+  );
 });

@@ -6,6 +6,7 @@ import type { CriRequest } from './requests.ts';
 
 /** One of the recordings, as `record` writes it. */
 export interface Contract {
+  readonly pod: unknown;
   readonly cri: readonly CriRequest[];
   readonly apiWrites: readonly { readonly verb: string; readonly resource: string; readonly body: unknown }[];
   readonly events: readonly { readonly reason: string; readonly message: string }[];
@@ -23,7 +24,7 @@ export const CONTRACTS = new URL('.', import.meta.url).pathname;
 
 /** The recordings of a folder by pod. Throws OpError `not-found` when there are none. */
 export async function readContracts(folder: string): Promise<Map<string, Contract>> {
-  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.json') && name !== 'known.json').sort();
+  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.json') && !name.startsWith('known')).sort();
   if (names.length === 0)
     throw new OpError('not-found', `read the recordings in ${folder}`, 'there are none', { advice: 'make them with: nodelet contract record' });
   return new Map(
@@ -31,8 +32,9 @@ export async function readContracts(folder: string): Promise<Map<string, Contrac
   );
 }
 
-export async function readKnown(): Promise<Known[]> {
-  return JSON.parse(await readFile(join(CONTRACTS, 'known.json'), 'utf8')) as Known[];
+/** `known.json` of a whole run, `known-fake.json` of our agent on fakes. */
+export async function readKnown(file: string): Promise<Known[]> {
+  return JSON.parse(await readFile(join(CONTRACTS, file), 'utf8')) as Known[];
 }
 
 /** Service variables stand in Go's random order of maps: they are sorted, where they stand. */

@@ -61,43 +61,59 @@ export function withoutDefaults(type: string, value: unknown): unknown {
 function isDefault(type: string, value: unknown): boolean {
   const values = types[type]?.values;
   if (values !== undefined) return value === Object.keys(values)[0];
+  if (value instanceof Uint8Array) return value.length === 0;
   return value === '' || value === 0 || value === '0' || value === false || value === null || value === undefined;
+}
+
+/** A call that may concern a pod. */
+export interface SeenCall {
+  readonly method: string;
+  readonly request: Record<string, unknown>;
+  readonly answer: Record<string, unknown>;
+  /** On any clock: calls are ordered by it. */
+  readonly startMs: number;
+  readonly refused?: string | undefined;
 }
 
 /** The requests that concern one pod, in the order in which they began. */
 export async function requestsOf(file: string, uid: string): Promise<CriRequest[]> {
-  const owned = new Set<string>();
-  const labels = new Map<string, string>();
-  const found: { startMs: number; request: CriRequest }[] = [];
+  const calls: SeenCall[] = [];
   for await (const entry of readRecording(file)) {
     if (entry.type !== 'call' || !CHANGES.has(entry.method)) continue;
-    const request = fieldsOf(entry, 'requests');
-    const answer = fieldsOf(entry, 'responses');
+    const refused = entry.status === null ? (entry.cut ?? 'cut') : entry.status.code === 0 ? undefined : entry.status.name;
+    calls.push({ method: entry.method, request: fieldsOf(entry, 'requests'), answer: fieldsOf(entry, 'responses'), startMs: entry.start.monoMs, refused });
+  }
+  return requestsFrom(calls, uid);
+}
+
+/** The same of calls that are at hand, in the order in which they ended. */
+export function requestsFrom(calls: readonly SeenCall[], uid: string): CriRequest[] {
+  const owned = new Map<string, string>();
+  const found: { startMs: number; request: CriRequest }[] = [];
+  for (const { method, request, answer, startMs, refused } of calls) {
+    if (!CHANGES.has(method)) continue;
     const config = (request['config'] ?? {}) as { metadata?: { uid?: string; name?: string; attempt?: number } };
     const id = String(request['containerId'] ?? request['podSandboxId'] ?? '');
     if (!owned.has(id) && config.metadata?.uid !== uid) continue;
     const made = answer['podSandboxId'] ?? answer['containerId'];
-    if (typeof made === 'string' && entry.method !== 'StopContainer') {
-      owned.add(made);
-      const label = entry.method === 'RunPodSandbox' ? '<sandbox>' : `<container ${config.metadata?.name}#${config.metadata?.attempt ?? 0}>`;
-      labels.set(made, label);
-    }
-    const type = `${entry.method}Request`;
-    const said = withoutDefaults(type, request) as Record<string, unknown>;
-    for (const key of ['containerId', 'podSandboxId']) if (typeof said[key] === 'string') said[key] = labels.get(said[key]) ?? said[key];
+    if (typeof made === 'string')
+      owned.set(made, method === 'RunPodSandbox' ? '<sandbox>' : `<container ${config.metadata?.name}#${config.metadata?.attempt ?? 0}>`);
+    const said = withoutDefaults(`${method}Request`, request) as Record<string, unknown>;
+    for (const key of ['containerId', 'podSandboxId']) if (typeof said[key] === 'string') said[key] = owned.get(said[key]) ?? said[key];
     // Repeated whole in each CreateContainer.
     if (said['sandboxConfig'] !== undefined) said['sandboxConfig'] = '<as in RunPodSandbox>';
     readable(said);
-    const refused = entry.status === null ? (entry.cut ?? 'cut') : entry.status.code === 0 ? undefined : entry.status.name;
-    found.push({ startMs: entry.start.monoMs, request: { method: entry.method, ...(refused === undefined ? {} : { refused }), request: said } });
+    found.push({ startMs, request: { method, ...(refused === undefined ? {} : { refused }), request: said } });
   }
   return settled(found.sort((a, b) => a.startMs - b.startMs).map(({ request }) => request));
 }
 
 /** Environment values are bytes: text is easier to read. */
 function readable(request: Record<string, unknown>): void {
-  const config = request['config'] as { envs?: { key?: string; value?: string }[] } | undefined;
-  for (const env of config?.envs ?? []) if (env.value !== undefined) env.value = Buffer.from(env.value, 'base64').toString();
+  const config = request['config'] as { envs?: { key?: string; value?: string | Uint8Array }[] } | undefined;
+  for (const env of config?.envs ?? []) {
+    if (env.value !== undefined) env.value = (typeof env.value === 'string' ? Buffer.from(env.value, 'base64') : Buffer.from(env.value)).toString();
+  }
 }
 
 /** Containers of a pod are stopped and removed side by side, so that their order says nothing: it is made one. */
