@@ -104,7 +104,7 @@ async function runCheck(options: CheckImagesOptions, root: string, config: NonNu
       stderr: { file: err },
     },
   );
-  const printed = (await Promise.all([out, err].map((path) => readFile(path, 'utf8').catch(() => '')))).join('') || result.stderr;
+  const printed = (await Promise.all([out, err].map((path) => readFile(path, 'utf8')))).join('') || result.stderr;
   options.host.signal.throwIfAborted();
   if (result.exitCode === undefined && !result.timedOut && result.signal === undefined)
     throw new OpError('not-found', 'starting an image', result.shortMessage ?? 'unshare is not there', { advice: 'apt-get install util-linux' });
