@@ -62,6 +62,7 @@ test('a reason is one line of bounded length', () => {
     '      }',
     '  ]',
   ];
+  assert.equal(reasonOf('got an error:\n    <*errors.errorString | 0x30798a23ac10>: \n    no'), 'got an error: no');
   assert.equal(reasonOf(dump.join('\n')), 'Verifying state. Pod: {…} : [ oom_score_adj value 0 {…} ]');
 });
 

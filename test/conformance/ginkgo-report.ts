@@ -87,7 +87,11 @@ function withoutDumps(text: string): string {
 
 /** A failure's message as one line of bounded length: its beginning and its end. */
 export function reasonOf(message: string): string {
-  const line = withoutDumps(stripVTControlCharacters(message)).replaceAll(/\s+/g, ' ').trim();
+  const line = withoutDumps(stripVTControlCharacters(message))
+    // Types and addresses of Go's values differ from run to run and tell a reader nothing.
+    .replaceAll(/<\*?[\w./[\]*]+ \| 0x[0-9a-f]+>:?/g, '')
+    .replaceAll(/\s+/g, ' ')
+    .trim();
   return line.length <= REASON_HEAD + REASON_TAIL ? line : `${line.slice(0, REASON_HEAD)} … ${line.slice(-REASON_TAIL)}`;
 }
 
