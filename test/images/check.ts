@@ -104,7 +104,7 @@ async function runCheck(options: CheckImagesOptions, root: string, config: NonNu
       stderr: { file: err },
     },
   );
-  const printed = (await Promise.all([out, err].map((path) => readFile(path, 'utf8')))).join('') || result.stderr;
+  const printed = (await Promise.all([out, err].map(printedTo))).join('') || result.stderr;
   options.host.signal.throwIfAborted();
   if (result.exitCode === undefined && !result.timedOut && result.signal === undefined)
     throw new OpError('not-found', 'starting an image', result.shortMessage ?? 'unshare is not there', { advice: 'apt-get install util-linux' });
@@ -118,4 +118,12 @@ async function runCheck(options: CheckImagesOptions, root: string, config: NonNu
 /** `env -i` execs the program itself: a shell in between could drop names that it does not like. */
 function inEnvironment(words: readonly string[], env: readonly string[]): string[] {
   return ['env', '-i', ...env, ...words];
+}
+
+/** What was printed to a file; nothing where the program was never reached. */
+async function printedTo(path: string): Promise<string> {
+  return readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return '';
+    throw error;
+  });
 }
