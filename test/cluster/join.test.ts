@@ -12,7 +12,7 @@ const noKubeadm = assets.path('kubeadm') === null ? 'needs kubeadm (nodelet asse
 const skip = (await setProblem()) ?? (await kubectlProblem()) ?? (await clusterProblem(process.env, wants)) ?? noKubeadm ?? false;
 
 test('kubeadm joins a bare node whose kubelet is ours', { skip, timeout: 300_000 }, async () => {
-  await using set = await testSet(NAME, ['--agent', 'ours'], ['cluster', 'up']);
+  await using set = await testSet(NAME, ['--agent', 'ours', '--images', 'basic'], ['cluster', 'up']);
   const answer = await set.nodelet(['cluster', 'join', '--json'], { timeoutMs: 200_000 });
   assert.equal(answer.code, 0, `${answer.err}\n${answer.out}`);
   const joined = JSON.parse(answer.out) as { output: string; kubeletVersion: string };
