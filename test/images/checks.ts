@@ -16,6 +16,7 @@ export interface ImageCheck {
 const serving = (server: string, ready: string, then: string): string =>
   `${server} & n=0; until ${ready} >/dev/null 2>&1; do n=$((n+1)); [ $n -gt 100 ] && exit 99; sleep 0.1; done; ${then}; code=$?; kill $!; exit $code`;
 
+const WORDS_ERRORS: ImageCheck = { what: 'sh words errors as busybox does', run: 'echo x > /proc/none/x || true', output: /can't create \/proc\/none\/x/ };
 const KEEPS_NAMES: ImageCheck = { what: 'sh keeps environment names such as data-1', run: 'env', env: { 'data-1': 'kept' }, output: /^data-1=kept$/m };
 
 const AGNHOST: readonly ImageCheck[] = [
@@ -73,6 +74,7 @@ const NGINX: readonly ImageCheck[] = [
 
 const BUSYBOX: readonly ImageCheck[] = [
   KEEPS_NAMES,
+  WORDS_ERRORS,
   {
     what: 'the applets that tests call',
     run: 'for p in awk basename cat chmod cp cut date dd echo env expr find grep head hostname id kill ls mkdir mknod mount mv nc nslookup ping printf ps pwd rm route sed seq sh sleep sort stat tail tar tee timeout top touch tr true umount uname usleep vi wc wget whoami xargs; do command -v $p >/dev/null || echo missing $p; done; /bin/echo -n done; /bin/true',

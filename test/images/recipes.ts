@@ -144,7 +144,7 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
         (path) => folder(path),
       ),
       folder('/tmp', 0o1777),
-      link('/bin/sh', 'bash-static'),
+      program('/bin/sh', { kind: 'c', source: 'sh.c' }),
       link('/bin/bash', 'bash-static'),
       text('/bin/wget', WGET, 0o755),
       text('/etc/passwd', BUSYBOX_PASSWD),
