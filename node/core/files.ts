@@ -43,6 +43,8 @@ export function containerdConfig(node: NodePlan, pauseImage: string, facts: Node
   return [
     'version = 2',
     ...common,
+    '[plugins."io.containerd.internal.v1.opt"]',
+    '  path = "/var/lib/containerd/opt"',
     '[plugins."io.containerd.grpc.v1.cri"]',
     `  sandbox_image = "${pauseImage}"`,
     `  restrict_oom_score_adj = ${restrict}`,
