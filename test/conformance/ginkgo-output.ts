@@ -38,7 +38,7 @@ class Block {
       this.header = header;
       this.message.length = 0;
       this.inMessage = false;
-    } else if (this.title === null && line !== '' && !line.startsWith(' ')) this.title = line;
+    } else if (this.title === null && line !== '' && !line.startsWith(' ') && !/^[SP]+$/.test(line)) this.title = line;
     this.readMessage(line);
     if (this.headSize < HEAD_CHARACTERS) {
       this.head.push(line);
