@@ -2,6 +2,7 @@ import { Option } from 'commander';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
 import { runProgram, type Program } from '../command.ts';
+import { benchTap } from './tap-bench.ts';
 import { compareContracts, CONTRACTS, judge, readContracts, readKnown } from './upstream/compare.ts';
 import { Lab } from './upstream/lab.ts';
 import type { Difference } from './upstream/normalise.ts';
@@ -82,4 +83,25 @@ await runProgram('contract', 'What upstream’s kubelet does for six pods, and w
     ['./nodelet contract compare /tmp/ours', './nodelet contract compare /tmp/ours --json'],
     (options, args) => compare(program, options, args),
   );
+  program
+    .add<{ json: boolean; calls: string }>(
+      'bench',
+      'what the tap adds to a call, beside socat where that is there, in one run',
+      ['./nodelet contract bench', './nodelet contract bench --calls 2000 --json'],
+      async ({ json, calls }) => {
+        const bundle = new URL('../../dist/nodelet.mjs', import.meta.url).pathname;
+        const result = await program.progress.step('calls made', () => benchTap(Number(calls), bundle, program.host.signal));
+        const ms = (value: number): string => `${value.toFixed(3)} ms`.padStart(12);
+        program.answer(json, result, [
+          ...result.rows.map(
+            ({ call, way, p50Ms, p99Ms, addedP50Ms, addedP99Ms }) =>
+              `${call.padEnd(22)} ${way.padEnd(15)} p50${ms(p50Ms)} p99${ms(p99Ms)}   added p50${ms(addedP50Ms)} p99${ms(addedP99Ms)}`,
+          ),
+          ...Object.entries(result.processes).map(([name, { cpuSeconds, rssMiB }]) => `${name.padEnd(15)} ${cpuSeconds.toFixed(2)} s of CPU, ${rssMiB} MiB`),
+          `load average ${result.loadAverage}`,
+        ]);
+        return 0;
+      },
+    )
+    .option('--calls <count>', 'how many of each kind each way', '500');
 });

@@ -3,11 +3,12 @@ import { existsSync } from 'node:fs';
 import { test } from 'node:test';
 import { pods } from '../../base/kubeapi/refs.ts';
 import type { Interceptor, RuntimeCall } from '../../cri/transport.ts';
-import type { Pod } from '../../proto/kube/types.ts';
+import type { ConfigMap, Pod, Secret } from '../../proto/kube/types.ts';
+import { defaultPod } from '../../control/core/defaults-pod.ts';
 import { AgentWorld } from '../golden/agent-world.ts';
 import { comparableRequests, CONTRACTS, judge, readContracts, readKnown } from './upstream/compare.ts';
 import { differences, normalise, type Difference } from './upstream/normalise.ts';
-import { NAMESPACE, PODS } from './upstream/pods.ts';
+import { NAMESPACE, OBJECTS, PODS } from './upstream/pods.ts';
 import { requestsFrom, type CriRequest, type SeenCall } from './upstream/requests.ts';
 
 /*
@@ -36,6 +37,28 @@ class RecordedWorld extends AgentWorld {
   }
 }
 
+/** A pod as an API server gives it: with defaults, and the volume of its service account's token. */
+function served(asked: Pod): Pod {
+  const pod = structuredClone(asked) as Pod & { spec: NonNullable<Pod['spec']> };
+  pod.metadata = { ...pod.metadata, uid: '<pod uid>', generation: 1, creationTimestamp: '1970-01-01T00:00:00Z' };
+  const volume = 'kube-api-access-<suffix>';
+  pod.spec.nodeName = 'node-1';
+  pod.spec.serviceAccountName = 'default';
+  if (pod.spec.volumes?.some(({ name }) => name === volume) !== true) {
+    pod.spec.volumes = [
+      ...(pod.spec.volumes ?? []),
+      { name: volume, projected: { sources: [{ serviceAccountToken: { path: 'token', expirationSeconds: 3607 } }] } },
+    ];
+    for (const container of [...(pod.spec.initContainers ?? []), ...pod.spec.containers])
+      container.volumeMounts = [
+        ...(container.volumeMounts ?? []),
+        { name: volume, mountPath: '/var/run/secrets/kubernetes.io/serviceaccount', readOnly: true },
+      ];
+  }
+  defaultPod(pod as never);
+  return pod;
+}
+
 /** The life of the pod on fakes: until it is as it was when it was recorded, then deleted. */
 async function ours(pod: Pod, waitMs: number): Promise<CriRequest[]> {
   const world = new RecordedWorld();
@@ -44,6 +67,11 @@ async function ours(pod: Pod, waitMs: number): Promise<CriRequest[]> {
     const [program, , script = ''] = container.command ?? [];
     if (program === 'true') world.runtime.script(container.name, { exitAfterMs: 100, exitCode: 0 });
     if (script.includes('exit 3')) world.runtime.script(container.name, { exitAfterMs: 100, exitCode: 3 });
+  }
+  for (const object of OBJECTS) {
+    const key = `${NAMESPACE}/${object.metadata.name}`;
+    if (object.kind === 'ConfigMap') world.sources.configMaps.set(key, object as ConfigMap);
+    else world.sources.secrets.set(key, { ...object, data: { password: Buffer.from('open sesame').toString('base64') } } as Secret);
   }
   await world.start();
   world.api.put(pods(NAMESPACE, pod.metadata.name), { ...pod, status: { phase: 'Pending' } });
@@ -64,7 +92,9 @@ test('our agent asks of a runtime what upstream’s kubelet asked for the same p
     const contract = recorded.get(name);
     assert.ok(contract !== undefined, `${name} is recorded`);
     const of = (requests: readonly CriRequest[]): Record<string, unknown> => comparableRequests(requests.filter(({ method }) => COMPARED.has(method)));
-    const asked = await ours(contract['pod'] as Pod, 'restarts' in until ? 15_000 : 5_000);
+    // As many starts as were recorded: the second at once, then 10 s, 20 s, 40 s … after one another.
+    const restarts = contract.cri.filter(({ method }) => method === 'CreateContainer').length - 1;
+    const asked = await ours(served(contract['pod'] as Pod), 'restarts' in until ? 10_000 * (2 ** (restarts - 1) - 1) + 5_000 : 5_000);
     assert.ok(asked.length > 2, `${name}: our agent did something`);
     const names = { texts: new Map<string, string>([['node-1', '<node>']]) };
     found.set(name, differences(of(contract.cri), normalise(of(asked), names)));

@@ -37,11 +37,9 @@ export async function readKnown(file: string): Promise<Known[]> {
   return JSON.parse(await readFile(join(CONTRACTS, file), 'utf8')) as Known[];
 }
 
-/** Service variables stand in Go's random order of maps: they are sorted, where they stand. */
+/** Upstream's order of variables is Go's random one of maps, other at every start: it says nothing, and is made one. */
 export function settleEnvironment<T>(entries: readonly T[], nameOf: (entry: T) => string): T[] {
-  const isService = (entry: T): boolean => /^KUBERNETES_(SERVICE|PORT)/.test(nameOf(entry));
-  const sorted = entries.filter(isService).sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
-  return entries.map((entry) => (isService(entry) ? (sorted.shift() ?? entry) : entry));
+  return [...entries].sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
 }
 
 /** Requests by what they are about, each with its number among its like; and the order of all. */

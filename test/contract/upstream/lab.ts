@@ -20,6 +20,8 @@ export class Lab {
   readonly #signal: AbortSignal;
   readonly #kubectl: string;
   #kubeconfig = '';
+  /** Set by who uses the lab, when what was recorded is of no use. */
+  failing = false;
   node = { name: '', ip: '', pid: 0, directory: '' };
 
   /** @param kubectl the program: each call through the launcher would look at all sources first */
@@ -126,8 +128,9 @@ export class Lab {
         running.kill('SIGTERM');
         const { exitCode, stderr } = await running;
         await execa(this.#enter()[0] ?? '', [...this.#enter().slice(1), 'mv', BEHIND, RUNTIME], { reject: false });
-        if (exitCode !== 0 || !/ calls/.test(String(stderr)) || /not followed/.test(String(stderr)))
-          throw new OpError('failed', 'record the runtime’s calls', String(stderr).trim().slice(-500));
+        // While something else has failed already, that is what is told.
+        const complete = exitCode === 0 && / calls/.test(String(stderr)) && !/not followed/.test(String(stderr));
+        if (!complete && !this.failing) throw new OpError('failed', 'record the runtime’s calls', String(stderr).trim().slice(-500));
       },
     };
   }

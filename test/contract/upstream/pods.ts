@@ -72,7 +72,7 @@ export const PODS: readonly RecordedPod[] = [
   },
   {
     name: 'crash',
-    until: { restarts: 1 },
+    until: { restarts: 2 },
     pod: pod('crash', { containers: [box('main', { command: ['sh', '-c', 'echo broken; exit 3'], terminationMessagePolicy: 'FallbackToLogsOnError' })] }),
   },
   {

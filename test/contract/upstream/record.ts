@@ -126,22 +126,27 @@ export async function recordPods(lab: Lab, agent: 'ours' | 'upstream', out: stri
     const seen = new Map<string, Seen>();
     {
       await using _tap = await progress.step('tap between kubelet and runtime', () => lab.tap(file, agent));
-      await lab.until('the service account', () => lab.kubectl(['get', 'serviceaccount', '-n', NAMESPACE, 'default']), READY_MS);
-      await lab.until('the node', async () => ((await lab.kubectl(['get', 'node', lab.node.name])).includes(' Ready') ? true : null), READY_MS);
-      for (const recorded of PODS) seen.set(recorded.name, await progress.step(`pod ${recorded.name}`, () => live(lab, recorded)));
-      await progress.step('sandboxes taken away', () =>
-        lab.until(
-          'the sandboxes to be taken away',
-          async () =>
-            (await swept(
-              file,
-              [...seen.values()].map(({ uid }) => uid),
-            ))
-              ? true
-              : null,
-          SWEPT_MS,
-        ),
-      );
+      try {
+        await lab.until('the service account', () => lab.kubectl(['get', 'serviceaccount', '-n', NAMESPACE, 'default']), READY_MS);
+        await lab.until('the node', async () => ((await lab.kubectl(['get', 'node', lab.node.name])).includes(' Ready') ? true : null), READY_MS);
+        for (const recorded of PODS) seen.set(recorded.name, await progress.step(`pod ${recorded.name}`, () => live(lab, recorded)));
+        await progress.step('sandboxes taken away', () =>
+          lab.until(
+            'the sandboxes to be taken away',
+            async () =>
+              (await swept(
+                file,
+                [...seen.values()].map(({ uid }) => uid),
+              ))
+                ? true
+                : null,
+            SWEPT_MS,
+          ),
+        );
+      } catch (error) {
+        lab.failing = true;
+        throw error;
+      }
     }
     await mkdir(out, { recursive: true });
     const written: string[] = [];

@@ -50,16 +50,17 @@ export function withoutDefaults(type: string, value: unknown): unknown {
     else if (field.keyType !== undefined) {
       if (Object.keys(inner as object).length > 0) out[key] = Object.fromEntries(Object.entries(inner as object).sort(([a], [b]) => (a < b ? -1 : 1)));
     } else if (field.rule === 'repeated') {
-      if ((inner as unknown[]).length > 0) out[key] = (inner as unknown[]).map((item) => withoutDefaults(field.type, item));
+      if ((inner as unknown[]).length > 0)
+        out[key] = (inner as unknown[]).map((item) => (/^u?int64$/.test(field.type) ? String(item) : withoutDefaults(field.type, item)));
     } else if (types[field.type]?.fields !== undefined) {
       if (inner !== null) out[key] = withoutDefaults(field.type, inner);
-    } else if (!isDefault(field.type, inner)) out[key] = inner;
+    } else if (!isDefault(type, field.type, inner)) out[key] = /^u?int64$/.test(field.type) ? String(inner) : inner;
   }
   return out;
 }
 
-function isDefault(type: string, value: unknown): boolean {
-  const values = types[type]?.values;
+function isDefault(owner: string, type: string, value: unknown): boolean {
+  const values = types[type]?.values ?? types[owner]?.nested?.[type]?.values;
   if (values !== undefined) return value === Object.keys(values)[0];
   if (value instanceof Uint8Array) return value.length === 0;
   return value === '' || value === 0 || value === '0' || value === false || value === null || value === undefined;
