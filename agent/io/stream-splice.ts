@@ -21,9 +21,10 @@ export async function splice(request: IncomingMessage, client: Duplex, head: Uin
     backend.destroy();
   };
   signal.addEventListener('abort', stop, { once: true });
-  // One side's end is passed on as an end after its last byte; its failure takes the other down.
-  client.on('error', stop).on('close', () => endThenDestroy(backend));
-  backend.on('error', stop).on('close', () => endThenDestroy(client));
+  // One side's end or failure is passed on as an end, after its last byte: a runtime that closes while bytes of the
+  // client lie unread makes a reset of it, and a client that then misses the last bytes takes silence for success.
+  client.on('error', ignore).on('close', () => endThenDestroy(backend));
+  backend.on('error', ignore).on('close', () => endThenDestroy(client));
   backend.setNoDelay(true);
   backend.write(requestHead(request, url));
   if (head.length > 0) backend.write(head);
@@ -32,6 +33,9 @@ export async function splice(request: IncomingMessage, client: Duplex, head: Uin
   await closed;
   signal.removeEventListener('abort', stop);
 }
+
+/** The failure of a socket closes it, and that is what is acted on. */
+function ignore(): void {}
 
 async function connect(url: URL, signal: AbortSignal): Promise<Socket> {
   const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));

@@ -243,15 +243,11 @@ export function splice(pki: Pki, target: Target, client: Duplex, head: Buffer, m
     carry(client, upstream);
     carry(upstream, client);
   });
-  const close = (): void => {
-    client.destroy();
-    upstream.destroy();
-  };
+  // What a kubelet said before its connection broke still goes out: a client that misses it takes silence for success.
   upstream.on('error', (error) => {
-    if (isOpen) close();
-    else fail(error);
+    if (!isOpen) fail(error);
   });
-  client.on('error', close);
+  client.on('error', () => undefined);
   client.on('close', () => upstream.destroy());
   upstream.on('close', () => client.destroySoon?.());
 }
