@@ -13,6 +13,7 @@ import { imagesCommand, imagesDir } from '../images/command.ts';
 import { makeE2eImages } from '../images/make.ts';
 import { join } from './join.ts';
 import { chosenPrograms, CONTAINERDS, type ContainerdChoice } from './programs.ts';
+import { walkthroughCommand } from './walkthrough/command.ts';
 
 interface NameOptions {
   readonly name: string;
@@ -116,6 +117,7 @@ function commands(program: Program): void {
   named('down', 'end a cluster and remove all of it', ['sudo ./nodelet cluster down'], down);
   named('status', 'what runs: nodes, processes, memory', ['./nodelet cluster status --json'], status);
   imagesCommand(program);
+  walkthroughCommand(program);
 }
 
 await runProgram('cluster', 'A real Kubernetes control plane with nodes of ours or of upstream’s', commands);
