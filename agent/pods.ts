@@ -12,6 +12,7 @@ import { keyOf } from './core/containers.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
 import { isStatic } from './core/static-pod.ts';
+import type { EventText } from './core/types.ts';
 import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';
@@ -24,6 +25,7 @@ import { createImagePuller } from './io/images.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
+import { PodCertificates } from './io/pod-certificates.ts';
 import { createProbes } from './io/probes.ts';
 import { createProbeRunner } from './io/probes-run.ts';
 import { createPullCredentials } from './io/pull-credentials.ts';
@@ -31,6 +33,7 @@ import { createRuntimeClasses } from './io/runtime-classes.ts';
 import { Sources } from './io/sources.ts';
 import { createStatusApi } from './io/status-api.ts';
 import type { StepDeps } from './io/step-types.ts';
+import { TrustBundles } from './io/trust-bundles.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
 import type { Loop } from './loop.ts';
@@ -76,7 +79,26 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   const sources = new Sources({ api, clock, log: log.child('sources') });
   const environment = createEnvironment({ sources, node, rootDir, sys });
   const recursiveReadOnly = (): boolean => options.runtime().handlers.some((handler) => handler.features['recursiveReadOnlyMounts'] === true);
+  const onChange = (uid: string): void => {
+    void volumes.objectChanged(uid, signal);
+    loop.kick(uid);
+  };
+  const tell = (pod: Pod, { type, reason, message }: EventText): void => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, type, reason, message);
+  const trustBundles = new TrustBundles({ api, clock, rng, onChange, log: log.child('trust') });
+  const certificates = new PodCertificates({
+    api,
+    clock,
+    rng,
+    tell,
+    onChange,
+    onBug: options.onBug,
+    log: log.child('podcertificate'),
+    nodeName: node.name,
+    nodeUid: () => node.node()?.metadata.uid,
+  });
   const volumes = openVolumes({
+    certificates,
+    trustBundles,
     api,
     sys,
     clock,
@@ -131,13 +153,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     hooks: createHooks({
       cri,
       clock,
-      tell: (pod, reason, message) =>
-        events.event(
-          { apiVersion: 'v1', kind: 'Pod', namespace: pod.metadata.namespace ?? '', name: pod.metadata.name ?? '', uid: pod.metadata.uid ?? '' },
-          'Warning',
-          reason,
-          message,
-        ),
+      tell: (pod, reason, message) => tell(pod, { type: 'Warning', reason, message }),
     }),
     dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
     runtimeClasses: createRuntimeClasses(api),
@@ -205,6 +221,8 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       probes[Symbol.dispose]();
       await statuses[Symbol.asyncDispose]();
       await sources[Symbol.asyncDispose]();
+      await trustBundles[Symbol.asyncDispose]();
+      await certificates[Symbol.asyncDispose]();
     },
   };
 }

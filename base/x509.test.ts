@@ -130,3 +130,18 @@ test('a TLS client that trusts the root accepts the leaf', async (t) => {
   assert.equal(socket.authorized, true);
   socket.destroy();
 });
+
+test('a request may be signed with any key that Kubernetes takes', () => {
+  const keys = {
+    p256: generateKeyPairSync('ec', { namedCurve: 'P-256' }),
+    p384: generateKeyPairSync('ec', { namedCurve: 'P-384' }),
+    p521: generateKeyPairSync('ec', { namedCurve: 'P-521' }),
+    ed25519: generateKeyPairSync('ed25519'),
+    rsa: generateKeyPairSync('rsa', { modulusLength: 2048 }),
+  };
+  for (const [name, { privateKey }] of Object.entries(keys)) {
+    const request = certificateRequest({ subject: { commonName: '' } }, privateKey.export({ type: 'pkcs8', format: 'pem' }).toString());
+    assert.deepEqual(readCertificateRequest(request).subject, { commonName: '', organizations: [] }, name);
+    assert.notEqual(openssl(['req', '-verify', '-noout'], request), null, name);
+  }
+});

@@ -103,6 +103,9 @@ const OID = {
   clientAuth: '1.3.6.1.5.5.7.3.2',
   extensionRequest: '1.2.840.113549.1.9.14',
   ecdsaSha256: '1.2.840.10045.4.3.2',
+  ecdsaSha384: '1.2.840.10045.4.3.3',
+  ecdsaSha512: '1.2.840.10045.4.3.4',
+  ed25519: '1.3.101.112',
   rsaSha256: '1.2.840.113549.1.1.11',
 } as const;
 
@@ -150,14 +153,27 @@ function altNames(names: SubjectAltNames): Der[] {
   return entries.length === 0 ? [] : [extension(OID.altName, false, sequence(...entries))];
 }
 
-function algorithm(key: KeyObject): Der {
-  if (key.asymmetricKeyType === 'ec') return sequence(oid(OID.ecdsaSha256));
-  if (key.asymmetricKeyType === 'rsa') return sequence(oid(OID.rsaSha256), tlv(0x05));
-  throw new OpError('unsupported', 'sign certificate', `keys of type ${key.asymmetricKeyType} are not supported; use ECDSA or RSA`);
+/** The signature algorithm and digest that go with a key, as Go chooses them: the digest is as long as the curve. */
+function signing(key: KeyObject): { algorithm: Der; digest: string | null } {
+  switch (key.asymmetricKeyType) {
+    case 'ec': {
+      const curve = key.asymmetricKeyDetails?.namedCurve;
+      if (curve === 'secp384r1') return { algorithm: sequence(oid(OID.ecdsaSha384)), digest: 'sha384' };
+      if (curve === 'secp521r1') return { algorithm: sequence(oid(OID.ecdsaSha512)), digest: 'sha512' };
+      return { algorithm: sequence(oid(OID.ecdsaSha256)), digest: 'sha256' };
+    }
+    case 'rsa':
+      return { algorithm: sequence(oid(OID.rsaSha256), tlv(0x05)), digest: 'sha256' };
+    case 'ed25519':
+      return { algorithm: sequence(oid(OID.ed25519)), digest: null };
+    default:
+      throw new OpError('unsupported', 'sign certificate', `keys of type ${key.asymmetricKeyType} are not supported; use ECDSA, Ed25519 or RSA`);
+  }
 }
 
 function signed(content: Der, key: KeyObject): Der {
-  return sequence(content, algorithm(key), bits(sign('sha256', content, key)));
+  const { algorithm, digest } = signing(key);
+  return sequence(content, algorithm, bits(sign(digest, content, key)));
 }
 
 export function pem(label: string, der: Uint8Array): string {
@@ -294,7 +310,7 @@ function certificate(content: CertificateContent, publicKey: KeyObject, issuer: 
   const body = sequence(
     explicit(0, integer(Uint8Array.of(2))),
     integer(serial),
-    algorithm(issuer.key),
+    signing(issuer.key).algorithm,
     issuer.name,
     sequence(time(content.notBeforeMs), time(content.notAfterMs)),
     name(content.subject),
@@ -333,6 +349,13 @@ export function certificateRequest(content: CertificateRequestContent, privateKe
   return pem('CERTIFICATE REQUEST', signed(body, key));
 }
 
+/** The digest of a signature algorithm; whoever signs with something else is not understood. */
+function digestOf(algorithm: Node): string | null {
+  if (isOid(algorithm, OID.ed25519)) return null;
+  if (isOid(algorithm, OID.ecdsaSha384)) return 'sha384';
+  return isOid(algorithm, OID.ecdsaSha512) ? 'sha512' : 'sha256';
+}
+
 export interface ReadRequest extends CertificateRequestContent {
   subject: Required<Subject>;
   dnsNames: string[];
@@ -348,7 +371,7 @@ export function readCertificateRequest(text: string): ReadRequest {
   const top = root(der);
   const body = child(top, 0);
   const publicKey = publicKeyOf(child(body, 2).whole);
-  if (!verify('sha256', body.whole, publicKey, child(top, 2).body.subarray(1))) {
+  if (!verify(digestOf(child(child(top, 1), 0)), body.whole, publicKey, child(top, 2).body.subarray(1))) {
     throw new OpError('invalid', 'read certificate request', 'its signature does not fit its key');
   }
   const subject = readName(child(body, 1));

@@ -7,10 +7,14 @@ export function matchesTerm(term: NodeSelectorTerm, labels: Readonly<Record<stri
   const expressions = term.matchExpressions ?? [];
   const fields = term.matchFields ?? [];
   if (expressions.length + fields.length === 0) return false;
-  return expressions.every((each) => matches(each, labels[each.key])) && fields.every((each) => each.key === 'metadata.name' && matches(each, nodeName));
+  return (
+    expressions.every((each) => matchesRequirement(each, labels[each.key])) &&
+    fields.every((each) => each.key === 'metadata.name' && matchesRequirement(each, nodeName))
+  );
 }
 
-function matches(requirement: Requirement, value: string | undefined): boolean {
+/** One requirement of a node or label selector; `undefined`: the object has no such label. An unknown operator matches nothing. */
+export function matchesRequirement(requirement: Requirement, value: string | undefined): boolean {
   const values = requirement.values ?? [];
   switch (requirement.operator) {
     case 'In':

@@ -1,5 +1,18 @@
-import type { ConfigMap, ConfigMapProjection, KeyToPath, Pod, Secret, SecretProjection, Volume, VolumeProjection } from '../../proto/kube/types.ts';
+import type {
+  ConfigMap,
+  ConfigMapProjection,
+  KeyToPath,
+  Pod,
+  PodCertificateProjection,
+  Secret,
+  SecretProjection,
+  Volume,
+  VolumeProjection,
+} from '../../proto/kube/types.ts';
+import type { CertificateAsk, Credential } from './pod-certificates.ts';
 import type { QuantityText } from './quantity.ts';
+import { trustAnchors } from './trust-bundles.ts';
+import type { TrustBundleCopy } from './trust-bundles.ts';
 import { downwardText } from './volumes-downward.ts';
 
 /** One file to be written; `base64` is decoded by whoever writes it. */
@@ -24,6 +37,8 @@ export interface PayloadNeeds {
   readonly configMaps: readonly string[];
   readonly secrets: readonly string[];
   readonly tokens: readonly TokenAsk[];
+  readonly certificates: readonly CertificateAsk[];
+  readonly trustBundles: boolean;
 }
 
 export interface PayloadInputs {
@@ -31,6 +46,9 @@ export interface PayloadInputs {
   readonly configMaps: ReadonlyMap<string, Fetched<ConfigMap>>;
   readonly secrets: ReadonlyMap<string, Fetched<Secret>>;
   readonly tokens: ReadonlyMap<string, { readonly token: string } | { readonly error: string }>;
+  /** By `certificateKey`. */
+  readonly certificates: ReadonlyMap<string, Credential | { readonly error: string }>;
+  readonly trustBundles: TrustBundleCopy | { readonly error: string };
   readonly allocatable: Readonly<Record<string, QuantityText>>;
 }
 
@@ -42,18 +60,26 @@ export function tokenKey(ask: TokenAsk): string {
   return `${ask.expirationSeconds}/${ask.audience}`;
 }
 
+export function certificateKey({ volume, source }: CertificateAsk): string {
+  return `${volume}/${source}`;
+}
+
 export function payloadNeeds(volume: Volume): PayloadNeeds {
   const configMaps: string[] = [];
   const secrets: string[] = [];
   const tokens: TokenAsk[] = [];
+  const certificates: CertificateAsk[] = [];
+  let trustBundles = false;
   if (volume.configMap?.name !== undefined) configMaps.push(volume.configMap.name);
   if (volume.secret?.secretName !== undefined) secrets.push(volume.secret.secretName);
-  for (const source of volume.projected?.sources ?? []) {
+  for (const [index, source] of (volume.projected?.sources ?? []).entries()) {
     if (source.configMap?.name !== undefined) configMaps.push(source.configMap.name);
     if (source.secret?.name !== undefined) secrets.push(source.secret.name);
     if (source.serviceAccountToken !== undefined) tokens.push(askOf(source.serviceAccountToken));
+    if (source.podCertificate !== undefined) certificates.push({ volume: volume.name, source: index });
+    if (source.clusterTrustBundle !== undefined) trustBundles = true;
   }
-  return { configMaps, secrets, tokens };
+  return { configMaps, secrets, tokens, certificates, trustBundles };
 }
 
 function askOf(source: { audience?: string; expirationSeconds?: number }): TokenAsk {
@@ -74,7 +100,7 @@ export function payloadOf(volume: Volume, inputs: PayloadInputs): Payload {
     return checked(downwardFiles(volume.downwardAPI.items ?? [], inputs, volume.downwardAPI.defaultMode ?? defaultFileMode));
   }
   const mode = volume.projected?.defaultMode ?? defaultFileMode;
-  const parts = (volume.projected?.sources ?? []).map((source) => projectedFiles(source, inputs, mode));
+  const parts = (volume.projected?.sources ?? []).map((source, index) => projectedFiles(source, inputs, mode, { volume: volume.name, source: index }));
   const failures = parts.flatMap((part) => (part.ok ? [] : [part.message]));
   if (failures.length > 0) return { ok: false, message: failures.length === 1 ? (failures[0] ?? '') : `[${[...new Set(failures)].join(', ')}]` };
   // A later source wins where two name the same path.
@@ -83,28 +109,45 @@ export function payloadOf(volume: Volume, inputs: PayloadInputs): Payload {
   return checked({ ok: true, files: [...files.values()] });
 }
 
-function projectedFiles(source: VolumeProjection, inputs: PayloadInputs, mode: number): Payload {
+function projectedFiles(source: VolumeProjection, inputs: PayloadInputs, mode: number, place: CertificateAsk): Payload {
   if (source.secret !== undefined) return secretFiles(source.secret, inputs, mode);
   if (source.configMap !== undefined) return configMapFiles(source.configMap, inputs, mode);
   if (source.downwardAPI !== undefined) return downwardFiles(source.downwardAPI.items ?? [], inputs, mode);
   if (source.serviceAccountToken !== undefined) {
     const got = inputs.tokens.get(tokenKey(askOf(source.serviceAccountToken)));
     if (got === undefined || 'error' in got) return { ok: false, message: got?.error ?? 'no token was asked for' };
-    const uid = singleUser(inputs.pod);
-    const isPrivate = uid !== undefined || inputs.pod.spec.securityContext?.fsGroup !== undefined;
-    const file: PayloadFile = { path: source.serviceAccountToken.path, text: got.token, encoding: 'utf8', mode: isPrivate ? 0o600 : mode };
-    return { ok: true, files: [uid === undefined ? file : { ...file, uid }] };
+    return { ok: true, files: [ownedFile(inputs.pod, source.serviceAccountToken.path, got.token, mode)] };
   }
   if (source.clusterTrustBundle !== undefined) {
-    return source.clusterTrustBundle.optional === true
-      ? { ok: true, files: [] }
-      : { ok: false, message: 'clusterTrustBundle projections are not supported by this node' };
+    const copy = inputs.trustBundles;
+    if ('error' in copy) return { ok: false, message: copy.error };
+    const anchors = trustAnchors(source.clusterTrustBundle, copy);
+    return anchors.ok ? { ok: true, files: [ownedFile(inputs.pod, source.clusterTrustBundle.path, anchors.text, mode)] } : anchors;
   }
-  if (source.podCertificate !== undefined) return { ok: false, message: 'podCertificate projections are not supported by this node' };
+  if (source.podCertificate !== undefined) return certificateFiles(source.podCertificate, inputs, mode, place);
   return { ok: true, files: [] };
 }
 
-/** The user that all containers run as, where there is exactly one; the token is made readable for it alone. */
+function certificateFiles(source: PodCertificateProjection, inputs: PayloadInputs, mode: number, place: CertificateAsk): Payload {
+  const got = inputs.certificates.get(certificateKey(place));
+  if (got === undefined || 'error' in got) return { ok: false, message: got?.error ?? 'no certificate was asked for' };
+  const texts: [string | undefined, string][] = [
+    [source.credentialBundlePath, got.keyPem + got.chainPem],
+    [source.keyPath, got.keyPem],
+    [source.certificateChainPath, got.chainPem],
+  ];
+  return { ok: true, files: texts.flatMap(([path = '', text]) => (path === '' ? [] : [ownedFile(inputs.pod, path, text, mode)])) };
+}
+
+/** A file that belongs to the only user of the pod, or is private to its group, where there is one. */
+function ownedFile(pod: Pod, path: string, text: string, mode: number): PayloadFile {
+  const uid = singleUser(pod);
+  const isPrivate = uid !== undefined || pod.spec.securityContext?.fsGroup !== undefined;
+  const file: PayloadFile = { path, text, encoding: 'utf8', mode: isPrivate ? 0o600 : mode };
+  return uid === undefined ? file : { ...file, uid };
+}
+
+/** The user that all containers run as, where there is exactly one; tokens and certificates are made readable for it alone. */
 export function singleUser(pod: Pod): number | undefined {
   const podUser = pod.spec.securityContext?.runAsUser;
   const users = [...(pod.spec.initContainers ?? []), ...pod.spec.containers].map((container) => container.securityContext?.runAsUser ?? podUser);

@@ -17,7 +17,16 @@ const podOf = (spec: Partial<Pod['spec']> = {}): Pod => ({
 });
 
 function inputsOf(given: Partial<PayloadInputs> = {}): PayloadInputs {
-  return { pod: podOf(), configMaps: new Map(), secrets: new Map(), tokens: new Map(), allocatable: {}, ...given };
+  return {
+    pod: podOf(),
+    configMaps: new Map(),
+    secrets: new Map(),
+    tokens: new Map(),
+    certificates: new Map(),
+    trustBundles: { error: 'none' },
+    allocatable: {},
+    ...given,
+  };
 }
 
 const configMap = { metadata: { name: 'c' }, data: { a: 'one', b: 'two' }, binaryData: { bin: 'AAE=' } };
@@ -79,7 +88,13 @@ test('files of secret and projected volumes', () => {
       ],
     },
   };
-  assert.deepEqual(payloadNeeds(projected), { configMaps: ['c'], secrets: [], tokens: [{ audience: '', expirationSeconds: 3607 }] });
+  assert.deepEqual(payloadNeeds(projected), {
+    configMaps: ['c'],
+    secrets: [],
+    tokens: [{ audience: '', expirationSeconds: 3607 }],
+    certificates: [],
+    trustBundles: false,
+  });
   const tokens = new Map([['3607/', { token: 'T' }]]);
   const all = payloadOf(projected, { ...withConfigMap, tokens });
   assert.deepEqual(all.ok && all.files.map((file) => [file.path, file.text, file.mode]), [
@@ -306,4 +321,41 @@ test('mounts come off deepest and latest first', () => {
   );
   assert.deepEqual(mountsBelow(entries, '/r/pods/u1'), ['/r/pods/u1/volumes/a/b c', '/r/pods/u1/volumes/a', '/r/pods/u1/volumes/a']);
   assert.equal(entries[0]?.superOptions, 'rw,size=4k');
+});
+
+test('files of a certificate and of trust anchors', () => {
+  const volume: Volume = {
+    name: 'v',
+    projected: {
+      sources: [
+        { clusterTrustBundle: { name: 'ca', path: 'ca.pem' } },
+        { podCertificate: { keyType: 'ED25519', signerName: 'a/b', credentialBundlePath: 'bundle', keyPath: 'key', certificateChainPath: 'chain' } },
+      ],
+    },
+  };
+  const needs = payloadNeeds(volume);
+  assert.deepEqual([needs.certificates, needs.trustBundles], [[{ volume: 'v', source: 1 }], true]);
+  const pemText = '-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----\n';
+  const certificates = new Map([['v/1', { keyPem: 'K', chainPem: 'C' }]]);
+  const trustBundles = { bundles: [{ metadata: { name: 'ca' }, spec: { trustBundle: pemText } }], orderSeed: 1 };
+  const shown = (given: Partial<PayloadInputs>): unknown => {
+    const payload = payloadOf(volume, inputsOf(given));
+    return payload.ok ? payload.files.map(({ path, text, mode, uid }) => [path, text, mode.toString(8), uid]) : payload.message;
+  };
+  assert.deepEqual(shown({ certificates, trustBundles }), [
+    ['ca.pem', pemText, '644', undefined],
+    ['bundle', 'KC', '644', undefined],
+    ['key', 'K', '644', undefined],
+    ['chain', 'C', '644', undefined],
+  ]);
+  assert.deepEqual(shown({ certificates, trustBundles, pod: podOf({ securityContext: { runAsUser: 7 } }) }), [
+    ['ca.pem', pemText, '600', 7],
+    ['bundle', 'KC', '600', 7],
+    ['key', 'K', '600', 7],
+    ['chain', 'C', '600', 7],
+  ]);
+  assert.equal(
+    shown({ certificates: new Map([['v/1', { error: 'credential bundle is not issued yet' }]]), trustBundles: { bundles: [], orderSeed: 1 } }),
+    '[while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io "ca" not found, credential bundle is not issued yet]',
+  );
 });

@@ -5,7 +5,9 @@ import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { stampOf } from '../core/volumes-writer.ts';
 import type { EnvSources } from '../seams.ts';
+import type { PodCertificates } from './pod-certificates.ts';
 import { Tokens } from './tokens.ts';
+import type { TrustBundles } from './trust-bundles.ts';
 import { Claims } from './volumes-claims.ts';
 import { VolumeDisk } from './volumes-disk.ts';
 import { PodVolumes } from './volumes.ts';
@@ -18,6 +20,8 @@ export interface OpenVolumesOptions extends Omit<VolumesOptions, 'disk' | 'token
   readonly clock: Clock;
   readonly log: Log;
   readonly sources: EnvSources;
+  readonly certificates: PodCertificates;
+  readonly trustBundles: TrustBundles;
   /** Stops refreshes that a change has begun. */
   readonly signal: AbortSignal;
   /** Bound of one batch of file operations; a hung disk costs the pod on it this much per attempt. */

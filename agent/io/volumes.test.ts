@@ -8,7 +8,9 @@ import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
 import { FakeSys } from '../../base/sys/fake.ts';
 import type { ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
+import { PodCertificates } from './pod-certificates.ts';
 import { Sources } from './sources.ts';
+import { TrustBundles } from './trust-bundles.ts';
 import { openVolumes } from './volumes-open.ts';
 
 const signal = new AbortController().signal;
@@ -31,12 +33,17 @@ function world() {
   };
   const sources = new Sources({ api, clock, log: silentLog });
   open.push(sources);
+  const parts = { api, clock, rng, log: silentLog, onChange() {} };
+  const trustBundles = new TrustBundles(parts);
+  const certificates = new PodCertificates({ ...parts, nodeName: 'n1', nodeUid: () => undefined, tell() {}, onBug() {} });
   const reopen = () =>
     openVolumes({
       signal,
       sys,
       api,
       sources,
+      certificates,
+      trustBundles,
       clock,
       rng,
       log: silentLog,

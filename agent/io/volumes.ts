@@ -11,7 +11,9 @@ import { planVolumes } from '../core/volumes-plan.ts';
 import type { VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
 import type { ContainerMount, EnvSources, Volumes } from '../seams.ts';
+import type { PodCertificates } from './pod-certificates.ts';
 import type { Tokens } from './tokens.ts';
+import type { TrustBundles } from './trust-bundles.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';
@@ -23,6 +25,8 @@ export interface VolumesOptions {
   readonly disk: VolumeDisk;
   readonly sources: Pick<EnvSources, 'configMap' | 'secret'>;
   readonly tokens: Tokens;
+  readonly certificates: Pick<PodCertificates, 'get' | 'release'>;
+  readonly trustBundles: Pick<TrustBundles, 'read' | 'release'>;
   readonly claims: Claims;
   readonly clock: Clock;
   readonly log: Log;
@@ -161,6 +165,8 @@ export class PodVolumes implements Volumes {
     await this.#inTurn(uid, async () => {
       this.#records.delete(uid);
       this.#options.tokens.release(uid);
+      this.#options.certificates.release(uid);
+      this.#options.trustBundles.release(uid);
       await this.#options.disk.tearDown(uid, signal);
     });
   }

@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { PodCertificates } from '../../agent/io/pod-certificates.ts';
 import { Sources } from '../../agent/io/sources.ts';
+import { TrustBundles } from '../../agent/io/trust-bundles.ts';
 import { openVolumes } from '../../agent/io/volumes-open.ts';
 import type { PodVolumes } from '../../agent/io/volumes.ts';
 import { realClock } from '../../base/clock.ts';
@@ -37,6 +39,9 @@ async function openWorld(): Promise<World> {
   const sys = createSysClient({ path: sysPath, log: silentLog });
   const api = new FakeKubeApi({ clock: realClock });
   const sources = new Sources({ api, clock: realClock, log: silentLog });
+  const parts = { api, clock: realClock, rng: realRng, log: silentLog, onChange() {} };
+  const trustBundles = new TrustBundles(parts);
+  const certificates = new PodCertificates({ ...parts, nodeName: 'n1', nodeUid: () => undefined, tell() {}, onBug() {} });
   let running = new AbortController();
   const start = (): PodVolumes =>
     openVolumes({
@@ -44,6 +49,8 @@ async function openWorld(): Promise<World> {
       sys,
       api,
       sources,
+      certificates,
+      trustBundles,
       clock: realClock,
       rng: realRng,
       log: silentLog,
