@@ -97,6 +97,15 @@ export async function collectFailure(cluster: Cluster, failures: string, outcome
   return dir;
 }
 
+/** The same where there is no cluster to ask: a failed spec's output, and the lines of the logs that name its namespaces. */
+export async function saveNodeFailure(failures: string, { name, result, seconds, reason }: Outcome, output: string, logs: readonly string[]): Promise<void> {
+  const dir = `${failures}/${slugOf(name)}`;
+  await mkdir(dir, { recursive: true });
+  await writeFile(`${dir}/output.txt`, bounded(`${name}\n${result} after ${seconds} s: ${reason}\n\n${output}`));
+  const lines = await linesWith(namespacesIn(output), logs);
+  if (lines.trim() !== '') await writeFile(`${dir}/kubelet.log`, bounded(lines));
+}
+
 /** Removes the namespaces that a stopped run has left. */
 export async function removeNamespaces(cluster: Cluster): Promise<number> {
   const names = (await cluster.tryKubectl(['get', 'namespaces', '-l', 'e2e-run', '-o', 'name'])).split('\n').filter((line) => line.startsWith('namespace/'));

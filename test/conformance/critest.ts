@@ -1,4 +1,3 @@
-import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { lockFile } from '../../node/io/lock.ts';
 import { findAssets } from '../assets/find.ts';
@@ -6,7 +5,7 @@ import type { Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
 import { bareNode } from './bare.ts';
 import { commitOf } from './cluster.ts';
-import { slugOf } from './collect.ts';
+import { saveNodeFailure } from './collect.ts';
 import { conduct, type Answer } from './conduct.ts';
 import { checkOptions, clusterFor, type RunOptions } from './e2e.ts';
 import type { Target } from './run.ts';
@@ -18,13 +17,6 @@ const WAYS = {
   spdy: [],
   websocket: ['-websocket-exec', '-websocket-attach', '-websocket-portforward'],
 } as const;
-
-/** Saves a failed spec's output, where there is nothing else to look at. */
-async function saveOutput(failures: string, name: string, output: string): Promise<void> {
-  const dir = `${failures}/${slugOf(name)}`;
-  await mkdir(dir, { recursive: true });
-  await writeFile(`${dir}/output.txt`, `${name}\n\n${output}`);
-}
 
 /** `--suite critest`: the runtime of a cluster's first node, whose kubelet stands still meanwhile, by SPDY and by websocket. */
 export async function runCritest(program: Program, root: string, options: RunOptions): Promise<Answer[]> {
@@ -62,7 +54,7 @@ export async function runCritest(program: Program, root: string, options: RunOpt
       // critest starts Ginkgo's command by its name when it runs in parallel.
       env: { PATH: `${dirname(ginkgo)}:${host.env['PATH'] ?? ''}` },
       isReady: () => Promise.resolve(true),
-      collect: (failures, outcome, output) => saveOutput(failures, outcome.name, output),
+      collect: (failures, outcome, output) => saveNodeFailure(failures, outcome, output, []),
     };
     const side = way === 'spdy' ? runtime : `${runtime}-${way}`;
     answers.push(

@@ -82,7 +82,9 @@ export function checkOptions(options: RunOptions): Checked {
 export async function runE2e(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
   const { host, progress } = program;
   if (!(E2E_SUITES as readonly string[]).includes(options.suite))
-    throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, { advice: `use one of: ${E2E_SUITES.join(', ')}, critest` });
+    throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, {
+      advice: `use one of: ${E2E_SUITES.join(', ')}, e2e-node, critest`,
+    });
   const checked = checkOptions(options);
   const assets = await findAssets({ env: host.env, dir: options.assets });
   const programs = {
@@ -92,7 +94,7 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   };
   const home = `${root}/dist/conformance`;
   const { description, specs } = await progress.step('list the specs', () => askSpecs(programs.e2e, home, ['--provider=skeleton'], host.signal));
-  const chosen = exact === null ? checked.select(options.suite, specs) : checked.select('every', named(specs, exact));
+  const chosen = exact === null ? checked.select(options.suite, specs) : checked.select('every', namedSpecs(specs, exact, 'e2e.test'));
   await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
   await using _ = await lockFile(`/run/nodelet-conformance/${opened.name}`, `running specs on the cluster "${opened.name}"`, 0);
@@ -144,10 +146,11 @@ function targetOf(cluster: Cluster, programs: Programs): Target {
   };
 }
 
-function named(specs: readonly Spec[], exact: readonly string[]): Spec[] {
+/** The specs with these names; throws when `binary` has no such one. */
+export function namedSpecs(specs: readonly Spec[], exact: readonly string[], binary: string): Spec[] {
   const names = new Set(specs.map((spec) => spec.name));
   const unknown = exact.find((name) => !names.has(name));
-  if (unknown !== undefined) throw new OpError('invalid', 'choosing specs', `e2e.test has no spec "${unknown}"`);
+  if (unknown !== undefined) throw new OpError('invalid', 'choosing specs', `${binary} has no spec "${unknown}"`);
   const wanted = new Set(exact);
   return specs.filter((spec) => wanted.has(spec.name));
 }

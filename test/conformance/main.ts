@@ -6,6 +6,7 @@ import { askSpecs } from './ask.ts';
 import type { Answer } from './conduct.ts';
 import { runCritest } from './critest.ts';
 import { runE2e, type RunOptions } from './e2e.ts';
+import { runE2eNode } from './e2e-node.ts';
 import { listRuns, readJournal } from './journal.ts';
 import { keep, pathsIn, refresh, render } from './store.ts';
 import { E2E_SUITES, isConformance, isJudged, isNodeConformance, select, suiteOf } from './suites.ts';
@@ -15,7 +16,11 @@ const collect = (value: string, before: readonly string[]): string[] => [...befo
 
 async function run(program: Program, options: RunOptions): Promise<number> {
   const exact = options.names === undefined ? null : await namesFrom(options.names);
-  const answers = options.suite === 'critest' ? await runCritest(program, root, options) : [await runE2e(program, root, options, exact)];
+  const runs: Readonly<Record<string, () => Promise<Answer[]>>> = {
+    critest: () => runCritest(program, root, options),
+    'e2e-node': async () => [await runE2eNode(program, root, options, exact)],
+  };
+  const answers = await (runs[options.suite]?.() ?? [await runE2e(program, root, options, exact)]);
   const [first] = answers;
   const data = answers.length === 1 ? first : answers;
   if (typeof options.json === 'string') await writeFile(options.json, `${JSON.stringify(data, null, 1)}\n`);
@@ -120,7 +125,7 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
       (options) => run(program, options),
       { isDefault: true, jsonFile: true },
     )
-    .option('--suite <name>', `${E2E_SUITES.join(', ')} (every: also what the scoreboard does not count), or critest`, 'all')
+    .option('--suite <name>', `${E2E_SUITES.join(', ')} (every: also what the scoreboard does not count), e2e-node (e2e_node.test), or critest`, 'all')
     .option('--focus <regexp>', 'only specs whose name matches; may be given several times', collect, [])
     .option('--skip <regexp>', 'no spec whose name matches; may be given several times', collect, [])
     .option('--names <file>', 'only the specs with these names, a line each')
