@@ -11,16 +11,17 @@ import { createFallbackSys } from '../base/sys/fallback.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
-import { removeTables } from './cleanup.ts';
 import type { ProxyConfig } from './core/config.ts';
+import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
-import { announceStart } from './io/birth.ts';
+import { announceStart, DEFAULT_MODE_NOTE } from './io/birth.ts';
 import { HELP, readCommand } from './io/flags.ts';
 import { splitHostPort } from './io/http.ts';
-import { checkKernelVersion, findMeans, machineAddresses, setOomScore } from './io/machine.ts';
+import { machineAddresses, setOomScore } from './io/machine.ts';
 import { proxyMetrics, type Metrics } from './io/metrics.ts';
 import { HealthPorts, serveHealthz, serveMetrics } from './io/servers.ts';
 import { setConntrackSysctls } from './io/sysctls.ts';
+import { allowLocalhostNodePorts, openMode, removeAll } from './modes.ts';
 import { Proxy } from './proxy.ts';
 
 function openSys(host: Host, log: Log): Sys {
@@ -53,14 +54,13 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
     throw new OpError('invalid', 'start the proxy', 'no kubeconfig is given', {
       advice: 'Name one with --kubeconfig, or as clientConnection.kubeconfig in the configuration.',
     });
-  checkKernelVersion();
   const clock = realClock;
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
   const kubeConfig = await readKubeConfig(config.kubeconfig);
-  const means = await findMeans(sys, log);
   await setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
   await setOomScore(host.pid, config.oomScoreAdj, log);
   const metrics: Metrics = proxyMetrics();
+  const mode = await openMode(sys, { config, metrics, log });
   using loopDelay = watchLoopDelay();
   const page = { text: (): string => metrics.text() + loopDelay.text() };
   const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
@@ -74,11 +74,16 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   await using _healthz = await listen('healthz', config.healthzBindAddress, config, log, (at) => serveHealthz(at, health, metrics));
   await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, page, config.mode));
   await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy });
-  const proxy = new Proxy({ ...means, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
+  const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
   if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0)
     log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
-  void announceStart(api, { nodeName, clock, rng: realRng, log }, host.signal);
+  const facts = { nodeName, clock, rng: realRng, log };
+  void announceStart(api, { type: 'Normal', reason: 'Starting' }, facts, host.signal);
+  if (config.modeDefaulted) {
+    log.warn(DEFAULT_MODE_NOTE);
+    void announceStart(api, { type: 'Warning', reason: 'KubeProxyDefaultMode', note: DEFAULT_MODE_NOTE }, facts, host.signal);
+  }
   await proxy.run(api, host.signal);
   log.info('Stopped; the rules stay in place');
   return 0;
@@ -104,13 +109,11 @@ export async function main(host: Host): Promise<number> {
       write: (line) => host.stderr(line),
     });
     await using sys = openSys(host, log);
-    if (command.kind === 'cleanup') {
-      const { kernel, families } = await findMeans(sys, log);
-      return await removeTables(kernel, families, log);
-    }
+    if (command.kind === 'cleanup') return await removeAll(sys, log);
     if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
     if (command.initOnly) {
       await setConntrackSysctls(sys, command.config.conntrack, availableParallelism(), log);
+      if (wantsLocalhostNodePorts(command.config)) await allowLocalhostNodePorts(sys, log);
       return 0;
     }
     return await runProxy(host, command.config, command.master, sys, log);

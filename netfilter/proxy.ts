@@ -5,17 +5,15 @@ import type { Log } from '../base/log.ts';
 import type { ProxyConfig } from './core/config.ts';
 import type { Family } from './core/ip.ts';
 import type { EndpointSliceObject, ServiceObject } from './core/model.ts';
-import type { NftSettings } from './core/nft-table.ts';
+import type { RuleSettings } from './core/settings.ts';
 import { settingsFor, TO_BE_DELETED_TAINT, topologyOf, type NodeObject } from './core/node.ts';
 import { applyService, applySlice, emptyWorld, healthChecks, replaceServices, replaceSlices, udpPorts } from './core/world.ts';
 import type { ProxyHealth } from './health.ts';
 import type { Conntrack } from './io/conntrack.ts';
-import type { NftKernel } from './io/kernel.ts';
 import type { Metrics } from './io/metrics.ts';
 import type { HealthCheck, HealthPorts } from './io/servers.ts';
 import { TRIGGER_ANNOTATION, watchAll } from './io/watch.ts';
-import { FamilySync, type SyncResult } from './sync.ts';
-import { Table } from './table.ts';
+import { FamilySync, type ServiceTable, type SyncResult } from './sync.ts';
 
 /** The Node and the ServiceCIDRs may be slow to appear or hidden from us; rules for Services do not wait longer for them. */
 const NODE_WAIT_MS = 5000;
@@ -24,8 +22,8 @@ export interface ProxyOptions {
   config: ProxyConfig;
   nodeName: string;
   families: readonly Family[];
-  kernel: NftKernel;
-  fallbackKernel: NftKernel | null;
+  /** The owner of a family's rules in the kernel, in the mode of the configuration. */
+  createTable: (family: Family) => ServiceTable<unknown>;
   conntrack: Conntrack;
   healthPorts: HealthPorts;
   health: ProxyHealth;
@@ -34,6 +32,8 @@ export interface ProxyOptions {
   log: Log;
   /** Addresses of all interfaces, now. */
   machineAddresses: () => readonly string[];
+  /** Runs once, when all families are written for the first time: what another mode left is in the way no longer. */
+  afterFirstSync?: () => Promise<void>;
   /** How long emptied chains wait for their deletion; default 1 s. */
   staleMs?: number;
 }
@@ -42,12 +42,14 @@ export interface ProxyOptions {
 export class Proxy {
   readonly #options: ProxyOptions;
   readonly #world = emptyWorld();
-  readonly #families: readonly FamilySync[];
+  readonly #families: readonly FamilySync<unknown>[];
   readonly #startMs: number;
-  #settings: NftSettings[];
+  #settings: RuleSettings[];
   #node: NodeObject | null = null;
   #serviceCIDRs: readonly string[] = [];
   #heard = { services: false, slices: false, node: false, cidrs: false };
+  readonly #written = new Set<Family>();
+  #isTakenOver = false;
   /** Health ports are opened and closed one update after the other. */
   #healthUpdates: Promise<void> = Promise.resolve();
 
@@ -56,10 +58,10 @@ export class Proxy {
     this.#startMs = options.clock.nowMs();
     this.#settings = this.#currentSettings();
     this.#families = this.#settings.map((settings) => {
-      const { kernel, fallbackKernel, clock, log, metrics, health, config } = options;
+      const { createTable, clock, log, metrics, health, config } = options;
       const syncOptions = {
         world: this.#world,
-        table: new Table({ kernel, fallback: fallbackKernel, log }),
+        table: createTable(settings.family),
         clock,
         log,
         metrics,
@@ -73,7 +75,7 @@ export class Proxy {
     });
   }
 
-  #currentSettings(): NftSettings[] {
+  #currentSettings(): RuleSettings[] {
     const { config, families, machineAddresses } = this.#options;
     const facts = { config, node: this.#node, machineAddresses: machineAddresses(), serviceCIDRs: this.#serviceCIDRs };
     return families.map((family) => settingsFor(family, facts));
@@ -195,6 +197,10 @@ export class Proxy {
     this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update(this.#healthChecks()));
     await this.#healthUpdates;
     if (result.udp) await this.#cleanConntrack(family);
+    this.#written.add(family);
+    if (this.#written.size < this.#families.length || this.#isTakenOver) return;
+    this.#isTakenOver = true;
+    await this.#options.afterFirstSync?.();
   }
 
   #healthChecks(): HealthCheck[] {

@@ -1,15 +1,14 @@
 import type { Clock } from '../base/clock.ts';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import type { Family } from './core/ip.ts';
 import { portKey } from './core/names.ts';
-import type { NftSettings } from './core/nft-table.ts';
-import { portObjects, type PortObjects } from './core/nft-service.ts';
+import type { RuleSettings } from './core/settings.ts';
 import type { PortRules } from './core/ruleset.ts';
 import type { Topology } from './core/topology.ts';
 import { rulesFor, type World } from './core/world.ts';
 import type { IPFamily, ProxyHealth } from './health.ts';
 import type { Metrics } from './io/metrics.ts';
-import type { Table, WriteResult } from './table.ts';
 
 /**
  * Keeps one family's table equal to the world: gathers changes, writes at most once per minSyncPeriod, retries,
@@ -24,9 +23,28 @@ const FIRST_RETRY_MS = 1000;
 /** How many Services are worked out before the event loop gets its turn. */
 const CHUNK = 50;
 
-export interface FamilySyncOptions {
+export type WriteResult = { ok: true; refused: readonly string[] } | { ok: false; error: OpError };
+
+/** The one owner of a family's rules in the kernel. `Objects` is what a port's rules come to in its kind of table. */
+export interface ServiceTable<Objects> {
+  readonly portCount: number;
+  /** Chains that are empty and wait for their deletion. */
+  readonly staleCount: number;
+  /** Names of the counters of failed writes; `partial` where those of a part are counted by themselves. */
+  readonly failureMetrics: { any: string; partial?: string };
+  compile(rules: PortRules, settings: RuleSettings): Objects;
+  /** Writes changed ports only (null takes one out). On a failure nothing is lost that a whole write does not bring back. */
+  writeChanges(family: Family, changes: ReadonlyMap<string, Objects | null>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
+  /** Makes all rules right, whatever is there. Ports that the kernel refuses are left out and named. */
+  writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, Objects>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
+  deleteStale(family: Family, beforeMs: number, signal?: AbortSignal): Promise<{ ok: true; deleted: number } | { ok: false; error: OpError }>;
+  /** Whether the kernel still has what was written. */
+  isIntact(settings: RuleSettings, signal?: AbortSignal): Promise<boolean>;
+}
+
+export interface FamilySyncOptions<Objects> {
   world: World;
-  table: Table;
+  table: ServiceTable<Objects>;
   clock: Clock;
   log: Log;
   metrics: Metrics;
@@ -53,9 +71,9 @@ interface Due {
   checkMs: number;
 }
 
-export class FamilySync {
-  readonly #options: FamilySyncOptions;
-  #settings: NftSettings;
+export class FamilySync<Objects> {
+  readonly #options: FamilySyncOptions<Objects>;
+  #settings: RuleSettings;
   #topology: Topology;
   #ready = false;
   #dirty = new Set<string>();
@@ -69,7 +87,7 @@ export class FamilySync {
   /** What was worked out per Service port: which Service it is of, and whether policy Local leaves it without endpoints. */
   readonly #facts = new Facts();
 
-  constructor(options: FamilySyncOptions, settings: NftSettings, topology: Topology) {
+  constructor(options: FamilySyncOptions<Objects>, settings: RuleSettings, topology: Topology) {
     this.#options = options;
     this.#settings = settings;
     this.#topology = topology;
@@ -103,7 +121,7 @@ export class FamilySync {
   }
 
   /** The node itself changed: every rule may have to change. */
-  reconfigure(settings: NftSettings, topology: Topology): void {
+  reconfigure(settings: RuleSettings, topology: Topology): void {
     this.#settings = settings;
     this.#topology = topology;
     this.#needFull = true;
@@ -219,12 +237,12 @@ export class FamilySync {
   }
 
   #failed(error: OpError): void {
-    const { clock, log, metrics, syncPeriodMs } = this.#options;
+    const { clock, log, metrics, syncPeriodMs, table } = this.#options;
     this.#failures += 1;
     this.#needFull = true;
     const delayMs = Math.min(syncPeriodMs, FIRST_RETRY_MS * 2 ** (this.#failures - 1));
     this.#due.retryMs = clock.monoMs() + delayMs;
-    metrics.add('kubeproxy_sync_proxy_rules_nftables_sync_failures_total', 1, { ip_family: this.family });
+    metrics.add(table.failureMetrics.any, 1, { ip_family: this.family });
     log.error('Sync failed', { ipFamily: this.family, retryMs: delayMs, error });
   }
 
@@ -246,7 +264,7 @@ export class FamilySync {
   async #writeWhole(signal?: AbortSignal): Promise<WriteResult> {
     const { world, table, clock } = this.#options;
     this.#facts.clear();
-    const ports = new Map<string, PortObjects>();
+    const ports = new Map<string, Objects>();
     let count = 0;
     for (const key of world.services.keys()) {
       for (const [port, objects] of this.#compile(key)) ports.set(port, objects);
@@ -257,7 +275,7 @@ export class FamilySync {
 
   async #writeChanges(keys: ReadonlySet<string>, signal?: AbortSignal): Promise<WriteResult> {
     const { table, clock } = this.#options;
-    const changes = new Map<string, PortObjects | null>();
+    const changes = new Map<string, Objects | null>();
     let count = 0;
     for (const key of keys) {
       for (const port of this.#facts.portsOf(key)) changes.set(port, null);
@@ -267,14 +285,15 @@ export class FamilySync {
     const result = await table.writeChanges(this.#settings.family, changes, clock.monoMs(), signal);
     if (result.ok) return result;
     this.#options.log.warn('A partial write was refused, all is written again', { ipFamily: this.family, error: result.error });
-    this.#options.metrics.add('kubeproxy_sync_proxy_rules_nftables_sync_failures_total', 1, { ip_family: this.family });
+    const { any, partial } = table.failureMetrics;
+    for (const name of partial === undefined ? [any] : [any, partial]) this.#options.metrics.add(name, 1, { ip_family: this.family });
     return await this.#writeWhole(signal);
   }
 
-  #compile(key: string): [string, PortObjects][] {
+  #compile(key: string): [string, Objects][] {
     const rules = rulesFor(this.#options.world, key, this.#settings.family, this.#topology);
     this.#facts.note(key, rules);
-    return rules.map((rule) => [portKey(rule.id), portObjects(rule, this.#settings)]);
+    return rules.map((rule) => [portKey(rule.id), this.#options.table.compile(rule, this.#settings)]);
   }
 }
 

@@ -4,12 +4,12 @@ import { seededRng, type Rng } from '../base/rng.ts';
 import { silentLog } from '../base/log.ts';
 import { portKey } from './core/names.ts';
 import { portObjects, type PortObjects } from './core/nft-service.ts';
-import type { NftSettings } from './core/nft-table.ts';
+import type { RuleSettings } from './core/settings.ts';
 import type { PortRules, Target } from './core/ruleset.ts';
 import { FakeKernel } from './fake.ts';
 import { Table } from './table.ts';
 
-const settings: NftSettings = {
+const settings: RuleSettings = {
   family: 'ip',
   markBits: 0x4000,
   masqueradeAll: false,
@@ -36,6 +36,7 @@ function randomRules(rng: Rng, number: number): PortRules {
     label: `lab/s${number}`,
     clusterIP: `10.96.0.${number}`,
     port: 80,
+    healthCheckNodePort: 0,
     nodePort: outside ? 30080 + rng.int(2) : 0,
     externalIPs: outside && rng.int(2) === 0 ? ['198.51.100.77'] : [],
     loadBalancerIPs: outside && rng.int(2) === 0 ? ['203.0.113.10'] : [],
@@ -48,6 +49,7 @@ function randomRules(rng: Rng, number: number): PortRules {
     local,
     reachable: cluster,
     onNode: local,
+    endpointCount: cluster.length,
   };
 }
 

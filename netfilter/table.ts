@@ -15,9 +15,12 @@ import {
   type Plan,
   type TableState,
 } from './core/diff.ts';
-import { fixedTable, SERVICE_SETS, type NftSettings } from './core/nft-table.ts';
-import type { PortObjects } from './core/nft-service.ts';
+import { fixedTable, SERVICE_SETS } from './core/nft-table.ts';
+import type { RuleSettings } from './core/settings.ts';
+import { portObjects, type PortObjects } from './core/nft-service.ts';
+import type { PortRules } from './core/ruleset.ts';
 import type { NftKernel } from './io/kernel.ts';
+import type { ServiceTable, WriteResult } from './sync.ts';
 
 /** How many rounds of setting bad ports aside one write makes before it gives up. */
 const MAX_ROUNDS = 20;
@@ -29,13 +32,12 @@ export interface TableOptions {
   log: Log;
 }
 
-export type WriteResult = { ok: true; refused: readonly string[] } | { ok: false; error: OpError };
-
 /**
  * The one owner of what is in a family's table: knows what it wrote, writes differences, repairs, and keeps one
  * port that the kernel refuses from holding up all others.
  */
-export class Table {
+export class Table implements ServiceTable<PortObjects> {
+  readonly failureMetrics = { any: 'kubeproxy_sync_proxy_rules_nftables_sync_failures_total' };
   readonly #options: TableOptions;
   #state: TableState = emptyState();
   /** Ports the kernel refused in the last whole write. They are tried again without making the others wait. */
@@ -55,9 +57,13 @@ export class Table {
     return this.#state.stale.size;
   }
 
+  compile(rules: PortRules, settings: RuleSettings): PortObjects {
+    return portObjects(rules, settings);
+  }
+
   /** Writes changed ports only. When the kernel refuses one it took before, nothing is changed and a whole write is due. */
   async writeChanges(
-    family: NftSettings['family'],
+    family: RuleSettings['family'],
     changes: ReadonlyMap<string, PortObjects | null>,
     nowMs: number,
     signal?: AbortSignal,
@@ -86,7 +92,7 @@ export class Table {
    * Makes the whole table right: repairs what can be read back, else replaces it in one transaction. Ports that
    * the kernel refuses are left out and named.
    */
-  async writeWhole(settings: NftSettings, ports: ReadonlyMap<string, PortObjects>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+  async writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, PortObjects>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
     const { kernel, log } = this.#options;
     const observed = await this.#observe(settings, signal);
     if (typeof observed !== 'string') {
@@ -125,7 +131,7 @@ export class Table {
     return { ok: true, refused };
   }
 
-  async #observe(settings: NftSettings, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'> {
+  async #observe(settings: RuleSettings, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'> {
     try {
       return await this.#options.kernel.observe(settings.family, signal);
     } catch (error) {
@@ -137,7 +143,7 @@ export class Table {
 
   /** Deletes chains that were emptied at least a second ago. False when the kernel refused. */
   async deleteStale(
-    family: NftSettings['family'],
+    family: RuleSettings['family'],
     beforeMs: number,
     signal?: AbortSignal,
   ): Promise<{ ok: true; deleted: number } | { ok: false; error: OpError }> {
@@ -168,7 +174,7 @@ export class Table {
   }
 
   /** Whether the kernel still has what was written; costs one message while nobody else changes any table. */
-  async isIntact(settings: NftSettings, signal?: AbortSignal): Promise<boolean> {
+  async isIntact(settings: RuleSettings, signal?: AbortSignal): Promise<boolean> {
     const now = await this.#currentGeneration(signal);
     if (now === null || now === this.#generation) return true;
     const observed = await this.#observe(settings, signal);
@@ -178,7 +184,7 @@ export class Table {
     return true;
   }
 
-  #matches(settings: NftSettings, observed: Observed): boolean {
+  #matches(settings: RuleSettings, observed: Observed): boolean {
     const chains = new Set(observed.chains);
     const fixed = fixedTable(settings);
     if (![...fixed.chains, ...fixed.baseChains].every(({ name }) => chains.has(name))) return false;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OpError } from '../../base/errors.ts';
 import { durationMs, proxyConfig } from './config.ts';
-import { nodeAddress, settingsFor } from './node.ts';
+import { nodeAddress, settingsFor, wantsLocalhostNodePorts } from './node.ts';
 
 test('Go durations', () => {
   for (const [text, ms] of [
@@ -27,6 +27,7 @@ test('an empty nftables configuration has the defaults of upstream', () => {
     metricsBindAddress: '127.0.0.1:10249',
     bindAddressHardFail: false,
     mode: 'nftables',
+    modeDefaulted: false,
     detectLocalMode: 'ClusterCIDR',
     clusterCIDRs: [],
     bridgeInterface: '',
@@ -34,6 +35,7 @@ test('an empty nftables configuration has the defaults of upstream', () => {
     nodePortAddresses: [],
     masqueradeAll: false,
     masqueradeBit: 14,
+    localhostNodePorts: false,
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1000,
     oomScoreAdj: -999,
@@ -43,10 +45,17 @@ test('an empty nftables configuration has the defaults of upstream', () => {
   assert.equal(proxyConfig({ mode: 'nftables', healthzBindAddress: '192.0.2.1' }).healthzBindAddress, '192.0.2.1:10256');
 });
 
+test('no mode means iptables, and each mode has its own section', () => {
+  const { mode, modeDefaulted, localhostNodePorts, syncPeriodMs } = proxyConfig({ iptables: { syncPeriod: '5s' }, nftables: { syncPeriod: '7s' } });
+  assert.deepEqual([mode, modeDefaulted, localhostNodePorts, syncPeriodMs], ['iptables', true, true, 5000]);
+  const all = { mode: 'iptables', iptables: { masqueradeAll: true, masqueradeBit: 12, localhostNodePorts: false } };
+  const config = proxyConfig(all);
+  assert.deepEqual([config.masqueradeAll, config.masqueradeBit, config.localhostNodePorts, config.modeDefaulted], [true, 12, false, false]);
+  assert.equal(proxyConfig({ ...all, mode: 'nftables' }).masqueradeAll, false);
+});
+
 test('what the proxy cannot do or read is refused in one sentence', () => {
   const refusals: [object, RegExp][] = [
-    [{}, /no proxy mode is given, which means iptables.*--proxy-mode=nftables/],
-    [{ mode: 'iptables' }, /iptables is asked for.*--proxy-mode=nftables/],
     [{ mode: 'ipvs' }, /ipvs is deprecated upstream and not supported/],
     [{ mode: 'userspace' }, /unknown proxy mode "userspace"/],
     [{ mode: 'nftables', kind: 'KubeletConfiguration' }, /is not KubeProxyConfiguration/],
@@ -94,6 +103,19 @@ test('which addresses take node ports', () => {
   assert.deepEqual(nodePorts(['198.51.100.0/24', 'primary']), { kind: 'some', addresses: ['192.0.2.10', '198.51.100.10'] });
   assert.deepEqual(nodePorts(['10.0.0.0/8']), { kind: 'some', addresses: [] });
   assert.deepEqual(nodePorts(['2001:db8::/64'], 'ip6'), { kind: 'some', addresses: ['2001:db8::10'] });
+});
+
+test('iptables mode takes node ports on all addresses, loopback with them, until told otherwise', () => {
+  const of = (nodePortAddresses: string[], more: object = {}): unknown[] => {
+    const config = proxyConfig({ mode: 'iptables', nodePortAddresses, ...more });
+    return [settingsFor('ip', { config, node, machineAddresses, serviceCIDRs: [] }).nodePorts, wantsLocalhostNodePorts(config)];
+  };
+  assert.deepEqual(of([]), [{ kind: 'all' }, true]);
+  assert.deepEqual(of([], { iptables: { localhostNodePorts: false } }), [{ kind: 'all' }, false]);
+  assert.deepEqual(of(['2001:db8::/64']), [{ kind: 'all' }, true]);
+  assert.deepEqual(of(['192.0.2.0/24']), [{ kind: 'some', addresses: ['192.0.2.10'] }, false]);
+  assert.deepEqual(of(['127.0.0.0/8', '192.0.2.0/24']), [{ kind: 'some', addresses: ['127.0.0.1', '192.0.2.10'] }, true]);
+  assert.deepEqual(of(['primary']), [{ kind: 'some', addresses: ['192.0.2.10'] }, false]);
 });
 
 test('how pods are told', () => {

@@ -5,6 +5,8 @@ import { canonicalIp, parseCidr } from './ip.ts';
 
 export type DetectLocalMode = 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix';
 
+export type ProxyMode = 'iptables' | 'nftables';
+
 export interface ConntrackConfig {
   maxPerCore: number;
   min: number;
@@ -23,7 +25,9 @@ export interface ProxyConfig {
   healthzBindAddress: string;
   metricsBindAddress: string;
   bindAddressHardFail: boolean;
-  mode: string;
+  mode: ProxyMode;
+  /** No mode was asked for. */
+  modeDefaulted: boolean;
   detectLocalMode: DetectLocalMode;
   clusterCIDRs: readonly string[];
   bridgeInterface: string;
@@ -32,6 +36,8 @@ export interface ProxyConfig {
   nodePortAddresses: readonly string[];
   masqueradeAll: boolean;
   masqueradeBit: number;
+  /** Node ports on loopback addresses too; iptables mode only. */
+  localhostNodePorts: boolean;
   syncPeriodMs: number;
   minSyncPeriodMs: number;
   oomScoreAdj: number;
@@ -98,16 +104,14 @@ function withPort(address: string, port: number): string {
   return bare.includes(':') ? `[${bare}]:${port}` : `${bare}:${port}`;
 }
 
-/** Only nftables mode is there: everything else gets one sentence. */
-function checkMode(mode: string): void {
-  const advice = 'Start it with --proxy-mode=nftables, or set mode: nftables in the configuration.';
-  if (mode === '' || mode === 'iptables') {
-    const why = mode === '' ? 'no proxy mode is given, which means iptables' : 'proxy mode iptables is asked for';
-    throw new OpError('unsupported', 'start the proxy', `${why}, and this proxy does not do that yet; use --proxy-mode=nftables`, { advice });
-  }
+/** Without a mode upstream 1.37 means iptables; ipvs is the one that is not there. */
+function modeOf(mode: string): ProxyMode {
+  const advice = 'Start it with --proxy-mode=nftables or iptables, or set mode in the configuration.';
+  if (mode === '' || mode === 'iptables') return 'iptables';
+  if (mode === 'nftables') return 'nftables';
   if (mode === 'ipvs')
     throw new OpError('unsupported', 'start the proxy', 'proxy mode ipvs is deprecated upstream and not supported; use --proxy-mode=nftables', { advice });
-  if (mode !== 'nftables') throw invalid(`unknown proxy mode "${mode}"`, advice);
+  throw invalid(`unknown proxy mode "${mode}"`, advice);
 }
 
 /** @param object the parsed file, or what flags amount to in the same form */
@@ -117,13 +121,13 @@ export function proxyConfig(object: unknown): ProxyConfig {
   if (apiVersion !== undefined && apiVersion !== 'kubeproxy.config.k8s.io/v1alpha1')
     throw invalid(`apiVersion ${JSON.stringify(apiVersion)} is not kubeproxy.config.k8s.io/v1alpha1`);
   if (kind !== undefined && kind !== 'KubeProxyConfiguration') throw invalid(`kind ${JSON.stringify(kind)} is not KubeProxyConfiguration`);
-  const mode = text(root, 'mode', '');
-  checkMode(mode);
+  const asked = text(root, 'mode', '');
+  const mode = modeOf(asked);
   const bindAddress = text(root, 'bindAddress', '0.0.0.0');
   if (canonicalIp(bindAddress) === null) throw invalid(`bindAddress "${bindAddress}" is no IP address`);
   const v6 = bindAddress.includes(':');
   const detect = tree(root['detectLocal'], 'detectLocal');
-  const nftables = tree(root['nftables'], 'nftables');
+  const rules = tree(root[mode], mode);
   const conntrack = tree(root['conntrack'], 'conntrack');
   const config: ProxyConfig = {
     kubeconfig: text(tree(root['clientConnection'], 'clientConnection'), 'kubeconfig', ''),
@@ -133,6 +137,7 @@ export function proxyConfig(object: unknown): ProxyConfig {
     metricsBindAddress: withPort(text(root, 'metricsBindAddress', v6 ? '[::1]' : '127.0.0.1'), 10249),
     bindAddressHardFail: flag(root, 'bindAddressHardFail', false),
     mode,
+    modeDefaulted: asked === '',
     detectLocalMode: text(root, 'detectLocalMode', 'ClusterCIDR') as DetectLocalMode,
     clusterCIDRs: text(root, 'clusterCIDR', '')
       .split(',')
@@ -141,10 +146,11 @@ export function proxyConfig(object: unknown): ProxyConfig {
     bridgeInterface: text(detect, 'bridgeInterface', ''),
     interfaceNamePrefix: text(detect, 'interfaceNamePrefix', ''),
     nodePortAddresses: list(root, 'nodePortAddresses'),
-    masqueradeAll: flag(nftables, 'masqueradeAll', false),
-    masqueradeBit: number(nftables, 'masqueradeBit', 14),
-    syncPeriodMs: duration(nftables, 'syncPeriod', '30s') || 30_000,
-    minSyncPeriodMs: duration(nftables, 'minSyncPeriod', '1s') || 1000,
+    masqueradeAll: flag(rules, 'masqueradeAll', false),
+    masqueradeBit: number(rules, 'masqueradeBit', 14),
+    localhostNodePorts: mode === 'iptables' && flag(rules, 'localhostNodePorts', true),
+    syncPeriodMs: duration(rules, 'syncPeriod', '30s') || 30_000,
+    minSyncPeriodMs: duration(rules, 'minSyncPeriod', '1s') || 1000,
     oomScoreAdj: number(root, 'oomScoreAdj', -999),
     conntrack: {
       maxPerCore: number(conntrack, 'maxPerCore', 32 * 1024),
@@ -172,7 +178,7 @@ function checkValues(config: ProxyConfig): void {
     if (!['primary', 'localhost', 'all'].includes(entry) && parseCidr(entry) === null)
       throw invalid(`nodePortAddresses entry "${entry}" is neither a CIDR nor primary, localhost or all`);
   }
-  if (config.masqueradeBit < 0 || config.masqueradeBit > 31) throw invalid('nftables.masqueradeBit must be 0 to 31');
+  if (config.masqueradeBit < 0 || config.masqueradeBit > 31) throw invalid(`${config.mode}.masqueradeBit must be 0 to 31`);
   if (config.minSyncPeriodMs > config.syncPeriodMs) throw invalid('minSyncPeriod must not be longer than syncPeriod');
   if (config.oomScoreAdj < -1000 || config.oomScoreAdj > 1000) throw invalid('oomScoreAdj must be -1000 to 1000');
 }

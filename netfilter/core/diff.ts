@@ -1,4 +1,5 @@
-import { fixedTable, SERVICE_SETS, sets, TABLE_COMMENT, type NftSettings } from './nft-table.ts';
+import { fixedTable, SERVICE_SETS, sets, TABLE_COMMENT } from './nft-table.ts';
+import type { RuleSettings } from './settings.ts';
 import type { PortObjects } from './nft-service.ts';
 import type { Element, Op, Rule, SetSpec, Verdict } from './ops.ts';
 
@@ -171,7 +172,7 @@ export function acceptChanges(state: TableState, changes: ReadonlyMap<string, Po
 }
 
 /** The fixed part of the table: chains with their rules and sets without the Services' elements. */
-function planFixed(settings: NftSettings, table: 'new' | 'existing'): Plan {
+function planFixed(settings: RuleSettings, table: 'new' | 'existing'): Plan {
   const { chains, baseChains, sets: allSets, absentSets, nodePortElements } = fixedTable(settings);
   const plan = emptyPlan();
   const add = (op: Op & { op: 'add-chain' }): void =>
@@ -194,7 +195,7 @@ function planFixed(settings: NftSettings, table: 'new' | 'existing'): Plan {
 }
 
 /** Throws the whole table away and writes it new, in one transaction. */
-export function planReplace(settings: NftSettings, ports: ReadonlyMap<string, PortObjects>): Plan {
+export function planReplace(settings: RuleSettings, ports: ReadonlyMap<string, PortObjects>): Plan {
   const plan = emptyPlan();
   push(plan, undefined, { op: 'add-table', comment: TABLE_COMMENT }, { op: 'delete-table' });
   return concat(plan, planFixed(settings, 'new'), planChanges(emptyState(), ports));
@@ -213,7 +214,7 @@ export function isAffinitySet(name: string): boolean {
  * Repairs a table that is there already: all rules are written again, but only those keys that differ, and
  * clients keep the endpoints they stick to.
  */
-export function planRepair(settings: NftSettings, ports: ReadonlyMap<string, PortObjects>, observed: Observed): Plan {
+export function planRepair(settings: RuleSettings, ports: ReadonlyMap<string, PortObjects>, observed: Observed): Plan {
   const fixed = planFixed(settings, 'existing');
   const chains = emptyPlan();
   const setDeletes = emptyPlan();

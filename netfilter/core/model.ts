@@ -1,4 +1,4 @@
-import { canonicalIp, familyOf, parseCidr, cidrText, type Family } from './ip.ts';
+import { canonicalIp, familyOf, hostPort, parseCidr, cidrText, type Family } from './ip.ts';
 import type { PortId, Protocol } from './names.ts';
 
 /**
@@ -165,7 +165,7 @@ export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: F
         if (address === null || familyOf(address) !== family) continue;
         const { conditions = {}, hints } = endpoint;
         const terminating = conditions.terminating === true;
-        const name = `${address}:${port.port}`;
+        const name = hostPort(address, port.port);
         if (endpoints.has(name) && terminating) continue;
         endpoints.set(name, {
           address,

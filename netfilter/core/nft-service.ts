@@ -1,6 +1,7 @@
 import { commentText, nftEndpointNames, nftNames, type NftNames } from './names.ts';
 import { cidrContains, parseCidr, withoutCovered } from './ip.ts';
-import { fromPods, REJECT_CHAIN, sets, type NftSettings } from './nft-table.ts';
+import { fromPods, REJECT_CHAIN, sets } from './nft-table.ts';
+import type { RuleSettings } from './settings.ts';
 import type { Element, Rule, SetSpec, Statement, Verdict as NftVerdict } from './ops.ts';
 import type { PortRules, Target, Verdict } from './ruleset.ts';
 
@@ -31,7 +32,7 @@ function spread(rules: PortRules, targets: readonly Target[]): Rule[] {
   ];
 }
 
-function externalChain(rules: PortRules, names: NftNames, settings: NftSettings): Rule[] {
+function externalChain(rules: PortRules, names: NftNames, settings: RuleSettings): Rule[] {
   const mark: Statement = { kind: 'set-mark', bits: settings.markBits };
   const chain: Rule[] = [];
   if (!rules.externalLocal) {
@@ -47,7 +48,7 @@ function externalChain(rules: PortRules, names: NftNames, settings: NftSettings)
   return chain;
 }
 
-function firewallRule(rules: PortRules, settings: NftSettings): Rule {
+function firewallRule(rules: PortRules, settings: RuleSettings): Rule {
   const fromNode = rules.sourceRanges.some((range) => settings.nodeIP !== '' && cidrContains(parseCidr(range)!, settings.nodeIP));
   const own = rules.loadBalancerIPs.map((address) => `${address}/${settings.family === 'ip' ? 32 : 128}`);
   const cidrs = withoutCovered(fromNode ? [...rules.sourceRanges, ...own] : rules.sourceRanges);
@@ -59,7 +60,7 @@ function firewallRule(rules: PortRules, settings: NftSettings): Rule {
   };
 }
 
-function portChains(rules: PortRules, names: NftNames, settings: NftSettings): Map<string, Rule[]> {
+function portChains(rules: PortRules, names: NftNames, settings: RuleSettings): Map<string, Rule[]> {
   const chains = new Map<string, Rule[]>();
   if (rules.affinitySeconds !== null) {
     for (const target of rules.reachable) {
@@ -121,7 +122,7 @@ function portElements(rules: PortRules, names: NftNames): { set: SetSpec; elemen
   return elements;
 }
 
-export function portObjects(rules: PortRules, settings: NftSettings): PortObjects {
+export function portObjects(rules: PortRules, settings: RuleSettings): PortObjects {
   const names = nftNames(rules.id);
   return {
     chains: portChains(rules, names, settings),

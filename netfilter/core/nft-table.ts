@@ -1,26 +1,8 @@
 import { isLoopback, parseCidr, type Family } from './ip.ts';
 import type { BaseChain, Element, Rule, SetSpec, Statement } from './ops.ts';
+import type { LocalDetector, RuleSettings } from './settings.ts';
 
 /** The fixed part of the table: what is there before any Service. Names and hooks are kube-proxy's. */
-
-export type LocalDetector = { kind: 'none' } | { kind: 'cidr'; cidr: string } | { kind: 'bridge'; name: string } | { kind: 'prefix'; name: string };
-
-export type NodePortAddresses = { kind: 'all' } | { kind: 'some'; addresses: readonly string[] };
-
-/** What the rules depend on beside Services and EndpointSlices. */
-export interface NftSettings {
-  family: Family;
-  /** The packet-mark bits that ask for masquerading. */
-  markBits: number;
-  masqueradeAll: boolean;
-  /** How traffic of this node's pods is told from other traffic. */
-  detector: LocalDetector;
-  nodePorts: NodePortAddresses;
-  /** The node's primary address in this family; empty when unknown. */
-  nodeIP: string;
-  /** Ranges the API server takes cluster IPs from, where it says so (ServiceCIDR objects). */
-  serviceCIDRs: readonly string[];
-}
 
 const SERVICE_KEY = ['address', 'protocol', 'port'] as const;
 const NODE_PORT_KEY = ['protocol', 'port'] as const;
@@ -126,7 +108,7 @@ function loopbackNet(family: Family): string {
 }
 
 /** Which packets are meant for a node port, before the port itself is looked at. */
-function toNodePorts(settings: NftSettings, dispatching: boolean): Statement[] {
+function toNodePorts(settings: RuleSettings, dispatching: boolean): Statement[] {
   if (settings.nodePorts.kind === 'some') return [{ kind: 'in-set', fields: ['daddr'], set: sets.nodePortIPs.name }];
   const notLoopback: Statement = { kind: 'address', field: 'daddr', not: true, cidr: loopbackNet(settings.family) };
   return dispatching ? [{ kind: 'address-local', field: 'daddr' }, notLoopback] : [notLoopback];
@@ -135,7 +117,7 @@ function toNodePorts(settings: NftSettings, dispatching: boolean): Statement[] {
 const TO_SERVICE = ['daddr', 'l4proto', 'dport'] as const;
 const TO_NODE_PORT = ['l4proto', 'dport'] as const;
 
-function clusterIpMasquerade(settings: NftSettings): Rule[] {
+function clusterIpMasquerade(settings: RuleSettings): Rule[] {
   const toClusterIP: Statement = { kind: 'in-set', fields: ['daddr'], set: sets.clusterIPs.name };
   const mark: Statement = { kind: 'set-mark', bits: settings.markBits };
   if (settings.masqueradeAll) return [{ statements: [toClusterIP, mark], comment: 'masquerade all clusterIP traffic' }];
@@ -143,7 +125,7 @@ function clusterIpMasquerade(settings: NftSettings): Rule[] {
   return notPods === null ? [] : [{ statements: [toClusterIP, notPods, mark], comment: 'masquerade clusterIP traffic from outside cluster' }];
 }
 
-function fixedChains(settings: NftSettings): FixedChain[] {
+function fixedChains(settings: RuleSettings): FixedChain[] {
   const serviceCIDRs = settings.serviceCIDRs.filter((cidr) => parseCidr(cidr)?.family === settings.family);
   return [
     {
@@ -197,7 +179,7 @@ function fixedChains(settings: NftSettings): FixedChain[] {
   ];
 }
 
-export function fixedTable(settings: NftSettings): FixedTable {
+export function fixedTable(settings: RuleSettings): FixedTable {
   const all = settings.nodePorts.kind === 'all';
   const addresses = settings.nodePorts.kind === 'some' ? settings.nodePorts.addresses.filter((address) => !isLoopback(address)) : [];
   return {

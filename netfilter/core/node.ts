@@ -1,5 +1,5 @@
 import { canonicalIp, cidrContains, familyOf, isLoopback, parseCidr, type Family } from './ip.ts';
-import type { LocalDetector, NftSettings, NodePortAddresses } from './nft-table.ts';
+import type { LocalDetector, RuleSettings, NodePortAddresses } from './settings.ts';
 import type { ProxyConfig } from './config.ts';
 import type { Topology } from './topology.ts';
 
@@ -47,9 +47,9 @@ function detectorOf(config: ProxyConfig, node: NodeObject | null, family: Family
   }
 }
 
-/** Which addresses of the machine take node ports. Without a setting only the node's primary one does (KEP-3866). */
+/** Which addresses of the machine take node ports. Without a setting all do in iptables mode, only the node's primary one in nftables mode (KEP-3866). */
 function nodePortsOf(config: ProxyConfig, node: NodeObject | null, machine: readonly string[], family: Family): NodePortAddresses {
-  const entries = config.nodePortAddresses.length === 0 ? ['primary'] : config.nodePortAddresses;
+  const entries = config.nodePortAddresses.length > 0 ? config.nodePortAddresses : config.mode === 'nftables' ? ['primary'] : ['all'];
   const ranges = entries.flatMap((entry) => {
     const primary = nodeAddress(node, config.bindAddress, family);
     if (entry === 'primary') return primary === '' || isLoopback(primary) ? [] : [`${primary}/${family === 'ip' ? 32 : 128}`];
@@ -64,10 +64,20 @@ function nodePortsOf(config: ProxyConfig, node: NodeObject | null, machine: read
   return { kind: 'some', addresses: [...new Set(matching)].sort() };
 }
 
+/** Whether node ports are to answer on 127.0.0.0/8. */
+export function wantsLocalhostNodePorts(config: ProxyConfig): boolean {
+  if (!config.localhostNodePorts) return false;
+  const words = config.nodePortAddresses;
+  if (words.includes('all') || words.includes('localhost')) return true;
+  const cidrs = words.map((word) => parseCidr(word)).filter((cidr) => cidr?.family === 'ip');
+  if (cidrs.length === 0) return !words.includes('primary');
+  return cidrs.some((cidr) => isLoopback(cidr!.address) || cidrContains(cidr!, '127.0.0.0'));
+}
+
 export function settingsFor(
   family: Family,
   facts: { config: ProxyConfig; node: NodeObject | null; machineAddresses: readonly string[]; serviceCIDRs: readonly string[] },
-): NftSettings {
+): RuleSettings {
   const { config, node } = facts;
   return {
     family,

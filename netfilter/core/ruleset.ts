@@ -1,5 +1,5 @@
 import { portLabel, type PortId } from './names.ts';
-import { endpointsByPort, servicePorts, type Endpoint, type EndpointSliceObject, type ServiceObject, type ServicePort } from './model.ts';
+import { endpointsByPort, healthCheckNodePort, servicePorts, type Endpoint, type EndpointSliceObject, type ServiceObject, type ServicePort } from './model.ts';
 import { chooseEndpoints, isExternallyReachable, type Topology } from './topology.ts';
 import type { Family } from './ip.ts';
 
@@ -20,6 +20,8 @@ export interface PortRules {
   clusterIP: string;
   port: number;
   nodePort: number;
+  /** Where a load balancer asks this node about its Service; 0 for nowhere. */
+  healthCheckNodePort: number;
   externalIPs: readonly string[];
   loadBalancerIPs: readonly string[];
   /** Who may use the load-balancer addresses; empty means anybody. */
@@ -40,13 +42,15 @@ export interface PortRules {
   reachable: readonly Target[];
   /** Targets on this node: a pod that reaches itself needs masquerading. */
   onNode: readonly Target[];
+  /** All endpoints there are, usable here or not. */
+  endpointCount: number;
 }
 
 function targets(endpoints: readonly Endpoint[]): Target[] {
   return endpoints.map(({ address, port }) => ({ address, port }));
 }
 
-function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], topology: Topology): PortRules {
+function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], healthCheck: number, topology: Topology): PortRules {
   const chosen = chooseEndpoints(endpoints, port, topology);
   const fate = (local: boolean): Verdict => {
     if (!chosen.anywhere) return 'reject';
@@ -59,6 +63,7 @@ function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], topology: To
     clusterIP: port.clusterIP,
     port: port.port,
     nodePort: port.nodePort,
+    healthCheckNodePort: healthCheck,
     externalIPs: port.externalIPs,
     loadBalancerIPs: port.loadBalancerIPs,
     sourceRanges: port.sourceRanges,
@@ -70,6 +75,7 @@ function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], topology: To
     local: targets(chosen.local),
     reachable: targets(chosen.reachable),
     onNode: targets(chosen.reachable.filter((endpoint) => endpoint.local)),
+    endpointCount: endpoints.length,
   };
 }
 
@@ -78,5 +84,6 @@ export function serviceRules(service: ServiceObject, slices: Iterable<EndpointSl
   const ports = servicePorts(service, family);
   if (ports.length === 0) return [];
   const endpoints = endpointsByPort(slices, family, topology.nodeName);
-  return ports.map((port) => rulesOf(port, endpoints.get(`${port.id.protocol}/${port.id.port}`) ?? [], topology));
+  const healthCheck = healthCheckNodePort(service);
+  return ports.map((port) => rulesOf(port, endpoints.get(`${port.id.protocol}/${port.id.port}`) ?? [], healthCheck, topology));
 }

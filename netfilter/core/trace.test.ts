@@ -4,7 +4,7 @@ import { planReplace } from './diff.ts';
 import type { Family } from './ip.ts';
 import { portKey } from './names.ts';
 import { portObjects } from './nft-service.ts';
-import type { NftSettings } from './nft-table.ts';
+import type { RuleSettings } from './settings.ts';
 import { transactionText } from './render-nft-text.ts';
 import type { PortRules } from './ruleset.ts';
 import { fateText, trace, type Packet } from './trace.ts';
@@ -12,7 +12,7 @@ import { traceText } from './trace-nft.ts';
 
 /** One case table: the ruleset's answer, and the answer of its rendering walked through packet by packet. */
 
-const settings: NftSettings = {
+const settings: RuleSettings = {
   family: 'ip',
   markBits: 0x4000,
   masqueradeAll: false,
@@ -34,6 +34,7 @@ function rules(more: Partial<PortRules> = {}): PortRules {
     clusterIP: '10.96.0.8',
     port: 80,
     nodePort: 0,
+    healthCheckNodePort: 0,
     externalIPs: [],
     loadBalancerIPs: [],
     sourceRanges: [],
@@ -45,6 +46,7 @@ function rules(more: Partial<PortRules> = {}): PortRules {
     local: [],
     reachable: [a, b],
     onNode: [a, b],
+    endpointCount: 2,
     ...more,
   };
 }
@@ -60,7 +62,7 @@ function packet(who: keyof typeof from, dst: string, port: number, protocol: Pac
 interface Case {
   name: string;
   ports: PortRules[];
-  settings?: Partial<NftSettings>;
+  settings?: Partial<RuleSettings>;
   packets: [keyof typeof from, string, number, string, Packet['protocol']?][];
 }
 
@@ -204,7 +206,7 @@ function twin<T>(value: T, family: Family): T {
 for (const family of ['ip', 'ip6'] as const) {
   for (const { name, ports, settings: more, packets } of cases) {
     test(`${name}, ${family}: the ruleset and its rendering agree`, () => {
-      const all: NftSettings = { ...twin({ ...settings, ...more }, family), family };
+      const all: RuleSettings = { ...twin({ ...settings, ...more }, family), family };
       const ruleset = twin(ports, family);
       const text = transactionText({ family, ops: planReplace(all, new Map(ruleset.map((port) => [portKey(port.id), portObjects(port, all)]))).ops });
       for (const [who, dst, port, expected, protocol] of packets) {

@@ -1,6 +1,6 @@
 import { cidrContains, isLoopback, parseCidr } from './ip.ts';
 import type { Protocol } from './names.ts';
-import type { NftSettings } from './nft-table.ts';
+import type { RuleSettings } from './settings.ts';
 import type { PortRules, Target, Verdict } from './ruleset.ts';
 
 /** What a packet meets: the meaning of a ruleset, independent of the tables it is written to. */
@@ -34,21 +34,21 @@ export function fateText(fate: Fate): string {
   return fate.choices.map(({ target, masquerade }) => `${target.address} ${target.port}${masquerade ? ' masqueraded' : ''}`).join(', ');
 }
 
-function isFromPods(packet: Packet, settings: NftSettings): boolean {
+function isFromPods(packet: Packet, settings: RuleSettings): boolean {
   const { detector } = settings;
   if (detector.kind === 'cidr') return cidrContains(parseCidr(detector.cidr)!, packet.src);
   if (detector.kind === 'bridge') return packet.inputInterface === detector.name;
   return detector.kind === 'prefix' && packet.inputInterface.startsWith(detector.name);
 }
 
-function takesNodePorts(packet: Packet, settings: NftSettings): boolean {
+function takesNodePorts(packet: Packet, settings: RuleSettings): boolean {
   if (settings.nodePorts.kind === 'some') return settings.nodePorts.addresses.includes(packet.dst);
   return packet.nodeAddresses.includes(packet.dst) && !isLoopback(packet.dst);
 }
 
 type Frontend = { rules: PortRules; kind: 'cluster' | 'external' | 'load-balancer' | 'node-port' };
 
-function frontendOf(ruleset: readonly PortRules[], packet: Packet, settings: NftSettings): Frontend | null {
+function frontendOf(ruleset: readonly PortRules[], packet: Packet, settings: RuleSettings): Frontend | null {
   const here = ruleset.filter((rules) => rules.id.protocol === packet.protocol);
   for (const rules of here) {
     if (rules.port !== packet.port) continue;
@@ -60,7 +60,7 @@ function frontendOf(ruleset: readonly PortRules[], packet: Packet, settings: Nft
   return rules === undefined ? null : { rules, kind: 'node-port' };
 }
 
-function mayEnter(rules: PortRules, packet: Packet, settings: NftSettings): boolean {
+function mayEnter(rules: PortRules, packet: Packet, settings: RuleSettings): boolean {
   if (rules.sourceRanges.length === 0) return true;
   if (rules.sourceRanges.some((range) => cidrContains(parseCidr(range)!, packet.src))) return true;
   const nodeIsIn = settings.nodeIP !== '' && rules.sourceRanges.some((range) => cidrContains(parseCidr(range)!, settings.nodeIP));
@@ -77,7 +77,7 @@ function sendTo(rules: PortRules, verdict: Verdict, masquerade: boolean, packet:
 }
 
 /** The ruleset's answer. Ports must not claim each other's addresses. */
-export function trace(ruleset: readonly PortRules[], packet: Packet, settings: NftSettings): Fate {
+export function trace(ruleset: readonly PortRules[], packet: Packet, settings: RuleSettings): Fate {
   const frontend = frontendOf(ruleset, packet, settings);
   if (frontend === null) {
     if (ruleset.some((rules) => rules.clusterIP === packet.dst)) return { kind: 'reject' };

@@ -35,6 +35,12 @@ test('flags as kube-proxy takes them', async () => {
   );
 });
 
+test('the flags of iptables go to its section, and a boolean can be false', async () => {
+  const { config } = await run('--kubeconfig=/k', '--iptables-localhost-nodeports=false', '--iptables-masquerade-bit=3', '--iptables-sync-period=9s');
+  assert.deepEqual([config.mode, config.localhostNodePorts, config.masqueradeBit, config.syncPeriodMs], ['iptables', false, 3, 9000]);
+  await assert.rejects(readCommand(['--no-masquerade-all']), /unknown flag --no-masquerade-all/);
+});
+
 test('other commands', async () => {
   assert.equal((await readCommand(['--help'])).kind, 'help');
   assert.equal((await readCommand(['--version'])).kind, 'version');

@@ -8,7 +8,7 @@ import { proxyConfig, type ProxyConfig } from '../core/config.ts';
 
 type Options = NonNullable<ParseArgsConfig['options']>;
 
-/** Flag → where it goes in KubeProxyConfiguration, and how its text is read. */
+/** Flag → where it goes in KubeProxyConfiguration (MODE is the section of the mode), and how its text is read. */
 const COVERED: Record<string, { path: string; read: 'text' | 'bool' | 'int' | 'list' }> = {
   'bind-address': { path: 'bindAddress', read: 'text' },
   'bind-address-hard-fail': { path: 'bindAddressHardFail', read: 'bool' },
@@ -20,9 +20,11 @@ const COVERED: Record<string, { path: string; read: 'text' | 'bool' | 'int' | 'l
   'pod-bridge-interface': { path: 'detectLocal.bridgeInterface', read: 'text' },
   'pod-interface-name-prefix': { path: 'detectLocal.interfaceNamePrefix', read: 'text' },
   'nodeport-addresses': { path: 'nodePortAddresses', read: 'list' },
-  'masquerade-all': { path: 'nftables.masqueradeAll', read: 'bool' },
-  'iptables-sync-period': { path: 'nftables.syncPeriod', read: 'text' },
-  'iptables-min-sync-period': { path: 'nftables.minSyncPeriod', read: 'text' },
+  'masquerade-all': { path: 'MODE.masqueradeAll', read: 'bool' },
+  'iptables-masquerade-bit': { path: 'iptables.masqueradeBit', read: 'int' },
+  'iptables-localhost-nodeports': { path: 'iptables.localhostNodePorts', read: 'bool' },
+  'iptables-sync-period': { path: 'MODE.syncPeriod', read: 'text' },
+  'iptables-min-sync-period': { path: 'MODE.minSyncPeriod', read: 'text' },
   'oom-score-adj': { path: 'oomScoreAdj', read: 'int' },
   'conntrack-max-per-core': { path: 'conntrack.maxPerCore', read: 'int' },
   'conntrack-min': { path: 'conntrack.min', read: 'int' },
@@ -40,8 +42,6 @@ const WITHOUT_EFFECT = [
   'kube-api-qps',
   'config-sync-period',
   'feature-gates',
-  'iptables-masquerade-bit',
-  'iptables-localhost-nodeports',
   'ipvs-sync-period',
   'ipvs-min-sync-period',
   'ipvs-scheduler',
@@ -62,19 +62,19 @@ const WITHOUT_EFFECT = [
   'write-config-to',
 ];
 
-export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy), nftables mode
+export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy)
 
   --kubeconfig FILE            how to reach the API server
   --config FILE                KubeProxyConfiguration v1alpha1; what it covers is not taken from flags
-  --proxy-mode nftables        the only mode so far
+  --proxy-mode MODE            iptables (default, as upstream 1.37) or nftables
   --hostname-override NAME     this node's name (default: the host name)
   --cluster-cidr CIDR[,CIDR]   the range of pod addresses; traffic from elsewhere to a ClusterIP is masqueraded
-  --nodeport-addresses LIST    CIDRs, or primary (default), localhost, all
+  --nodeport-addresses LIST    CIDRs, or primary (default in nftables mode), localhost, all (default in iptables mode)
   --masquerade-all             masquerade all traffic to ClusterIPs
   --healthz-bind-address A     default 0.0.0.0:10256
   --metrics-bind-address A     default 127.0.0.1:10249
   --init-only                  set what needs full root privileges, and exit
-  --cleanup                    remove the tables of kube-proxy and exit
+  --cleanup                    remove the rules of kube-proxy in both modes and exit
   --v N                        verbosity of the log
   --version                    print the version and exit
 The other flags of kube-proxy are accepted too.
@@ -101,9 +101,10 @@ function normalize(args: readonly string[], booleans: ReadonlySet<string>): stri
     const match = /^--?([A-Za-z0-9-]+)(?:=(.*))?$/s.exec(arg);
     if (match === null) return [arg];
     const [, name = '', value] = match;
+    if (name.startsWith('no-')) throw refuse(`unknown flag --${name}`);
     if (!booleans.has(name)) return [value === undefined ? `--${name}` : `--${name}=${value}`];
     if (value === undefined || value === 'true') return [`--${name}`];
-    if (value === 'false') return [];
+    if (value === 'false') return [`--no-${name}`];
     throw refuse(`--${name} is true or false, not "${value}"`);
   });
 }
@@ -139,17 +140,7 @@ async function readConfigFile(file: string): Promise<Record<string, unknown>> {
 }
 
 export async function readCommand(args: readonly string[]): Promise<Command> {
-  const booleans = new Set([
-    'help',
-    'version',
-    'cleanup',
-    'init-only',
-    'profiling',
-    'ipvs-strict-arp',
-    'iptables-localhost-nodeports',
-    'log-json-split-stream',
-    'log-text-split-stream',
-  ]);
+  const booleans = new Set(['help', 'version', 'cleanup', 'init-only', 'profiling', 'ipvs-strict-arp', 'log-json-split-stream', 'log-text-split-stream']);
   for (const [name, { read }] of Object.entries(COVERED)) if (read === 'bool') booleans.add(name);
   const options: Options = {};
   for (const name of [
@@ -169,7 +160,7 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
   options['help'] = { type: 'boolean', short: 'h' };
   let values: Record<string, string | boolean | undefined>;
   try {
-    values = parseArgs({ args: normalize(args, booleans), options, strict: true, allowPositionals: false }).values as typeof values;
+    values = parseArgs({ args: normalize(args, booleans), options, strict: true, allowNegative: true, allowPositionals: false }).values as typeof values;
   } catch (cause) {
     throw cause instanceof OpError ? cause : refuse(messageOf(cause), cause);
   }
@@ -180,11 +171,12 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
   const file = values['config'];
   const object = typeof file === 'string' ? await readConfigFile(file) : {};
   const ignored: string[] = [];
+  const section = values['proxy-mode'] === 'nftables' ? 'nftables' : 'iptables';
   for (const [name, { path, read }] of Object.entries(COVERED)) {
     const value = values[name];
     if (value === undefined) continue;
     if (typeof file === 'string') ignored.push(`--${name}`);
-    else put(object, path, readValue(value, read, name));
+    else put(object, path.replace('MODE', section), readValue(value, read, name));
   }
   const config = proxyConfig(object);
   const override = values['hostname-override'];

@@ -41,10 +41,16 @@ function isNewEnough(version: readonly number[]): boolean {
   return true;
 }
 
+/** IPv4, and IPv6 unless the kernel lacks it or has it turned off. */
+export async function kernelFamilies(log: Log): Promise<Family[]> {
+  if (await exists('/proc/net/if_inet6')) return ['ip', 'ip6'];
+  log.info('The kernel has no IPv6; Services are served over IPv4 alone');
+  return ['ip'];
+}
+
 /** Netlink where the sys program carries it, else the nft tool; throws when neither works. */
 export async function findMeans(sys: Sys, log: Log): Promise<Means> {
-  const families: Family[] = (await exists('/proc/net/if_inet6')) ? ['ip', 'ip6'] : ['ip'];
-  if (families.length === 1) log.info('The kernel has no IPv6; Services are served over IPv4 alone');
+  const families = await kernelFamilies(log);
   const version = await nftVersion(sys);
   const text = version !== null && isNewEnough(version) ? createTextKernel(sys) : null;
   const netlink = createNetlinkKernel(sys);

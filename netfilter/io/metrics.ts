@@ -124,6 +124,9 @@ export function proxyMetrics(): Metrics {
   }
   metrics.declare('counter', 'kubeproxy_sync_proxy_rules_nftables_sync_failures_total', 'Cumulative proxy nftables sync failures');
   metrics.declare('counter', 'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total', 'Cumulative proxy nftables cleanup failures');
+  metrics.declare('counter', 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total', 'Cumulative proxy iptables restore failures');
+  metrics.declare('counter', 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total', 'Cumulative proxy iptables partial restore failures');
+  metrics.declare('gauge', 'kubeproxy_sync_proxy_rules_iptables_total', 'Total number of iptables rules owned by kube-proxy');
   metrics.declare('gauge', 'kubeproxy_sync_proxy_rules_no_local_endpoints_total', 'Number of services with a Local traffic policy and no endpoints');
   metrics.declare('counter', 'kubeproxy_proxy_healthz_total', 'Cumulative proxy healthz HTTP status');
   metrics.declare('counter', 'kubeproxy_proxy_livez_total', 'Cumulative proxy livez HTTP status');

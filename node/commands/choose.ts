@@ -30,8 +30,6 @@ export function checkChoice(choice: SetChoice): void {
     if (!Number.isInteger(count) || count < 1 || count > MAX_NODES)
       throw new OpError('invalid', 'reading --nodes', `"${choice.nodes}" is not a number from 1 to ${MAX_NODES}`);
   }
-  if (choice.proxies?.includes('iptables'))
-    throw new OpError('unsupported', 'reading --proxy', 'our service proxy has no iptables mode yet', { advice: 'use nftables, or upstream-iptables' });
   const subnets: [string | undefined, 16 | 24, string][] = [
     [choice.subnet, 24, '--subnet'],
     [choice.podCidr, 16, '--pod-cidr'],

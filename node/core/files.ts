@@ -147,7 +147,7 @@ export function proxyConfig(set: SetPlan, node: NodePlan): string {
       kind: 'KubeProxyConfiguration',
       mode: node.proxy.endsWith('iptables') ? 'iptables' : 'nftables',
       // A set is small: new endpoints need not wait out the second that spares a large table. What is judged has the default.
-      ...(set.join === 'token' ? {} : { nftables: { minSyncPeriod: '100ms' } }),
+      ...(set.join === 'token' ? {} : { [node.proxy.endsWith('iptables') ? 'iptables' : 'nftables']: { minSyncPeriod: '100ms' } }),
       ...(node.proxy.startsWith('upstream-') ? { conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' } } : {}),
       clusterCIDR: set.podCidr,
       hostnameOverride: node.name,

@@ -18,6 +18,7 @@ import { ProxyHealth } from '../../netfilter/health.ts';
 import { proxyMetrics } from '../../netfilter/io/metrics.ts';
 import { HealthPorts } from '../../netfilter/io/servers.ts';
 import { Proxy } from '../../netfilter/proxy.ts';
+import { Table } from '../../netfilter/table.ts';
 import type { GoldenWorld } from '../golden.ts';
 
 /** The whole proxy on fakes, told what to do by a script. */
@@ -74,8 +75,7 @@ export async function makeWorld(): Promise<NetfilterWorld> {
       config,
       nodeName: 'node-a',
       families: ['ip', 'ip6'],
-      kernel,
-      fallbackKernel: null,
+      createTable: () => new Table({ kernel, fallback: null, log }),
       conntrack: {
         deleteStale: async (family) => {
           conntrackRuns.push(family);

@@ -7,16 +7,24 @@ import { realClock } from '../../base/clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
 import type { Sys } from '../../base/sys/types.ts';
+import { removeTables } from '../../netfilter/cleanup.ts';
 import { proxyConfig, type ProxyConfig } from '../../netfilter/core/config.ts';
+import { INVALID_COUNTER, LOCALHOST_COUNTER } from '../../netfilter/core/iptables-service.ts';
+import { wantsLocalhostNodePorts } from '../../netfilter/core/node.ts';
 import { FakeApi } from '../../netfilter/fake.ts';
 import { ProxyHealth } from '../../netfilter/health.ts';
 import { createConntrack } from '../../netfilter/io/conntrack.ts';
+import { createIptables, type Iptables, type Variant } from '../../netfilter/io/iptables.ts';
+import { IptablesTable } from '../../netfilter/iptables-table.ts';
 import type { NftKernel } from '../../netfilter/io/kernel.ts';
 import { proxyMetrics, type Metrics } from '../../netfilter/io/metrics.ts';
+import { createPacketCounters } from '../../netfilter/io/nfacct.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
 import { createTextKernel } from '../../netfilter/io/nft-text.ts';
 import { HealthPorts } from '../../netfilter/io/servers.ts';
-import { Proxy } from '../../netfilter/proxy.ts';
+import { removeAllChains } from '../../netfilter/modes.ts';
+import { Proxy, type ProxyOptions } from '../../netfilter/proxy.ts';
+import { Table } from '../../netfilter/table.ts';
 
 /**
  * A node, two client kinds and four servers in network namespaces of their own, joined by veth pairs:
@@ -213,6 +221,17 @@ export class Lab implements AsyncDisposable {
     return this.run('node', ['nft', 'list', 'table', family, 'kube-proxy']);
   }
 
+  /** What `iptables-save` prints, counters and times left out. */
+  async iptablesSave(family: 'ip' | 'ip6' = 'ip', variant: Variant = ''): Promise<string> {
+    const text = await this.run('node', [`${family === 'ip' ? 'iptables' : 'ip6tables'}${variant}-save`]);
+    return text.replaceAll(/^#.*\n/gm, '').replaceAll(/ \[\d+:\d+\]$/gm, '');
+  }
+
+  /** Both modes' rules of one family. */
+  async allRules(family: 'ip' | 'ip6' = 'ip'): Promise<string> {
+    return (await this.nftTable(family).catch(() => '')) + (await this.iptablesSave(family));
+  }
+
   /** The keys of a set or map as nft prints them, sorted. */
   async elements(set: string, family: 'ip' | 'ip6' = 'ip'): Promise<string[]> {
     const text = await this.run('node', ['nft', '-j', 'list', family === 'ip' ? 'map' : 'map', family, 'kube-proxy', set]).catch(() =>
@@ -262,19 +281,47 @@ export function labNode(labels: Record<string, string> = {}): { metadata: { name
   return { metadata: { name: 'node-a', labels }, spec: {}, status } as never;
 }
 
+interface StartOptions {
+  way?: 'netlink' | 'text';
+  wrap?: (kernel: NftKernel) => NftKernel;
+  wrapIptables?: (iptables: Iptables) => Iptables;
+  variant?: Variant;
+}
+
+type LabMode = Pick<ProxyOptions, 'createTable' | 'afterFirstSync'>;
+
+function nftablesMode(lab: Lab, options: StartOptions): Required<LabMode> {
+  const netns = lab.netnsPath('node');
+  const own = options.way === 'text' ? createTextKernel(lab.sys, { netns }) : createNetlinkKernel(lab.sys, { netns });
+  const kernel = options.wrap === undefined ? own : options.wrap(own);
+  return {
+    createTable: () => new Table({ kernel, fallback: null, log: silentLog }),
+    afterFirstSync: async () => void (await removeAllChains(lab.sys, silentLog, netns)),
+  };
+}
+
+async function iptablesMode(lab: Lab, config: ProxyConfig, metrics: Metrics, options: StartOptions): Promise<Required<LabMode>> {
+  const netns = lab.netnsPath('node');
+  const own = createIptables(lab.sys, { netns, variant: options.variant ?? '' });
+  const iptables = options.wrapIptables === undefined ? own : options.wrapIptables(own);
+  const localhostNodePorts = wantsLocalhostNodePorts(config);
+  if (localhostNodePorts) await lab.run('node', ['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet']);
+  const counters = await createPacketCounters(lab.sys, { netns }).ensure([INVALID_COUNTER, LOCALHOST_COUNTER]);
+  return {
+    createTable: () => new IptablesTable({ iptables, metrics, log: silentLog, localhostNodePorts, dropInvalid: true, counters }),
+    afterFirstSync: async () => void (await removeTables(createNetlinkKernel(lab.sys, { netns }), ['ip', 'ip6'], silentLog)),
+  };
+}
+
 /** Starts a proxy for the lab's node. Periods are short so that "one sync" takes no second. */
-export async function startProxy(
-  lab: Lab,
-  options: { config?: Record<string, unknown>; way?: 'netlink' | 'text'; wrap?: (kernel: NftKernel) => NftKernel; api?: FakeApi } = {},
-): Promise<RunningProxy> {
+export async function startProxy(lab: Lab, options: StartOptions & { config?: Record<string, unknown>; api?: FakeApi } = {}): Promise<RunningProxy> {
   const config: ProxyConfig = {
     ...proxyConfig({ mode: 'nftables', clusterCIDR: '10.244.0.0/16,fd00:10:244::/48', ...options.config }),
     minSyncPeriodMs: 5,
   };
   const netns = lab.netnsPath('node');
-  const own = options.way === 'text' ? createTextKernel(lab.sys, { netns }) : createNetlinkKernel(lab.sys, { netns });
-  const kernel = options.wrap === undefined ? own : options.wrap(own);
   const metrics = proxyMetrics();
+  const { createTable, afterFirstSync } = config.mode === 'iptables' ? await iptablesMode(lab, config, metrics, options) : nftablesMode(lab, options);
   const health = new ProxyHealth({ nowMs: () => realClock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
   const api = options.api ?? new FakeApi();
   if (options.api === undefined) api.put('nodes', labNode());
@@ -284,8 +331,8 @@ export async function startProxy(
     config,
     nodeName: 'node-a',
     families: ['ip', 'ip6'],
-    kernel,
-    fallbackKernel: null,
+    createTable,
+    afterFirstSync,
     conntrack: createConntrack(lab.sys, { netns }),
     healthPorts,
     health,

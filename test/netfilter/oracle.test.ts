@@ -7,7 +7,7 @@ import { removeTables } from '../../netfilter/cleanup.ts';
 import { portKey } from '../../netfilter/core/names.ts';
 import type { Family } from '../../netfilter/core/ip.ts';
 import { portObjects, type PortObjects } from '../../netfilter/core/nft-service.ts';
-import type { LocalDetector, NftSettings } from '../../netfilter/core/nft-table.ts';
+import type { LocalDetector, RuleSettings } from '../../netfilter/core/settings.ts';
 import { applyService, applySlice, emptyWorld, rulesFor } from '../../netfilter/core/world.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
 import { createTextKernel } from '../../netfilter/io/nft-text.ts';
@@ -57,7 +57,7 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
     for (const detector of detectors(family)) {
       test(`${family}, pods told by ${detector.kind}: nft lists the same after every change`, async () => {
         const v4 = family === 'ip';
-        const settings: NftSettings = {
+        const settings: RuleSettings = {
           family,
           markBits: 0x4000,
           masqueradeAll: detector.kind === 'none',

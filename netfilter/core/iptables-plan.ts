@@ -1,0 +1,188 @@
+import { SHARED_CHAINS, type PortChains, type SharedChain } from './iptables-service.ts';
+import { isJump, isServiceChain, JUMPS, jumpText, KUBELET_FIREWALL, TABLES, type FixedRules, type TableName } from './iptables-table.ts';
+
+/** What is there → what we want, as input of `iptables-restore --noflush`: a chain that is named there is emptied first. */
+
+export interface RestoreInput {
+  text: string;
+  /** For each line, the port that needs it; undefined for the fixed part. */
+  owners: readonly (string | undefined)[];
+}
+
+interface Part {
+  chains: Set<string>;
+  rules: { line: string; owner: string | undefined }[];
+}
+
+/** Collects one restore: chains before rules, filter before nat. */
+export class Restore {
+  readonly #parts = new Map<TableName, Part>();
+
+  #part(table: TableName): Part {
+    let part = this.#parts.get(table);
+    if (part === undefined) this.#parts.set(table, (part = { chains: new Set(), rules: [] }));
+    return part;
+  }
+
+  get isEmpty(): boolean {
+    return this.#parts.size === 0;
+  }
+
+  /** Makes the chain, or empties it. */
+  chain(table: TableName, chain: string): void {
+    this.#part(table).chains.add(chain);
+  }
+
+  /** The chain with these rules and no others. */
+  fill(table: TableName, chain: string, rules: readonly string[], owner?: string): void {
+    this.chain(table, chain);
+    for (const rule of rules) this.line(table, `-A ${chain} ${rule}`, owner);
+  }
+
+  line(table: TableName, line: string, owner?: string): void {
+    this.#part(table).rules.push({ line, owner });
+  }
+
+  drop(table: TableName, chain: string, owner?: string): void {
+    this.chain(table, chain);
+    this.line(table, `-X ${chain}`, owner);
+  }
+
+  input(): RestoreInput {
+    const lines: string[] = [];
+    const owners: (string | undefined)[] = [];
+    const push = (line: string, owner?: string): void => {
+      lines.push(line);
+      owners.push(owner);
+    };
+    for (const table of TABLES) {
+      const part = this.#parts.get(table);
+      if (part === undefined) continue;
+      push(`*${table}`);
+      for (const chain of part.chains) push(`:${chain} - [0:0]`);
+      for (const { line, owner } of part.rules) push(line, owner);
+      push('COMMIT');
+    }
+    return { text: lines.length === 0 ? '' : `${lines.join('\n')}\n`, owners };
+  }
+}
+
+function same(a: readonly string[] | undefined, b: readonly string[] | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  return a.length === b.length && a.every((rule, index) => rule === b[index]);
+}
+
+function sharedParts(chain: SharedChain): [TableName, string] {
+  const [table, name] = chain.split(' ');
+  return [table as TableName, name!];
+}
+
+/** Writes a chain that all ports share. The first port by its key comes first, so that a claim by two is decided as in nftables. */
+function fillShared(restore: Restore, shared: SharedChain, ports: ReadonlyMap<string, PortChains>, sorted: readonly string[], fixed: FixedRules): void {
+  const [table, chain] = sharedParts(shared);
+  restore.chain(table, chain);
+  for (const port of sorted) for (const rule of ports.get(port)!.shared.get(shared) ?? []) restore.line(table, `-A ${chain} ${rule}`, port);
+  for (const rule of fixed.tails.get(shared) ?? []) restore.line(table, `-A ${chain} ${rule}`);
+}
+
+/** Only the chains whose rules differ once `changes` are in (null takes a port out). */
+export function planChanges(ports: ReadonlyMap<string, PortChains>, changes: ReadonlyMap<string, PortChains | null>, fixed: FixedRules): Restore {
+  const restore = new Restore();
+  const touched = new Set<SharedChain>();
+  for (const [port, after] of changes) {
+    const before = ports.get(port);
+    for (const [chain, rules] of after?.chains ?? []) if (!same(before?.chains.get(chain), rules)) restore.fill('nat', chain, rules, port);
+    for (const chain of before?.chains.keys() ?? []) if (after?.chains.has(chain) !== true) restore.drop('nat', chain, port);
+    for (const shared of SHARED_CHAINS) if (!same(before?.shared.get(shared), after?.shared.get(shared))) touched.add(shared);
+  }
+  if (touched.size === 0) return restore;
+  const next = applied(ports, changes);
+  const sorted = [...next.keys()].sort();
+  for (const shared of SHARED_CHAINS) if (touched.has(shared)) fillShared(restore, shared, next, sorted, fixed);
+  return restore;
+}
+
+export function applied(ports: ReadonlyMap<string, PortChains>, changes: ReadonlyMap<string, PortChains | null>): Map<string, PortChains> {
+  const next = new Map(ports);
+  for (const [port, chains] of changes) {
+    if (chains === null) next.delete(port);
+    else next.set(port, chains);
+  }
+  return next;
+}
+
+/** What `iptables-save` says of one table, as far as a whole write needs it. */
+export interface SavedTable {
+  chains: ReadonlySet<string>;
+  /** Rules of chains that are not a Service's own, as printed. */
+  rules: readonly string[];
+}
+
+export function readSaved(text: string): SavedTable {
+  const chains = new Set<string>();
+  const rules: string[] = [];
+  for (const line of text.split('\n')) {
+    if (line.startsWith(':')) chains.add(line.slice(1, line.indexOf(' ')));
+    else if (line.startsWith('-A ') && !isServiceChain(line.slice(3))) rules.push(line);
+  }
+  return { chains, rules };
+}
+
+/** Everything: the ways into our chains, the fixed chains, those of all ports; what no port wants any more goes. */
+export function planWhole(ports: ReadonlyMap<string, PortChains>, fixed: FixedRules, saved: Readonly<Record<'filter' | 'nat', SavedTable>>): Restore {
+  const restore = new Restore();
+  for (const { table, chain, rules } of fixed.chains) restore.fill(table, chain, rules);
+  if (!saved.filter.chains.has(KUBELET_FIREWALL)) restore.chain('filter', KUBELET_FIREWALL);
+  for (const wanted of JUMPS) {
+    const there = saved[wanted.table as 'filter' | 'nat'].rules;
+    if (!there.some((line) => isJump(line, wanted))) restore.line(wanted.table, `-I ${wanted.from} 1 ${jumpText(wanted)}`);
+  }
+  const sorted = [...ports.keys()].sort();
+  for (const shared of SHARED_CHAINS) fillShared(restore, shared, ports, sorted, fixed);
+  const wanted = new Set<string>();
+  for (const [port, { chains }] of ports) {
+    for (const [chain, rules] of chains) {
+      wanted.add(chain);
+      restore.fill('nat', chain, rules, port);
+    }
+  }
+  for (const chain of saved.nat.chains) if (isServiceChain(chain) && !wanted.has(chain)) restore.drop('nat', chain);
+  return restore;
+}
+
+/**
+ * Takes out everything of the proxy's, whoever wrote it, of one table as printed by `iptables-save`; empty when there
+ * is nothing. A chain that somebody else's rules lead to is emptied and stays.
+ */
+export function planRemoval(table: TableName, saved: SavedTable, own: readonly string[]): Restore {
+  const restore = new Restore();
+  const ours = new Set([...saved.chains].filter((chain) => own.includes(chain) || isServiceChain(chain)));
+  const held = new Set<string>();
+  for (const line of saved.rules) {
+    const from = line.split(' ', 2)[1]!;
+    const to = / -[jg] (\S+)/.exec(line)?.[1] ?? '';
+    if (ours.has(from) || !ours.has(to)) continue;
+    if (/^[A-Z]+$/.test(from)) restore.line(table, line.replace(/^-A/, '-D'));
+    else held.add(to);
+  }
+  for (const chain of ours) {
+    if (held.has(chain)) restore.chain(table, chain);
+    else restore.drop(table, chain);
+  }
+  return restore;
+}
+
+/** How many rules there are in each table, for the metrics. */
+export function countRules(ports: ReadonlyMap<string, PortChains>, fixed: FixedRules): Record<'filter' | 'nat', number> {
+  const counts = { filter: 0, nat: 0 };
+  const add = (table: TableName, rules: number): void => {
+    if (table !== 'mangle') counts[table] += rules;
+  };
+  for (const { table, rules } of fixed.chains) add(table, rules.length);
+  for (const [shared, rules] of fixed.tails) add(sharedParts(shared)[0], rules.length);
+  for (const { chains, shared } of ports.values()) {
+    for (const rules of chains.values()) counts.nat += rules.length;
+    for (const [chain, rules] of shared) add(sharedParts(chain)[0], rules.length);
+  }
+  return counts;
+}

@@ -1,0 +1,155 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { hasCode, OpError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import type { Family } from './core/ip.ts';
+import { applied, countRules, planChanges, planWhole, readSaved, type Restore } from './core/iptables-plan.ts';
+import { portChains, type IptablesOptions, type PortChains } from './core/iptables-service.ts';
+import { CANARY, fixedRules, TABLES, type FixedRules } from './core/iptables-table.ts';
+import type { PortRules } from './core/ruleset.ts';
+import type { RuleSettings } from './core/settings.ts';
+import type { Iptables } from './io/iptables.ts';
+import type { Metrics } from './io/metrics.ts';
+import type { ServiceTable, WriteResult } from './sync.ts';
+
+const MAX_ROUNDS = 20;
+/** From this many endpoints on, their rules go without comments, as upstream's. */
+export const BRIEF_FROM_ENDPOINTS = 1000;
+const PORTS_AT_A_STRETCH = 100;
+
+export interface IptablesTableOptions extends IptablesOptions {
+  iptables: Iptables;
+  metrics: Metrics;
+  log: Log;
+}
+
+/** The one owner of a family's rules in iptables: knows what it wrote and writes only the chains that change. */
+export class IptablesTable implements ServiceTable<PortRules> {
+  readonly failureMetrics = {
+    any: 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
+    partial: 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
+  };
+  /** Chains that go are deleted in the same write. */
+  readonly staleCount = 0;
+  readonly #options: IptablesTableOptions;
+  #ports = new Map<string, PortChains>();
+  readonly #endpoints = new Map<string, number>();
+  #settings: RuleSettings | null = null;
+  #fixed: FixedRules = { chains: [], tails: new Map() };
+  /** Ports the kernel refused in the last whole write. */
+  #refused = new Set<string>();
+
+  constructor(options: IptablesTableOptions) {
+    this.#options = options;
+  }
+
+  get portCount(): number {
+    return this.#ports.size;
+  }
+
+  /** How a port's rules look depends on how many there are in all, so they are worked out when they are written. */
+  compile(rules: PortRules): PortRules {
+    return rules;
+  }
+
+  async #render(changes: ReadonlyMap<string, PortRules | null>, settings: RuleSettings): Promise<Map<string, PortChains | null>> {
+    for (const [port, rules] of changes) {
+      if (rules === null) this.#endpoints.delete(port);
+      else this.#endpoints.set(port, rules.endpointCount);
+    }
+    const total = [...this.#endpoints.values()].reduce((sum, count) => sum + count, 0);
+    const rendered = new Map<string, PortChains | null>();
+    for (const [port, rules] of changes) {
+      rendered.set(port, rules === null ? null : portChains(rules, settings, this.#options, total > BRIEF_FROM_ENDPOINTS));
+      if (rendered.size % PORTS_AT_A_STRETCH === 0) await turn();
+    }
+    return rendered;
+  }
+
+  async writeChanges(family: Family, changes: ReadonlyMap<string, PortRules | null>, _nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    if (this.#settings === null) return { ok: false, error: new OpError('failed', 'write iptables rules', 'nothing is written yet') };
+    const wanted = await this.#render(changes, this.#settings);
+    const refused: string[] = [];
+    for (;;) {
+      const restore = planChanges(this.#ports, wanted, this.#fixed);
+      const result = await this.#write(family, restore, signal);
+      if (result.ok) {
+        this.#accept(family, applied(this.#ports, wanted));
+        for (const port of wanted.keys()) this.#refused.delete(port);
+        return { ok: true, refused };
+      }
+      const { culprits } = result;
+      if (culprits.size === 0 || ![...culprits].every((port) => port !== undefined && this.#refused.has(port) && wanted.has(port))) return result;
+      for (const port of culprits) {
+        wanted.delete(port!);
+        refused.push(port!);
+      }
+    }
+  }
+
+  async writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, PortRules>, _nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    const { iptables, log } = this.#options;
+    const { family } = settings;
+    this.#endpoints.clear();
+    const wanted = (await this.#render(ports, settings)) as Map<string, PortChains>;
+    const fixed = fixedRules(settings, this.#options);
+    const refused: string[] = [];
+    let saved;
+    try {
+      saved = {
+        filter: readSaved(await iptables.save(family, 'filter', signal)),
+        nat: readSaved(await iptables.save(family, 'nat', signal)),
+      };
+    } catch (error) {
+      if (!(error instanceof OpError) || hasCode(error, 'aborted')) throw error;
+      return { ok: false, error };
+    }
+    for (let round = 0; ; round++) {
+      const result = await this.#write(family, planWhole(wanted, fixed, saved), signal);
+      if (result.ok) {
+        this.#settings = settings;
+        this.#fixed = fixed;
+        this.#refused = new Set(refused);
+        this.#accept(family, wanted);
+        return { ok: true, refused };
+      }
+      const { culprits } = result;
+      if (round === MAX_ROUNDS || culprits.size === 0 || culprits.has(undefined)) return result;
+      for (const port of culprits) {
+        wanted.delete(port!);
+        refused.push(port!);
+        log.error('The kernel refuses the rules of a Service port; it is left out', { port, error: result.error });
+      }
+    }
+  }
+
+  async #write(
+    family: Family,
+    restore: Restore,
+    signal?: AbortSignal,
+  ): Promise<{ ok: true } | { ok: false; error: OpError; culprits: ReadonlySet<string | undefined> }> {
+    if (restore.isEmpty) return { ok: true };
+    const { text, owners } = restore.input();
+    const result = await this.#options.iptables.restore(family, text, signal);
+    if (result.ok) return result;
+    return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+  }
+
+  #accept(family: Family, ports: Map<string, PortChains>): void {
+    this.#ports = ports;
+    const counts = countRules(ports, this.#fixed);
+    for (const table of ['filter', 'nat'] as const)
+      this.#options.metrics.set('kubeproxy_sync_proxy_rules_iptables_total', counts[table], { ip_family: family === 'ip' ? 'IPv4' : 'IPv6', table });
+  }
+
+  async deleteStale(): Promise<{ ok: true; deleted: number }> {
+    return { ok: true, deleted: 0 };
+  }
+
+  /** Whether nobody emptied one of the tables: the canary in it would be gone. */
+  async isIntact(settings: RuleSettings, signal?: AbortSignal): Promise<boolean> {
+    for (const table of TABLES) {
+      if ((await this.#options.iptables.hasChain(settings.family, table, CANARY, signal)) === false) return false;
+    }
+    return true;
+  }
+}
