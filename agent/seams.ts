@@ -18,8 +18,8 @@ export interface ContainerMount {
   readonly recursiveReadOnly?: boolean;
   readonly selinuxRelabel?: boolean;
   readonly propagation: 'PROPAGATION_PRIVATE' | 'PROPAGATION_HOST_TO_CONTAINER' | 'PROPAGATION_BIDIRECTIONAL';
-  /** Image volumes only. */
-  readonly image?: { readonly image: string; readonly imageRef: string };
+  /** Image volumes only: pulled before the container is made. */
+  readonly image?: { readonly reference: string; readonly pullPolicy?: string };
   readonly imageSubPath?: string;
 }
 

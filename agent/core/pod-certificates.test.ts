@@ -9,7 +9,16 @@ const startMs = Date.UTC(2026, 0, 1);
 const at = (minutes: number): string => new Date(startMs + minutes * minuteMs).toISOString();
 
 function requestWith(status?: PodCertificateRequest['status']): PodCertificateRequest {
-  const spec = { nodeName: 'n', nodeUID: 'n1', podName: 'p', podUID: 'u', serviceAccountName: 's', serviceAccountUID: 's1', signerName: 'a/b', stubPKCS10Request: '' };
+  const spec = {
+    nodeName: 'n',
+    nodeUID: 'n1',
+    podName: 'p',
+    podUID: 'u',
+    serviceAccountName: 's',
+    serviceAccountUID: 's1',
+    signerName: 'a/b',
+    stubPKCS10Request: '',
+  };
   return { metadata: { name: 'req-1', namespace: 'ns' }, spec, ...(status === undefined ? {} : { status }) };
 }
 const condition = (type: string, reason = 'Why', message = 'because'): NonNullable<NonNullable<PodCertificateRequest['status']>['conditions']>[number] => ({
@@ -66,7 +75,13 @@ test('a late renewal and an expired certificate are told once each', () => {
     words.push(stateWord(turn.state, startMs + minutes * minuteMs));
     state = turn.state;
   }
-  assert.deepEqual(told, ['65: ', '71: CertificateOverdueForRefresh PodCertificate refresh overdue', '75: ', '121: CertificateExpired PodCertificate expired', '130: ']);
+  assert.deepEqual(told, [
+    '65: ',
+    '71: CertificateOverdueForRefresh PodCertificate refresh overdue',
+    '75: ',
+    '121: CertificateExpired PodCertificate expired',
+    '130: ',
+  ]);
   assert.deepEqual(words, ['fresh', 'overdue_for_refresh', 'overdue_for_refresh', 'expired', 'expired']);
 });
 

@@ -47,6 +47,9 @@ test('the order stays within a process and differs between them', () => {
 test('PEM is read past headers, chatter and line ends, and written in lines of 64', () => {
   const long = 'Q'.repeat(100);
   assert.equal(pemBlock('X', long), `-----BEGIN X-----\n${'Q'.repeat(64)}\n${'Q'.repeat(36)}\n-----END X-----\n`);
-  assert.deepEqual(pemBodies(`before\n${pemBlock('X', long)}between\n-----BEGIN Y-----\r\nProc-Type: 4\r\n\r\nQUFB\r\n-----END Y-----\r\nafter`), [long, 'QUFB']);
+  assert.deepEqual(pemBodies(`before\n${pemBlock('X', long)}between\n-----BEGIN Y-----\r\nProc-Type: 4\r\n\r\nQUFB\r\n-----END Y-----\r\nafter`), [
+    long,
+    'QUFB',
+  ]);
   assert.deepEqual(pemBodies('-----BEGIN X-----\nQU!B\n-----END X-----\n-----BEGIN X-----\nQUFB\n-----END Y-----\n'), []);
 });

@@ -4,10 +4,16 @@ import { isSafeName } from './volumes-paths.ts';
 
 export type Propagation = 'PROPAGATION_PRIVATE' | 'PROPAGATION_HOST_TO_CONTAINER' | 'PROPAGATION_BIDIRECTIONAL';
 
+/** An image that the runtime mounts. */
+export interface MountedImage {
+  readonly reference: string;
+  readonly pullPolicy?: string;
+}
+
 /** Where the content of a mount comes from. */
 export interface MountPlan {
   readonly name: string;
-  /** The volume's directory or file on the node. */
+  /** The volume's directory or file on the node; '' for an image. */
   readonly volumePath: string;
   /** Below the volume; null mounts the whole of it. */
   readonly subPath: string | null;
@@ -17,6 +23,7 @@ export interface MountPlan {
   readonly readonly: boolean;
   readonly recursiveReadOnly: boolean;
   readonly propagation: Propagation;
+  readonly image?: MountedImage;
 }
 
 export type MountsPlan =
@@ -59,13 +66,14 @@ export function planMounts(input: MountsInput): MountsPlan {
       readonly,
       recursiveReadOnly: recursive.value,
       propagation: propagationOf(mount.mountPropagation),
+      ...(place.image === undefined ? {} : { image: place.image }),
     });
   }
   return { ok: true, mounts, mountsEtcHosts };
 }
 
 /** Files the agent writes are read-only for containers: what they changed would be lost at the next refresh. */
-function placeOf(input: MountsInput, name: string): { path: string; readOnly: boolean } | null {
+function placeOf(input: MountsInput, name: string): { path: string; readOnly: boolean; image?: MountedImage } | null {
   const plan = input.plans.find((each) => each.name === name);
   switch (plan?.kind) {
     case 'emptyDir':
@@ -76,6 +84,8 @@ function placeOf(input: MountsInput, name: string): { path: string; readOnly: bo
       return { path: plan.path, readOnly: false };
     case 'claim':
       return input.claims.get(name) ?? null;
+    case 'image':
+      return { path: '', readOnly: true, image: plan };
     default:
       return null;
   }

@@ -26,6 +26,8 @@ export type VolumePlan =
   | { readonly kind: 'payload'; readonly name: string; readonly base: VolumeBase; readonly volume: Volume; readonly needs: PayloadNeeds }
   | { readonly kind: 'hostPath'; readonly name: string; readonly path: string; readonly type: HostPathType }
   | { readonly kind: 'claim'; readonly name: string; readonly claimName: string; readonly readOnly: boolean }
+  /** The runtime mounts an image; nothing is made on the node. */
+  | { readonly kind: 'image'; readonly name: string; readonly reference: string; readonly pullPolicy?: string }
   | { readonly kind: 'refused'; readonly name: string; readonly message: string };
 
 /** One plan for each volume of the pod, in the order of the spec. */
@@ -48,6 +50,10 @@ function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<strin
   if (volume.hostPath !== undefined) return planHostPath(name, volume.hostPath.path, volume.hostPath.type ?? '');
   if (volume.persistentVolumeClaim !== undefined) {
     return { kind: 'claim', name, claimName: volume.persistentVolumeClaim.claimName, readOnly: volume.persistentVolumeClaim.readOnly === true };
+  }
+  if (volume.image !== undefined) {
+    const { reference = '', pullPolicy } = volume.image;
+    return { kind: 'image', name, reference, ...(pullPolicy === undefined ? {} : { pullPolicy }) };
   }
   if (volume.ephemeral !== undefined) return { kind: 'claim', name, claimName: `${pod.metadata.name ?? ''}-${name}`, readOnly: false };
   const source = Object.keys(volume).find((key) => key !== 'name');

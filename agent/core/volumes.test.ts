@@ -206,7 +206,7 @@ test('plans of volumes; other kinds are refused by name', () => {
     'volumes/kubernetes.io~secret/s tmpfs',
     'volumes/kubernetes.io~downward-api/d tmpfs',
     'hostPath',
-    'image volumes are not supported by this node',
+    'image',
     'csi volumes are not supported by this node',
     "invalid HostPath `/a/../b`: must be absolute and must not contain '..'",
     '"../x" is not a volume name',
@@ -358,4 +358,15 @@ test('files of a certificate and of trust anchors', () => {
     shown({ certificates: new Map([['v/1', { error: 'credential bundle is not issued yet' }]]), trustBundles: { bundles: [], orderSeed: 1 } }),
     '[while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io "ca" not found, credential bundle is not issued yet]',
   );
+});
+
+test('an image volume is mounted by the runtime, read-only, and nothing is made for it', () => {
+  const pod = podOf({ volumes: [{ name: 'i', image: { reference: 'r/x:1', pullPolicy: 'Always' } }] });
+  const plans = planVolumes(pod, {});
+  assert.deepEqual(plans, [{ kind: 'image', name: 'i', reference: 'r/x:1', pullPolicy: 'Always' }]);
+  const container: Container = { name: 'm', volumeMounts: [{ name: 'i', mountPath: '/i', subPath: 'a/b' }] };
+  const planned = planMounts({ container, plans, podDir: '/p', claims: new Map(), env: new Map(), supportsRecursiveReadOnly: false });
+  assert.ok(planned.ok);
+  const [mount] = planned.mounts;
+  assert.deepEqual([mount?.image, mount?.volumePath, mount?.readonly, mount?.subPath], [plans[0], '', true, 'a/b']);
 });

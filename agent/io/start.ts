@@ -1,4 +1,4 @@
-import type { MountInput } from '../../proto/cri/types.ts';
+import type { ImageSpecInput, MountInput } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { containerConfig, logPathOf, podLogDir } from '../core/container-config.ts';
 import { findContainer, keyOf } from '../core/containers.ts';
@@ -7,7 +7,10 @@ import { rootProblem } from '../core/security.ts';
 import type { ImageUser } from '../core/security.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
+import type { EventText } from '../core/types.ts';
+import type { ContainerMount } from '../seams.ts';
 import { failureWords } from './cri.ts';
+import type { ImageOutcome } from './images.ts';
 import { killContainers } from './kill.ts';
 import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './step-types.ts';
 
@@ -38,7 +41,7 @@ export async function startContainer(
   const attempt = step.attempt ?? (await deps.files.nextAttempt(logDir));
   if (step.targetId === '') return fail('CreateContainerConfigError', `unable to find target container ${targetName(pod, step.name)}`);
   const made = await prepare(deps, run, container, sandbox, image.imageRef, signal);
-  if (!made.ok) return fail(made.reason, made.message);
+  if (!made.ok) return { ...fail(made.reason, made.message), retryAtMs: made.retryAtMs ?? null };
   signal.throwIfAborted();
 
   try {
@@ -119,7 +122,7 @@ async function postStart(
 
 type Prepared =
   | { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; user: ImageUser }
-  | { ok: false; reason: string; message: string };
+  | { ok: false; reason: string; message: string; retryAtMs?: number | null };
 
 /** Everything of the configuration that has to be looked up. */
 async function prepare(deps: StepDeps, run: RunContext, container: Container, sandbox: OpenSandbox, imageRef: string, signal: AbortSignal): Promise<Prepared> {
@@ -133,7 +136,12 @@ async function prepare(deps: StepDeps, run: RunContext, container: Container, sa
     const user = await imageUser(deps, imageRef, signal);
     const problem = rootProblem(pod, container, user);
     if (problem !== null) return { ok: false, reason: 'CreateContainerConfigError', message: problem };
-    const mounts = volumes.mounts.map(mountInput);
+    const mounts: MountInput[] = [];
+    for (const mount of volumes.mounts) {
+      const image = await mountedImage(deps, run, container, sandbox, mount, signal);
+      if (image?.ok === false) return image;
+      mounts.push(mountInput(mount, image?.image));
+    }
     const path = container.terminationMessagePath ?? '';
     if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
     return { ok: true, env: [...env.env, ...(volumes.env ?? [])], mounts, user };
@@ -150,17 +158,28 @@ async function imageUser(deps: StepDeps, imageRef: string, signal: AbortSignal):
   return image.username === '' ? { uid: 0, username: '' } : { uid: null, username: image.username };
 }
 
-function mountInput(mount: {
-  hostPath: string;
-  containerPath: string;
-  readonly: boolean;
-  recursiveReadOnly?: boolean;
-  selinuxRelabel?: boolean;
-  propagation: MountInput['propagation'];
-  image?: { image: string };
-  imageSubPath?: string;
-}): MountInput {
-  const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, image, imageSubPath } = mount;
+/** The image of an image volume, there by its pull policy; null for any other mount. Its events are about the pod. */
+async function mountedImage(
+  deps: StepDeps,
+  run: RunContext,
+  container: Container,
+  sandbox: OpenSandbox,
+  { image }: ContainerMount,
+  signal: AbortSignal,
+): Promise<{ ok: true; image: ImageSpecInput } | Extract<ImageOutcome, { ok: false }> | null> {
+  if (image === undefined) return null;
+  const { reference, pullPolicy } = image;
+  const wanted = { name: container.name, image: reference, ...(pullPolicy === undefined ? {} : { imagePullPolicy: pullPolicy }) };
+  const { config: sandboxConfig, runtimeHandler } = sandbox;
+  const tell = ({ type, reason, message }: EventText): void => run.tell({ type, reason, message });
+  const got = await deps.images.ensure({ pod: run.pod, container: wanted, sandboxConfig, runtimeHandler, tell }, signal);
+  if (!got.ok) return got;
+  const annotations = { ...run.pod.metadata.annotations };
+  return { ok: true, image: { image: got.imageRef, userSpecifiedImage: reference, annotations, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } };
+}
+
+function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined): MountInput {
+  const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, imageSubPath } = mount;
   return {
     hostPath,
     containerPath,
@@ -168,7 +187,7 @@ function mountInput(mount: {
     propagation,
     ...(recursiveReadOnly === undefined ? {} : { recursiveReadOnly }),
     ...(selinuxRelabel === undefined ? {} : { selinuxRelabel }),
-    ...(image === undefined ? {} : { image: { image: image.image } }),
+    ...(image === undefined ? {} : { image }),
     ...(imageSubPath === undefined ? {} : { imageSubPath }),
   };
 }

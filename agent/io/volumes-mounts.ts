@@ -43,6 +43,20 @@ export async function mountsFor(
   if (!plan.ok) return configError(plan.message);
   const mounts: ContainerMount[] = [];
   for (const mount of plan.mounts) {
+    if (mount.image !== undefined) {
+      const { name, containerPath, readonly, recursiveReadOnly, propagation, image, subPath } = mount;
+      mounts.push({
+        name,
+        hostPath: '',
+        containerPath,
+        readonly,
+        recursiveReadOnly,
+        propagation,
+        image,
+        ...(subPath === null ? {} : { imageSubPath: subPath }),
+      });
+      continue;
+    }
     const hostPath = await pathOf(options, uid, container.name, mount);
     if (typeof hostPath !== 'string') return hostPath;
     const { name, containerPath, readonly, recursiveReadOnly, propagation } = mount;

@@ -210,6 +210,8 @@ export class PodVolumes implements Volumes {
       switch (plan.kind) {
         case 'refused':
           return plan.message;
+        case 'image':
+          return null;
         case 'hostPath':
           return await this.#options.disk.hostPath(plan.path, plan.type);
         case 'emptyDir':
