@@ -28,8 +28,10 @@ export class Teller {
   readonly #key: PodKey;
   /** Why containers wait, by name; without a prototype, for `constructor` is a name too. */
   readonly waiting = Object.create(null) as Record<string, { reason: string; message: string } | undefined>;
-  /** The pod's cgroup when it was last looked at. */
+  /** The pod's cgroup when it was last looked at: what it has, until somebody looks again, is not what it was promised. */
   cgroup: PodCgroupValues | null = null;
+  /** Whether it may have changed since. */
+  cgroupIsOld = true;
   /** Back-offs that an Event has told of. */
   readonly #heldSaid = Object.create(null) as Record<string, string | undefined>;
 

@@ -203,7 +203,10 @@ export class PodWorker {
     const { clock, probes, sources, resizes } = this.#deps;
     const pod = resizes.allocatedPod(wanted);
     resizes.look(pod, facts);
-    if (this.#teller.cgroup === null && pod.status?.phase === 'Running') this.#teller.cgroup = await this.#deps.cgroups.values(pod, stop);
+    if (this.#teller.cgroupIsOld && pod.status?.phase === 'Running') {
+      this.#teller.cgroup = await this.#deps.cgroups.values(pod, stop);
+      this.#teller.cgroupIsOld = this.#teller.cgroup === null;
+    }
     sources.hold(pod);
     this.#teller.probe(pod, facts, false);
     const plan = planRun({
@@ -315,7 +318,7 @@ export class PodWorker {
   #resized(pod: Pod, plan: Plan, outcome: StepsOutcome): void {
     for (const step of plan.steps) {
       if (step.kind !== 'resize') continue;
-      this.#teller.cgroup = null;
+      this.#teller.cgroupIsOld = true;
       // Files that tell containers of their sizes are due.
       this.#refreshedAtMs = Number.NEGATIVE_INFINITY;
       for (const { containerId } of [...step.work.memory, ...step.work.cpu]) this.#deps.facts.forgetContainer(containerId);
