@@ -9,6 +9,7 @@ export interface Program {
   /** Progress on standard error; quiet nowhere, because everything here takes more than a second. */
   readonly progress: Progress;
   /** Adds a subcommand whose action resolves to the exit status; `isDefault` is what runs when none is named, and `jsonFile` lets `--json` name a file. Every one has `--json` and examples in its help. */
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- commander knows no types: the caller says what its options are
   add<Options>(
     name: string,
     summary: string,
@@ -36,6 +37,7 @@ export async function runProgram(name: string, summary: string, build: (program:
     host,
     command,
     progress: createProgress(host, { quiet: false, terminal: host.isTerminal }),
+    // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- as above
     add<Options>(
       usage: string,
       words: string,

@@ -138,7 +138,7 @@ function ended(asked: Asked, request: PodCertificateRequest, jitterMs: number): 
     };
     return { state: { is: 'issued', held }, events: [], mustAsk: false, isNews: true };
   }
-  const { reason = '', message = '' } = end;
+  const { reason, message } = end;
   const verb = end.type === 'Denied' ? 'was denied' : 'failed';
   const text = `PodCertificateRequest ${request.metadata.namespace ?? ''}/${request.metadata.name ?? ''} ${verb}, reason=${JSON.stringify(reason)}, message=${JSON.stringify(message)}`;
   return {

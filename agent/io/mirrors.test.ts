@@ -33,7 +33,7 @@ async function setUp(t: TestContext, first: Pod | null) {
     clock,
     log: silentLog,
     api,
-    node: { name: 'n1', node: () => node as never, hostIPs: () => [], ready: async () => node as never, onChange: () => undefined },
+    node: { name: 'n1', node: () => node, hostIPs: () => [], ready: async () => node, onChange: () => undefined },
     statics: {
       source: 'static',
       list: () => (current === null ? [] : [{ key: keyOf(current), source: 'static', pod: current }]),
@@ -61,7 +61,7 @@ async function setUp(t: TestContext, first: Pod | null) {
     runs,
     ref,
     mirror: () => api.find<Pod>(ref),
-    async set(pod: Pod | null) {
+    set: async (pod: Pod | null) => {
       const before = current;
       current = pod;
       const told = pod ?? before;

@@ -23,7 +23,7 @@ for (const module of Object.keys(MODULES) as ModuleName[]) {
     const [mod, sum, tools] = await Promise.all(['go.mod', 'go.sum', 'tools.go'].map((file) => readFile(`${moduleFolder(module)}/${file}`, 'utf8')));
     assert.ok(mod?.includes(`${MAIN[module]} v${MODULES[module]}`), 'go.mod requires that version');
     assert.ok(sum?.includes(`${MAIN[module]} v${MODULES[module]} h1:`), 'go.sum has its checksum');
-    const pinned = [...(tools ?? '').matchAll(/_ "([^"]+)"/g)].map(([, path]) => path).sort();
+    const pinned = [...(tools ?? '').matchAll(/_ "([^"]+)"/g)].map(([, path]) => path ?? '').sort((a, b) => (a < b ? -1 : 1));
     const wanted = ASSET_NAMES.map(rowOf).filter((row) => row.module === module);
     assert.deepEqual(pinned, [...new Set(wanted.map((row) => row.package))].sort());
   });

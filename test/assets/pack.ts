@@ -24,7 +24,7 @@ const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]*(?:\/[A-Za-z0-9_][A-Za-z0-9._-]*)?$/;
 const MANIFEST_BYTES = 1 << 20;
 const LEVEL = 6;
 
-const entriesOf = (manifest: Manifest): [string, Made][] => (Object.entries(manifest.programs) as [string, Made][]).sort(([a], [b]) => (a < b ? -1 : 1));
+const entriesOf = (manifest: Manifest): [string, Made][] => Object.entries<Made>(manifest.programs).sort(([a], [b]) => (a < b ? -1 : 1));
 
 /** The content hash of a set: of each program's name, size and bytes, and of the set's name. */
 export function contentOf(manifest: Manifest): string {
@@ -148,7 +148,7 @@ async function unpackInto(work: string, file: string, doing: string, signal: Abo
   let manifest: Manifest | null = null;
   const left = new Map<string, Made>();
   for await (const entry of tar) {
-    const { name, type, size = 0 } = entry.header;
+    const { name, type, size } = entry.header;
     if (type !== 'file') throw refuse(`it has ${JSON.stringify(name)}, a ${type}, where only files belong`);
     if (manifest === null) {
       if (name !== MANIFEST || size > MANIFEST_BYTES) throw refuse('it does not begin with a manifest of assets');

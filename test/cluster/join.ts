@@ -66,9 +66,9 @@ interface Place {
   readonly plan: SetPlan;
   readonly node: NodePlan;
   readonly pid: number;
-  kubectl(...words: string[]): Promise<string>;
+  readonly kubectl: (...words: string[]) => Promise<string>;
   /** A command in the node's namespaces. */
-  inside(argv: readonly string[], timeoutMs?: number): Promise<{ code: number; output: string }>;
+  readonly inside: (argv: readonly string[], timeoutMs?: number) => Promise<{ code: number; output: string }>;
 }
 
 async function openPlace(context: Context, plan: SetPlan, node: NodePlan, kubectl: string): Promise<Place> {

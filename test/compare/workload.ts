@@ -21,7 +21,7 @@ export function podFor(node: string, flavour: Flavour, index: number): Pod {
       kind: 'Pod',
       metadata,
       spec: { nodeName: node, automountServiceAccountToken: false, tolerations, containers: [{ name: 'main', image: PAUSE, resources }] },
-    } as Pod;
+    };
   }
   const probe = { httpGet: { path: '/', port: 8080 }, periodSeconds: 10 };
   return {
@@ -43,7 +43,7 @@ export function podFor(node: string, flavour: Flavour, index: number): Pod {
         },
       ],
     },
-  } as Pod;
+  };
 }
 
 /** Images that the workload needs, and the recipe that makes each where no registry answers. */

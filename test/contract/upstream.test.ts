@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { test } from 'node:test';
 import { pods } from '../../base/kubeapi/refs.ts';
 import type { Interceptor, RuntimeCall } from '../../cri/transport.ts';
-import type { ConfigMap, Pod, Secret } from '../../proto/kube/types.ts';
+import type { Pod } from '../../proto/kube/types.ts';
 import { defaultPod } from '../../control/core/defaults-pod.ts';
 import { AgentWorld } from '../golden/agent-world.ts';
 import { comparableRequests, CONTRACTS, judge, readContracts, readKnown } from './upstream/compare.ts';
@@ -55,7 +55,7 @@ function served(asked: Pod): Pod {
         { name: volume, mountPath: '/var/run/secrets/kubernetes.io/serviceaccount', readOnly: true },
       ];
   }
-  defaultPod(pod as never);
+  defaultPod(pod);
   return pod;
 }
 
@@ -70,8 +70,8 @@ async function ours(pod: Pod, waitMs: number): Promise<CriRequest[]> {
   }
   for (const object of OBJECTS) {
     const key = `${NAMESPACE}/${object.metadata.name}`;
-    if (object.kind === 'ConfigMap') world.sources.configMaps.set(key, object as ConfigMap);
-    else world.sources.secrets.set(key, { ...object, data: { password: Buffer.from('open sesame').toString('base64') } } as Secret);
+    if (object.kind === 'ConfigMap') world.sources.configMaps.set(key, object);
+    else world.sources.secrets.set(key, { ...object, data: { password: Buffer.from('open sesame').toString('base64') } });
   }
   await world.start();
   world.api.put(pods(NAMESPACE, pod.metadata.name), { ...pod, status: { phase: 'Pending' } });

@@ -285,7 +285,7 @@ export class AgentWorld implements GoldenWorld {
         return all.slice(from).join('\n');
       }
       case 'status':
-        return statusText(this.api.find<Pod>(pods('default', rest[0]!)));
+        return statusText(this.api.find<Pod>(pods('default', rest[0])));
       case 'delete': {
         const grace = rest[1] === undefined ? undefined : Number(rest[1]);
         const pod = this.#pod(rest[0]!);

@@ -53,7 +53,7 @@ export const CRITEST_IMAGES: readonly E2eImage[] = [
   {
     name: `${E2E}/httpd:2.4.39-4`,
     layers: ['base', 'httpd'],
-    settings: { env: [`${PATH}`], workingDir: '/usr/local/apache2', cmd: ['httpd-foreground'], stopSignal: 'SIGWINCH', exposedPorts: ['80/tcp'] },
+    settings: { env: [PATH], workingDir: '/usr/local/apache2', cmd: ['httpd-foreground'], stopSignal: 'SIGWINCH', exposedPorts: ['80/tcp'] },
   },
   // One image from two registries.
   { name: 'registry.k8s.io/pause:3.9', layers: ['pause'], settings: PAUSE, identity: 'pause:3.9' },

@@ -175,7 +175,7 @@ async function placeApplets(root: string, applets: NonNullable<LayerRecipe['appl
     const isThere = await Promise.all(
       folders.map((folder) =>
         taken.has(`${folder}/${name}`)
-          ? true
+          ? Promise.resolve(true)
           : lstat(`${root}${folder}/${name}`).then(
               () => true,
               () => false,

@@ -76,7 +76,7 @@ function names(): string[] {
 function kindOf(options: Options): Kind {
   const { kind } = options;
   if (KINDS.includes(kind)) return kind;
-  throw new OpError('invalid', 'reading --kind', `"${String(kind)}" is no kind of machine`, { advice: `there are: ${KINDS.join(', ')}` });
+  throw new OpError('invalid', 'reading --kind', `"${kind as string}" is no kind of machine`, { advice: `there are: ${KINDS.join(', ')}` });
 }
 
 function numberOf(option: string, text: string): number {

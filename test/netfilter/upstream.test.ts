@@ -84,7 +84,7 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
   };
   const tell = (told: { resource: string; object: object; gone?: boolean }): void => {
     upstreamApi.stdin!.write(`${JSON.stringify(told)}\n`);
-    const { namespace = '', name = '' } = (told.object as Told['object']).metadata;
+    const { namespace, name } = (told.object as Told['object']).metadata;
     if (told.gone === true) api.remove(told.resource, namespace, name);
     else api.put(told.resource, told.object as never);
   };

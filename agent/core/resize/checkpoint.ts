@@ -43,7 +43,7 @@ export function decodeCheckpoint(text: string, name: string): Map<string, PodAll
   } catch (error) {
     throw invalid(error instanceof Error ? error.message : String(error));
   }
-  if (checksumOf(file.data as string) !== file.checksum) throw invalid('checkpoint is corrupted');
+  if (checksumOf(file.data) !== file.checksum) throw invalid('checkpoint is corrupted');
   for (const [uid, entry] of Object.entries(content.entries ?? {})) {
     allocations.set(uid, { containers: new Map(Object.entries(entry.ContainerResources ?? {})), pod: entry.PodLevelResources ?? null });
   }

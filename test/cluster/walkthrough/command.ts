@@ -72,9 +72,10 @@ async function walkthrough(program: Program, options: Options): Promise<number> 
 
 async function walkSteps(program: Program, lab: Lab, steps: readonly Step[]): Promise<Walk> {
   const results: Record<string, Result> = {};
-  for (const { id, what, run } of steps) {
+  for (const step of steps) {
+    const { id, what } = step;
     try {
-      const values = await program.progress.step(`${id} ${what}`, () => run(lab));
+      const values = await program.progress.step(`${id} ${what}`, () => step.run(lab));
       results[id] = { what, passed: true, ...values };
     } catch (error) {
       if (program.host.signal.aborted) throw error;

@@ -54,7 +54,7 @@ export const lifeStep: Step = {
     const kubelet = ({ ledger }: Life): number => sumOf(ledger['kubelet']);
     assert.ok(
       fewest(ours) <= fewest(upstream) && most(ours, kubelet) <= most(upstream, kubelet),
-      `ours ${ours.map(kubelet)}, upstream ${upstream.map(kubelet)}`,
+      `ours ${ours.map(kubelet).join(' ')}, upstream ${upstream.map(kubelet).join(' ')}`,
     );
     assert.ok(most(ours, (life) => life.events) <= most(upstream, (life) => life.events), 'Events');
     assert.ok(most(ours, (life) => life.tokens) <= most(upstream, (life) => life.tokens), 'token requests');

@@ -120,7 +120,10 @@ export const twoNodes: readonly Step[] = [
       await lab.k(['-n', 'shop', 'scale', 'deploy/web', '--replicas=3']);
       await readyPods(lab, 'shop', 'app=web', 3);
       // Pods that come at the same moment each ask the runtime, which fetches once.
-      assert.ok(pulls.every((count) => count >= 1 && count <= 2) && told.every((count) => count >= 1), `${pulls} pulls, ${told} already present`);
+      assert.ok(
+        pulls.every((count) => count >= 1 && count <= 2) && told.every((count) => count >= 1),
+        `${pulls.join(' ')} pulls, ${told.join(' ')} already present`,
+      );
       return { exact: { laterPods: 'already present on machine' }, seen: { pulls, told } };
     },
   },
@@ -151,7 +154,7 @@ export const twoNodes: readonly Step[] = [
           'each pod was reached',
         );
         exact[node.name] = 'all 3 pods';
-        seen[node.name] = [...counts.values()].sort();
+        seen[node.name] = [...counts.values()].sort((a, b) => a - b);
       }
       return { exact, seen };
     },

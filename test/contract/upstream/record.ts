@@ -39,7 +39,7 @@ async function resize(lab: Lab, name: string, resources: object): Promise<Pod> {
     `${name} to have its new resources`,
     async () => {
       const pod = await podOf(lab, name);
-      const told = pod.status?.containerStatuses?.[0]?.resources as { limits?: { cpu?: string; memory?: string } } | undefined;
+      const told = pod.status?.containerStatuses?.[0]?.resources;
       const wanted = resources as { limits: { cpu: string; memory: string } };
       const settled = !(pod.status?.conditions ?? []).some(({ type }) => type.startsWith('PodResize'));
       return settled && told?.limits?.cpu === wanted.limits.cpu && told.limits.memory === wanted.limits.memory ? pod : null;

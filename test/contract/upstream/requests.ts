@@ -94,7 +94,7 @@ export function requestsFrom(calls: readonly SeenCall[], uid: string): CriReques
   for (const { method, request, answer, startMs, refused } of calls) {
     if (!CHANGES.has(method)) continue;
     const config = (request['config'] ?? {}) as { metadata?: { uid?: string; name?: string; attempt?: number } };
-    const id = String(request['containerId'] ?? request['podSandboxId'] ?? '');
+    const id = (request['containerId'] ?? request['podSandboxId'] ?? '') as string;
     if (!owned.has(id) && config.metadata?.uid !== uid) continue;
     const made = answer['podSandboxId'] ?? answer['containerId'];
     if (typeof made === 'string')
