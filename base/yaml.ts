@@ -41,6 +41,13 @@ function readInteger(source: string): number | undefined {
   return sign === '-' ? -value : value;
 }
 
+/** What is wrong with a YAML text and where, without the text itself: passwords and keys stand in such files, and messages in logs. */
+export function yamlFault(cause: unknown): string {
+  const { reason, mark } = cause as { reason?: unknown; mark?: { line: number; column: number } };
+  if (typeof reason !== 'string') return messageOf(cause);
+  return mark === undefined ? reason : `${reason} (line ${mark.line + 1}, column ${mark.column + 1})`;
+}
+
 /** Every document of a text; empty ones are left out. Throws OpError `invalid` that names `where` and the place. */
 export async function readYamlAll(text: string, where: string): Promise<unknown[]> {
   const { yaml, schema } = await reader();
@@ -48,7 +55,7 @@ export async function readYamlAll(text: string, where: string): Promise<unknown[
   try {
     documents = yaml.loadAll(text, { schema });
   } catch (cause) {
-    throw new OpError('invalid', `read ${where}`, messageOf(cause), { cause });
+    throw new OpError('invalid', `read ${where}`, yamlFault(cause));
   }
   let left = maxValues;
   const count = (value: unknown): void => {

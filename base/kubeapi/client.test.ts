@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { once } from 'node:events';
 import type { ServerHttp2Stream } from 'node:http2';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import { createServer as createTcpServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -427,4 +427,29 @@ test('five hundred watches opened and given up leave no stream behind', async ()
     await Promise.all(loops);
   }
   assert.ok(server.sessionCount <= 2, `one session served them all, there were ${server.sessionCount}`);
+});
+
+test('who waits for a first connection opens none after the end', async () => {
+  const silent = createTcpServer();
+  let connections = 0;
+  silent.on('connection', (socket) => {
+    connections += 1;
+    socket.on('error', () => {});
+  });
+  silent.listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const { port } = silent.address() as AddressInfo;
+  const api = open(port);
+  const calls = [api.get(pods('a', 'p')), api.get(pods('a', 'q'))].map((call) =>
+    call.then(
+      () => 'answered',
+      (error: unknown) => (error as { code: string }).code,
+    ),
+  );
+  await until(() => connections === 1, 'the first connects');
+  await api[Symbol.asyncDispose]();
+  assert.equal((await Promise.all(calls))[1], 'aborted');
+  await delay(50);
+  assert.equal(connections, 1);
+  silent.close();
 });

@@ -2,6 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { messageOf, OpError } from '../errors.ts';
 import type { Log } from '../log.ts';
+import { yamlFault } from '../yaml.ts';
 
 /** Bytes that stand in the configuration itself, or in a file that is read again for each new connection. */
 export type Material = { readonly file: string } | { readonly data: Uint8Array };
@@ -168,7 +169,7 @@ export async function parseKubeConfig(text: string, where: string, folder: strin
   try {
     tree = load(text, { schema: FAILSAFE_SCHEMA });
   } catch (cause) {
-    throw invalid(where, messageOf(cause), 'a kubeconfig is YAML or JSON');
+    throw invalid(where, yamlFault(cause), 'a kubeconfig is YAML or JSON');
   }
   return kubeConfigFrom(tree, where, folder, contextName);
 }

@@ -7,12 +7,12 @@ import { realClock, type Clock } from '../clock.ts';
 import { silentLog } from '../log.ts';
 import { seededRng } from '../rng.ts';
 import { createKubeApi } from './client.ts';
-import { followKubeConfig } from './config.ts';
+import { followKubeConfig, parseKubeConfig, type KubeConfig } from './config.ts';
 import { pods } from './refs.ts';
 import { authority, clientPair, TestServer } from './test-server.ts';
 
-/** A thousand times faster, so that what is looked at every ten seconds is looked at now. */
-const quick: Clock = { ...realClock, monoMs: () => realClock.monoMs() * 1000 };
+/** A million times faster, so that what is looked at every ten seconds is looked at by every request. */
+const quick: Clock = { ...realClock, monoMs: () => realClock.monoMs() * 1_000_000 };
 
 async function folder(t: TestContext): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), 'reload-'));
@@ -90,4 +90,41 @@ test('a certificate and key in one file that is replaced are taken up by the nex
     server.requests.map(({ user }) => user),
     ['first', 'second'],
   );
+});
+
+test('a request that waits for a token while the server changes goes to the new server with the new token', async (t) => {
+  const path = join(await folder(t), 'kubeconfig');
+  await using one = new TestServer();
+  await using two = new TestServer();
+  const found = (): { body: unknown } => ({ body: { kind: 'Pod', metadata: { name: 'p' } } });
+  one.handler = found;
+  two.handler = found;
+  const [first, second] = [await one.listen(), await two.listen()];
+  await put(path, kubeconfig(first, { token: 'old' }));
+  const { config } = await followKubeConfig(path, silentLog);
+  await put(path, kubeconfig(second, { token: 'new' }));
+  const { config: next } = await followKubeConfig(path, silentLog);
+  const renewal = Promise.withResolvers<KubeConfig | undefined>();
+  let asked = 0;
+  // The first request asks for the change; the second, which does not ask, is on its way meanwhile.
+  const clock: Clock = { ...realClock, monoMs: () => 60_000 };
+  const reload = (): Promise<KubeConfig | undefined> => (asked++ === 0 ? renewal.promise : Promise.resolve(undefined));
+  await using api = createKubeApi({ config, reload, log: silentLog, clock, rng: seededRng(1), userAgent: 'test/1' });
+  const slow = api.get(pods('a', 'p'));
+  const fast = api.get(pods('a', 'p'));
+  renewal.resolve(next);
+  await Promise.all([slow, fast]);
+  const tokens = (server: TestServer): (string | undefined)[] => server.requests.map(({ headers }) => headers['authorization']?.toString());
+  assert.ok(!tokens(two).includes('Bearer old'), 'the old token is none of the new server’s business');
+  assert.ok(!tokens(one).includes('Bearer new'));
+  assert.ok(tokens(two).includes('Bearer new'));
+});
+
+test('what is wrong with a kubeconfig is said without what is in it', async () => {
+  const text = 'users:\n- name: u\n  user:\n    token: hunter2\n   x: [';
+  await assert.rejects(parseKubeConfig(text, 'there', '/'), (error: Error) => {
+    assert.match(error.message, /there: .*line 5, column \d+/);
+    assert.doesNotMatch(error.message, /hunter2/);
+    return true;
+  });
 });

@@ -8,7 +8,7 @@ import type { KubeConfig } from './config.ts';
 import { Credentials } from './credentials.ts';
 import { ApiError } from './errors.ts';
 import { Limiter } from './limiter.ts';
-import { Sessions } from './sessions.ts';
+import { Sessions, type Claim } from './sessions.ts';
 import type { Lane } from './types.ts';
 
 /** Watches have sessions of their own: they do not end, and would fill those of the others. */
@@ -205,12 +205,10 @@ export class Sender implements AsyncDisposable {
     use: (response: Dispatcher.ResponseData) => Promise<T>,
   ): Promise<T> {
     await this.#renewIfChanged();
-    const server = this.#server;
     const query = request.query === undefined ? '' : new URLSearchParams(request.query).toString();
+    using place = await this.#claim(sessions, signal);
+    const { authorization, claim, server } = place;
     const prefix = new URL(server).pathname.replace(/\/$/, '');
-    const authorization = await this.#credentials.authorization();
-    using claim = await sessions.claim();
-    if (signal.aborted) throw signal.reason;
     const response = await claim.client.request({
       method: request.method,
       path: `${prefix}${request.path}${query === '' ? '' : `${request.path.includes('?') ? '&' : '?'}${query}`}`,
@@ -229,6 +227,19 @@ export class Sender implements AsyncDisposable {
     } finally {
       // Whatever was not read is not wanted; on HTTP/2 this resets the one stream.
       if (!response.body.readableEnded) response.body.on('error', () => {}).destroy();
+    }
+  }
+
+  /** A stream, and the server and the token that go with it: one server's token is never sent to another. */
+  async #claim(sessions: Sessions, signal: AbortSignal): Promise<{ authorization: string | undefined; claim: Claim; server: string } & Disposable> {
+    for (;;) {
+      const credentials = this.#credentials;
+      const server = this.#server;
+      const authorization = await credentials.authorization();
+      const claim = await sessions.claim();
+      if (!signal.aborted && credentials === this.#credentials) return { authorization, claim, server, [Symbol.dispose]: () => claim[Symbol.dispose]() };
+      claim[Symbol.dispose]();
+      if (signal.aborted) throw signal.reason;
     }
   }
 

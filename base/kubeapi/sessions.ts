@@ -1,3 +1,4 @@
+import { OpError } from '../errors.ts';
 import type { Credentials } from './credentials.ts';
 import { Client, type UndiciClient } from './undici.ts';
 
@@ -33,6 +34,7 @@ export class Sessions implements AsyncDisposable {
   #protocol: 'h2' | 'http/1.1' | undefined;
   /** Present while the first connection is being made; others wait for its protocol. */
   #probing: { promise: Promise<void>; done: () => void } | undefined;
+  #disposed = false;
   /** Given up, but with requests that still run. */
   readonly #closing = new Set<UndiciClient>();
 
@@ -48,6 +50,9 @@ export class Sessions implements AsyncDisposable {
 
   async claim(): Promise<Claim> {
     while (this.#protocol === undefined && this.#probing !== undefined) await this.#probing.promise;
+    // Those who waited must not open what nobody closes any more.
+    if (this.#disposed) throw new OpError('aborted', 'send a request', 'the client is closed');
+    const options = this.#options;
     if (this.#protocol === undefined) {
       let done = (): void => {};
       const promise = new Promise<void>((resolve) => (done = resolve));
@@ -63,7 +68,7 @@ export class Sessions implements AsyncDisposable {
         held = false;
         session.inFlight--;
         // A request that ended before any connection was tried must not keep the others waiting.
-        if (this.#protocol === undefined) this.#agreed(undefined);
+        if (this.#protocol === undefined && options === this.#options) this.#agreed(undefined);
         this.#trim(session);
       },
     };
@@ -85,9 +90,13 @@ export class Sessions implements AsyncDisposable {
   }
 
   #open(): UndiciClient {
-    const { credentials, perSession, pingMs } = this.#options;
+    const options = this.#options;
+    const { credentials, perSession, pingMs } = options;
     return new Client(this.#origin, {
-      connect: credentials.connector((protocol) => this.#agreed(protocol)),
+      // What a server from before a redirect speaks says nothing of the one after it.
+      connect: credentials.connector((protocol) => {
+        if (options === this.#options) this.#agreed(protocol);
+      }),
       allowH2: true,
       pipelining: 1,
       keepAliveTimeout: 90_000,
@@ -133,14 +142,16 @@ export class Sessions implements AsyncDisposable {
   redirect(server: string, credentials: Credentials): void {
     this.#options = { ...this.#options, server, credentials };
     this.#origin = new URL(server).origin;
-    this.#protocol = server.startsWith('http:') ? 'http/1.1' : undefined;
+    this.#protocol = undefined;
     this.renew();
+    this.#agreed(server.startsWith('http:') ? 'http/1.1' : undefined);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     const clients = [...this.#sessions.map((session) => session.client), ...this.#closing];
     this.#sessions = [];
-    await Promise.all(clients.map((client) => client.destroy()));
+    this.#disposed = true;
     this.#agreed(undefined);
+    await Promise.all(clients.map((client) => client.destroy()));
   }
 }
