@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, readFile, readlink, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { link, mkdtemp, readFile, readdir, readlink, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -53,6 +53,19 @@ test('a crash between the new link and its place is made good at the next start'
   const second = issue();
   await store.update(second.certificatePem, second.privateKeyPem);
   assert.equal((await (await open()).current())?.certificatePem, second.certificatePem);
+});
+
+test('a second pair of the same second takes the name of the first in one step', async (t) => {
+  const { open, pki } = await setUp(t);
+  const store = await open();
+  const [one, two] = [issue(), issue()];
+  await store.update(one.certificatePem, one.privateKeyPem);
+  // Who has the file open, as a crash would leave it, sees the whole first pair.
+  await link(await readlink(store.currentPath), join(pki, 'seen'));
+  await store.update(two.certificatePem, two.privateKeyPem);
+  assert.equal(await readFile(join(pki, 'seen'), 'utf8'), one.certificatePem + one.privateKeyPem);
+  assert.equal((await store.current())?.certificatePem, two.certificatePem);
+  assert.equal((await stat(store.currentPath)).mode & 0o777, 0o600);
 });
 
 test('what is no pair is refused and changes nothing', async (t) => {

@@ -134,9 +134,14 @@ async function isLink(path: string): Promise<boolean> {
   return found?.isSymbolicLink() === true;
 }
 
+/** In one step: a second pair of the same second has the name of the first, which is in use. */
 async function writeSynced(path: string, text: string): Promise<void> {
-  await using file = await open(path, 'w', 0o600);
-  await file.chmod(0o600);
-  await file.writeFile(text);
-  await file.sync();
+  const fresh = `${path}.new`;
+  await rm(fresh, { force: true });
+  {
+    await using file = await open(fresh, 'wx', 0o600);
+    await file.writeFile(text);
+    await file.sync();
+  }
+  await rename(fresh, path);
 }
