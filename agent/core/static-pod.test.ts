@@ -90,3 +90,23 @@ test('the mirror carries the hash and belongs to the node; one of another hash o
   assert.equal(mirrorVerdict({ ...mirror, metadata: { ...mirror.metadata, deletionTimestamp: '2026-01-01T00:00:00Z' } }, pod), 'stale');
   assert.equal(mirrorVerdict(mirror, made(manifest({}, { uid: 'other' }))), 'stale');
 });
+
+test('a value of another kind than the API has is refused with its field, before anything trusts it', () => {
+  const container = (rest: object): object => ({ containers: [{ name: 'main', image: 'nginx', ...rest }] });
+  const cases: [object, object, RegExp][] = [
+    [container({ command: [1] }), {}, /^invalid pod: spec\.containers\[0\]\.command: /],
+    [container({ image: 5 }), {}, /^invalid pod: spec\.containers\[0\]\.image: /],
+    [container({ volumeMounts: 5 }), {}, /^invalid pod: spec\.containers\[0\]\.volumeMounts: /],
+    [container({ resources: { limits: { cpu: 'abc' } } }), {}, /^invalid pod: spec\.containers\[0\]\.resources\.limits: /],
+    [container({ resources: 'all' }), {}, /^invalid pod: spec\.containers\[0\]\.resources: /],
+    [{ containers: ['main'] }, {}, /^invalid pod: spec\.containers: /],
+    [{ overhead: { memory: 'much' } }, {}, /^invalid pod: spec\.overhead: /],
+    [{}, { annotations: 'text' }, /^invalid pod: metadata\.annotations: /],
+    [{}, { uid: 7 }, /^invalid pod: metadata\.uid: /],
+  ];
+  for (const [spec, metadata, message] of cases) {
+    const result = staticPod(manifest(spec, metadata), origin);
+    assert.ok(!result.ok, message.source);
+    assert.match(result.message, message);
+  }
+});

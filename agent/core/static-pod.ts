@@ -1,4 +1,5 @@
 import type { Container, Pod, PodSpec, Probe } from '../../proto/kube/types.ts';
+import { isTree, shapeProblem } from './static-shape.ts';
 
 /** A pod out of a file instead of the API server: what upstream's kubelet refuses, fills in and names. */
 
@@ -32,6 +33,8 @@ export function staticPod(document: unknown, origin: StaticOrigin): StaticPod {
   const metadata = (given ?? {}) as Pod['metadata'];
   if (!isTree(given) || typeof metadata.name !== 'string' || metadata.name === '') return wrong('invalid pod: name is needed for the pod');
   if (!isTree(spec) || !Array.isArray(spec.containers) || spec.containers.length === 0) return wrong('invalid pod: spec.containers: Required value');
+  const shape = shapeProblem(given, spec);
+  if (shape !== null) return wrong(`invalid pod: ${shape}`);
   const uid: string = metadata.uid === undefined || metadata.uid === '' ? origin.hash : metadata.uid;
   const name = `${metadata.name}-${origin.nodeName.toLowerCase()}`;
   const namespace: string = metadata.namespace === undefined || metadata.namespace === '' ? 'default' : metadata.namespace;
@@ -53,10 +56,6 @@ export function staticPod(document: unknown, origin: StaticOrigin): StaticPod {
   if (problem !== null) return wrong(`invalid pod: ${problem}`);
   const reference = referenceOf(pod.spec);
   return reference === null ? { ok: true, pod } : wrong(`static pods may not reference ${reference}`);
-}
-
-function isTree(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** What would reach outside its place by its name, or could not run at all. The API server judges the rest, at the mirror. */
