@@ -45,8 +45,8 @@ export async function runCritest(program: Program, root: string, options: RunOpt
           critest,
           ...words.map((word) => word.replace(/^--?/, '--ginkgo.')),
           // In parallel critest starts Ginkgo itself, which would write it elsewhere.
-          ...(procs === 1 ? [`--ginkgo.json-report=${dir}/${report}`] : []),
-          `-parallel=${procs}`,
+          // `-parallel` of one is refused by Ginkgo.
+          ...(procs === 1 ? [`--ginkgo.json-report=${dir}/${report}`] : [`-parallel=${procs}`]),
           `-runtime-endpoint=${SOCKET}`,
           `-image-endpoint=${SOCKET}`,
           ...flags,
