@@ -69,6 +69,7 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
   let running: Promise<void> = Promise.resolve();
   let healthPorts: HealthPorts | undefined;
   let upstreamApi: ChildProcess;
+  let proxy: Proxy | undefined;
 
   const run = async (argv: string[], netns?: string): Promise<string> => {
     const result = await sys.run({ argv, timeoutMs: 60_000, maxOutputBytes: 32 << 20, ...(netns === undefined ? {} : { netns: `/run/netns/${netns}` }) });
@@ -91,6 +92,8 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
   /** Waits until both have written the same, or fails with the difference. */
   const agree = async (what: string): Promise<number> => {
     let rules = 0;
+    // Before ours is written, both may be equal in what is old.
+    assert.ok(await until(async () => proxy!.isIdle, Boolean, PATIENCE_MS), `${what}: ours is not written`);
     for (const command of ['iptables-save', 'ip6tables-save']) {
       const both = async (): Promise<string[]> => [normal(await run([command], names.ours)), normal(await run([command], names.upstream))];
       const [ours, upstream] = await until(both, ([one, two]) => one === two, PATIENCE_MS);
@@ -132,7 +135,7 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
     healthPorts = new HealthPorts({ log: silentLog, isHealthy: () => health.healthy });
     const mode = await openMode(sys, { config, metrics, log: silentLog, netns: `/run/netns/${names.ours}` });
     const machineAddresses = (): string[] => ['127.0.0.1', '::1'];
-    const proxy = new Proxy({ ...mode, config, nodeName: 'node-a', healthPorts, health, metrics, clock: realClock, log: silentLog, machineAddresses });
+    proxy = new Proxy({ ...mode, config, nodeName: 'node-a', healthPorts, health, metrics, clock: realClock, log: silentLog, machineAddresses });
     running = proxy.run(api.api, stop.signal);
   });
   after(async () => {
