@@ -39,12 +39,17 @@ function commandTable(host: Host, done: (code: number) => void): Command {
   ])
     .option('--nodes <count>', 'how many nodes; 1 when left out')
     .addOption(new Option('--control-plane <kind>', 'which control plane').choices(['embedded', 'real']))
+    .addOption(new Option('--proxy <mode>', 'what the service proxy writes; nftables when left out').choices(['nftables', 'iptables']))
     .option('--containerd <path>', 'a containerd (binary or its folder) instead of the distribution’s')
     .option('--subnet <cidr>', 'addresses of control plane and nodes, a /24')
     .option('--pod-cidr <cidr>', 'addresses of pods, a /16')
     .option('--service-cidr <cidr>', 'addresses of Services, a /16')
     .option('--timeout <seconds>', 'how long to wait for the manifest’s pods; what comes before them waits longer in proportion', '120')
-    .action(action(async (context, manifest: string | undefined, options: never) => (await import('./up.ts')).up(context, manifest, options)));
+    .action(
+      action(async (context, manifest: string | undefined, options: { proxy?: 'nftables' | 'iptables'; timeout: string }) =>
+        (await import('./up.ts')).up(context, manifest, options.proxy === undefined ? options : { ...options, proxies: [options.proxy] }),
+      ),
+    );
   add('down', 'end a set and remove all of it', ['sudo ./nodelet down', 'sudo ./nodelet down --name second']).action(
     action(async (context) => (await import('./down.ts')).down(context)),
   );
