@@ -4,6 +4,7 @@ import type { Log } from '../base/log.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
 import { grow, rebuilt } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
+import { backOffKey } from './core/hash.ts';
 import { specContainers } from './core/containers.ts';
 import { advance, deadlineOf, endOf, mayRun, mayStart, shorten } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
@@ -339,7 +340,7 @@ export class PodWorker {
   /** Keeps what a plan says about back-off, and tells of it. */
   #take(pod: Pod, plan: Plan): void {
     const nowMs = this.#deps.clock.nowMs();
-    for (const { name, endedAtMs } of plan.grows) this.#backoffs[name] = grow(this.#backoffs[name], this.#deps.rules, endedAtMs, nowMs);
+    for (const { key, endedAtMs } of plan.grows) this.#backoffs[key] = grow(this.#backoffs[key], this.#deps.rules, endedAtMs, nowMs);
     this.#teller.backOffs(pod, plan);
   }
 
@@ -445,7 +446,7 @@ export class PodWorker {
     this.#deps.resizes.adopt(this.#known);
     for (const { container } of specContainers(this.#known.spec)) {
       const newest = facts.containers.find((each) => each.name === container.name);
-      if (newest !== undefined) this.#backoffs[container.name] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);
+      if (newest !== undefined) this.#backoffs[backOffKey(container)] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);
     }
   }
 

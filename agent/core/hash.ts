@@ -10,6 +10,11 @@ export function containerHash(container: { readonly name: string; readonly image
   return fnv1a32(`([]uint8)[${utf8Bytes(json).join(' ')}]`).toString(16);
 }
 
+/** Whose back-off it is: another image under the same name is another try. */
+export function backOffKey(container: { readonly name: string; readonly image?: string }): string {
+  return `${container.name} ${containerHash(container)}`;
+}
+
 /** FNV-1a over the UTF-8 bytes of a text, 32 bits. */
 export function fnv1a32(text: string): number {
   let hash = 0x811c9dc5;

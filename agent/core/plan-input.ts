@@ -12,7 +12,7 @@ export interface PlanInput {
   readonly facts: PodFacts;
   readonly probes: ProbeResults;
   readonly nowMs: number;
-  /** By container name. */
+  /** By `backOffKey` of the container. */
   readonly backoffs: Readonly<Record<string, Backoff | undefined>>;
   readonly rules: BackoffRules;
   /** What was told last. */

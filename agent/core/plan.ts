@@ -2,7 +2,7 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import { assert } from '../../base/assert.ts';
 import { heldUntilMs } from './backoff.ts';
 import { anyAppCreated, initFailed, isSidecar, keyOf, latestOf, podText, sandboxNeed, shouldStart } from './containers.ts';
-import { containerHash } from './hash.ts';
+import { backOffKey, containerHash } from './hash.ts';
 import { finishedOnce, planInit } from './plan-init.ts';
 import type { Intent, PlanInput } from './plan-input.ts';
 import { killAll, killOne } from './plan-kill.ts';
@@ -162,7 +162,7 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
   const { pod, facts, nowMs } = input;
   const steps = [...before];
   const held: Held[] = [];
-  const grows: { name: string; endedAtMs: number }[] = [];
+  const grows: { key: string; endedAtMs: number }[] = [];
   let wakeAtMs: number | null = null;
   const initNames = new Set((pod.spec.initContainers ?? []).map((container) => container.name));
   const all: { container: Container; kind: ContainerKind }[] = [
@@ -175,14 +175,15 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
   for (const { container, kind } of all) {
     const ended = facts.containers.find((each) => each.name === container.name && each.state === 'exited');
     if (ended !== undefined) {
-      const untilMs = heldUntilMs(input.backoffs[container.name], input.rules, ended.finishedAtMs, nowMs);
+      const key = backOffKey(container);
+      const untilMs = heldUntilMs(input.backoffs[key], input.rules, ended.finishedAtMs, nowMs);
       if (untilMs !== null) {
-        held.push(crashLoop(pod, container, input.backoffs[container.name]?.delayMs ?? 0));
+        held.push(crashLoop(pod, container, input.backoffs[key]?.delayMs ?? 0));
         wakeAtMs = wakeAtMs === null ? untilMs : Math.min(wakeAtMs, untilMs);
         if (kind === 'init') break;
         continue;
       }
-      grows.push({ name: container.name, endedAtMs: ended.finishedAtMs });
+      grows.push({ key, endedAtMs: ended.finishedAtMs });
     }
     const latest = latestOf(facts, container.name);
     steps.push({

@@ -54,7 +54,7 @@ export interface Plan {
   /** Containers that wait for a back-off. */
   readonly held: readonly Held[];
   /** Containers whose back-off grows with this plan, with the end of the run that failed. */
-  readonly grows: readonly { readonly name: string; readonly endedAtMs: number }[];
+  readonly grows: readonly { readonly key: string; readonly endedAtMs: number }[];
   /** Wall-clock moment at which to plan again although nothing happened. */
   readonly wakeAtMs: number | null;
 }
