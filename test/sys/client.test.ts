@@ -127,7 +127,7 @@ describe('sys client', { skip }, () => {
     dumpLinks.writeUInt16LE(0x301, 6); // NLM_F_REQUEST | NLM_F_DUMP
     const answers = await sys.netlink({ family: 0, messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 });
     assert.ok(Buffer.concat(answers).includes('lo\0'));
-    await assert.rejects(sys.netlink({ family: 0, netns: '/nonexistent', messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 }), (error) =>
+    await assert.rejects(sys.netlink({ family: 0, netns: '/proc/nonexistent', messages: dumpLinks, expectAnswers: 1, timeoutMs: 2000 }), (error) =>
       hasCode(error, 'not-found'),
     );
     const ended = performance.now();

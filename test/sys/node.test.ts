@@ -259,7 +259,7 @@ describe("sys as a node's PID 1", { skip }, () => {
     await n.start();
     assert.equal((await n.inside('sh', '-c', 'exit 7')).code, 7);
     assert.equal((await n.inside('sh', '-c', 'kill -15 $$')).code, 143);
-    assert.equal((await n.inside('/nonexistent')).code, 127);
+    assert.equal((await n.inside('/proc/nonexistent')).code, 127);
     const waiting = spawn(program.path, ['exec', '--pid', String(n.pid), '--', 'sh', '-c', 'trap "exit 5" TERM; echo up; while :; do sleep 0.05; done'], {
       stdio: ['ignore', 'pipe', 'ignore'],
     });
