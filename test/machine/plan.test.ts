@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { describe, test } from 'node:test';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { after, describe, test } from 'node:test';
 import { execa } from 'execa';
 import {
   acceleratorOf,
@@ -134,10 +135,12 @@ describe('the image', () => {
 
 describe('the command', () => {
   const main = new URL('main.ts', import.meta.url).pathname;
+  const cache = mkdtempSync(`${tmpdir()}/nodelet-machine-`);
+  after(() => rmSync(cache, { recursive: true, force: true }));
   const run = async (args: readonly string[], path = process.env['PATH']): Promise<{ code: number | undefined; err: string }> => {
     const result = await execa(process.execPath, ['--disable-warning=ExperimentalWarning', main, ...args], {
       reject: false,
-      env: { PATH: path, XDG_CACHE_HOME: '/nonexistent' },
+      env: { PATH: path, XDG_CACHE_HOME: cache },
     });
     return { code: result.exitCode, err: result.stderr };
   };
