@@ -1,4 +1,5 @@
-import { open, readFile, rename, unlink } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
+import { replaceFile } from '../../base/replace-file.ts';
 import { decodeCheckpoint, encodeCheckpoint } from '../core/resize/checkpoint.ts';
 import type { PodAllocation } from '../core/resize/allocation.ts';
 
@@ -21,22 +22,7 @@ export function textFile(path: string): TextFile {
         throw error;
       }
     },
-    async write(text) {
-      const next = `${path}.next`;
-      try {
-        const file = await open(next, 'w', 0o600);
-        try {
-          await file.writeFile(text);
-          await file.sync();
-        } finally {
-          await file.close();
-        }
-        await rename(next, path);
-      } catch (error) {
-        await unlink(next).catch(() => undefined);
-        throw error;
-      }
-    },
+    write: (text) => replaceFile(path, text),
   };
 }
 

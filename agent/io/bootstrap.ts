@@ -1,11 +1,12 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import { readKubeConfig, type KubeConfig, type Material } from '../../base/kubeapi/config.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import type { Rng } from '../../base/rng.ts';
 import { newPrivateKeyPem } from '../../base/x509.ts';
 import { printYaml } from '../../base/yaml.ts';
@@ -73,18 +74,6 @@ export async function writeBootstrapped(path: string, bootstrap: KubeConfig, pem
   );
   await mkdir(dirname(path), { recursive: true, mode: 0o755 });
   await replaceFile(path, await printYaml(document));
-}
-
-/** In one step and with mode 0600: after a crash the old file is there or the new one, never half of either. */
-async function replaceFile(path: string, text: string): Promise<void> {
-  const fresh = join(dirname(path), `.${basename(path)}.new`);
-  {
-    await using file = await open(fresh, 'w', 0o600);
-    await file.chmod(0o600);
-    await file.writeFile(text);
-    await file.sync();
-  }
-  await rename(fresh, path);
 }
 
 export interface BootstrapOptions {

@@ -1,8 +1,9 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { lstat, mkdir, open, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
+import { lstat, mkdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import type { CertTemplate } from '../core/node-certs.ts';
 
 /** A certificate with its key, and what of it is asked again and again. */
@@ -65,7 +66,8 @@ export async function openCertStore(options: CertStoreOptions): Promise<CertStor
         if (!(await isLink(link)) && (await isThere(link)))
           throw new OpError('invalid', 'store certificate', `expected ${JSON.stringify(link)} to be a symlink but it is a file`);
       }
-      await writeSynced(path, text);
+      // A second pair of the same second has the name of the first, which is in use.
+      await replaceFile(path, text);
       await rm(updatedPath, { force: true });
       await symlink(path, updatedPath);
       await rename(updatedPath, currentPath);
@@ -132,16 +134,4 @@ async function isThere(path: string): Promise<boolean> {
 async function isLink(path: string): Promise<boolean> {
   const found = await lstat(path).catch(() => null);
   return found?.isSymbolicLink() === true;
-}
-
-/** In one step: a second pair of the same second has the name of the first, which is in use. */
-async function writeSynced(path: string, text: string): Promise<void> {
-  const fresh = `${path}.new`;
-  await rm(fresh, { force: true });
-  {
-    await using file = await open(fresh, 'wx', 0o600);
-    await file.writeFile(text);
-    await file.sync();
-  }
-  await rename(fresh, path);
 }

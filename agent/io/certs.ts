@@ -1,10 +1,11 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { watch } from 'node:fs';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { mkdir, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import { selfSigned } from '../../base/x509.ts';
 import type { TlsMaterial } from './server.ts';
 
@@ -122,16 +123,10 @@ async function ownPair(options: ServingCertOptions): Promise<TlsMaterial> {
     ipAddresses: [...ipAddresses],
   });
   await mkdir(certDir, { recursive: true, mode: 0o755 });
-  await replaceFile(keyFile, made.privateKeyPem, 0o600);
+  await replaceFile(keyFile, made.privateKeyPem);
   await replaceFile(certFile, made.certificatePem, 0o644);
   log.info('Using self-signed cert', { certFile, keyFile });
   return { cert: made.certificatePem, key: made.privateKeyPem };
-}
-
-async function replaceFile(path: string, text: string, mode: number): Promise<void> {
-  const fresh = join(dirname(path), `.${basename(path)}.new`);
-  await writeFile(fresh, text, { mode });
-  await rename(fresh, path);
 }
 
 function fits(cert: string, key: string): boolean {
