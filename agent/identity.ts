@@ -1,3 +1,4 @@
+import { untilAborted } from '../base/abort.ts';
 import type { Clock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
@@ -161,11 +162,4 @@ async function watchForEnd(rotation: Rotation, clock: Clock, log: Log, signal: A
       log.error('No valid client certificate is found but the server is not responsive. A restart may be necessary to retrieve new initial credentials.');
     }
   }
-}
-
-function untilAborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener('abort', () => resolve(), { once: true });
-  });
 }

@@ -83,7 +83,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     void volumes.objectChanged(uid, signal);
     loop.kick(uid);
   };
-  const tell = (pod: Pod, { type, reason, message }: EventText): void => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, type, reason, message);
+  const tell = teller(events);
   const trustBundles = new TrustBundles({ api, clock, rng, onChange, log: log.child('trust') });
   const certificates = new PodCertificates({
     api,
@@ -227,6 +227,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   };
 }
 
+/** Tells Events about pods as a whole. */
+function teller(events: Events): (pod: Pod, event: EventText) => void {
+  return (pod, { type, reason, message }) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, type, reason, message);
+}
+
 /** What pods were given is read back before any of them is looked at. */
 async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<Resizes> {
   const { clock, log, node, events, settings, machine } = options;
@@ -244,7 +249,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<R
     holds: (uid) => loop().holdsResources(uid),
     isKnown: (uid) => loop().isKnown(uid),
     kick: (uid) => loop().kick(uid),
-    tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
+    tell: teller(events),
     admit(pod) {
       const current = node.node();
       if (current === undefined) return { reason: 'InvalidNodeInfo', message: 'Kubelet cannot get node info.' };

@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import { untilAborted } from '../base/abort.ts';
 import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
@@ -59,7 +60,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
   };
   const syncLoop = (): string | null => pods.pleg.unhealthy();
   const healthz = config.healthzPort === 0 ? null : await startHealthz(config.healthzBindAddress, config.healthzPort, syncLoop);
-  if (!config.enableServer) return { run: untilStopped, [Symbol.asyncDispose]: async () => healthz?.[Symbol.asyncDispose]() };
+  if (!config.enableServer) return { run: untilAborted, [Symbol.asyncDispose]: async () => healthz?.[Symbol.asyncDispose]() };
   const { authentication, authorization } = config;
   const auth = createServerAuth({
     clock,
@@ -147,11 +148,4 @@ async function openRotation(options: ServingOptions): Promise<Pick<Rotation, 'ru
   if (pair === null)
     log.info('No serving certificate is there yet: until one is issued, TLS connections to this node fail', { signer: signers.serving.signerName });
   return { issued, run: (signal) => rotation.run(signal) };
-}
-
-function untilStopped(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener('abort', () => resolve(), { once: true });
-  });
 }

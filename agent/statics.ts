@@ -1,3 +1,4 @@
+import { untilAborted } from '../base/abort.ts';
 import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
@@ -73,9 +74,5 @@ const none: StaticPods = {
   get: () => undefined,
   synced: () => true,
   onUpdate: () => undefined,
-  run: (signal) =>
-    new Promise((resolve) => {
-      if (signal.aborted) resolve();
-      signal.addEventListener('abort', () => resolve(), { once: true });
-    }),
+  run: untilAborted,
 };

@@ -141,13 +141,14 @@ export function kubeletConfiguration(set: SetPlan, node: NodePlan, facts: Pick<N
 
 /** KubeProxyConfiguration v1alpha1 of a node. */
 export function proxyConfig(set: SetPlan, node: NodePlan): string {
+  const mode = node.proxy.endsWith('iptables') ? 'iptables' : 'nftables';
   return `${JSON.stringify(
     {
       apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
       kind: 'KubeProxyConfiguration',
-      mode: node.proxy.endsWith('iptables') ? 'iptables' : 'nftables',
+      mode,
       // A set is small: new endpoints need not wait out the second that spares a large table. What is judged has the default.
-      ...(set.join === 'token' ? {} : { [node.proxy.endsWith('iptables') ? 'iptables' : 'nftables']: { minSyncPeriod: '100ms' } }),
+      ...(set.join === 'token' ? {} : { [mode]: { minSyncPeriod: '100ms' } }),
       ...(node.proxy.startsWith('upstream-') ? { conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' } } : {}),
       clusterCIDR: set.podCidr,
       hostnameOverride: node.name,
