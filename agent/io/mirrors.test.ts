@@ -118,3 +118,24 @@ test('without an API server nothing is waited for, and the mirror comes when it 
   await clock.advance(4_000);
   assert.deepEqual([mirror()?.metadata.annotations?.['kubernetes.io/config.mirror'], mirror()?.status?.phase], ['hash-a-1', 'Failed']);
 });
+
+test('what the server refuses is not asked again with every change of another pod', async (t) => {
+  const { api, clock, mirror, set } = await setUp(t, null);
+  api.inject({ verb: 'create', resource: 'pods', times: 100, error: refusals.forbidden() });
+  await set(podOf('a:1'));
+  const asked = (): number => api.calls.filter(({ verb, ref }) => verb === 'create' && ref?.resource === 'pods').length;
+  const before = asked();
+  for (let at = 0; at < 20; at++) {
+    api.put(pods('default', `other-${at}`), {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: `other-${at}`, namespace: 'default' },
+      spec: { nodeName: 'n1', containers: [] },
+    } as never);
+    await clock.advance(10);
+  }
+  assert.ok(asked() - before <= 1, `${asked() - before} more requests in a fifth of a second`);
+  await clock.advance(4_000);
+  assert.ok(asked() > before, 'it is tried again later');
+  assert.equal(mirror(), undefined);
+});

@@ -43,6 +43,8 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
   const told = new Map<string, { pod: Pod; status: PodStatus }>();
   /** Mirrors a status was written to. */
   const written = new Set<string>();
+  /** Until when what failed is left alone: every change of any pod brings a look. */
+  const pausedUntilMs = new Map<string, number>();
   let wake: () => void = () => undefined;
 
   const of = (pod: Pod): Pod | undefined => apiPods.mirrors().find((mirror) => nameOf(mirror) === nameOf(pod) && mirrorVerdict(mirror, pod) === 'right');
@@ -83,11 +85,15 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
     const wanted = new Map(statics.list().map(({ pod }) => [nameOf(pod), pod]));
     const there = new Set<string>();
     const attempt = async (pod: Pod, work: () => Promise<void>): Promise<void> => {
+      const name = nameOf(pod);
+      if (clock.monoMs() < (pausedUntilMs.get(name) ?? 0)) return;
+      pausedUntilMs.delete(name);
       try {
         await work();
       } catch (error) {
         if (error instanceof BugError) throw error;
-        if (!signal.aborted) log.error('Failed to keep the mirror pod', { pod: nameOf(pod), err: messageOf(error) });
+        pausedUntilMs.set(name, clock.monoMs() + periodMs);
+        if (!signal.aborted) log.error('Failed to keep the mirror pod', { pod: name, err: messageOf(error) });
       }
     };
     for (const mirror of apiPods.mirrors()) {
@@ -99,6 +105,7 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
       await attempt(mirror, () => remove(mirror, signal));
     }
     for (const [name, pod] of wanted) if (!there.has(name)) await attempt(pod, () => create(pod, signal));
+    for (const name of pausedUntilMs.keys()) if (!wanted.has(name) && !there.has(name)) pausedUntilMs.delete(name);
     const live = new Set(apiPods.mirrors().map(({ metadata }) => metadata.uid ?? ''));
     for (const uid of written) {
       if (live.has(uid)) continue;
