@@ -4,7 +4,7 @@
  * Exit 1 when the agent's loop broke its budget.
  */
 import { execFile } from 'node:child_process';
-import { readdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { cpus, loadavg } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs, promisify } from 'node:util';
@@ -16,6 +16,7 @@ import type { KubeApi, KubeObject, ResourceRef } from '../base/kubeapi/types.ts'
 import { silentLog } from '../base/log.ts';
 import { realRng } from '../base/rng.ts';
 import type { Pod } from '../proto/kube/types.ts';
+import { costOf as costOfAll, family, loopDelayMs, type Cost as ProcessCost } from './cost.ts';
 
 const run = promisify(execFile);
 const P99_MS = 10;
@@ -23,7 +24,6 @@ const MAX_MS = 50;
 const DELETE_EVERY_MS = 500;
 const IMAGE = 'busybox:1.37';
 const NAMESPACE = 'bench-loop';
-const TICKS_PER_SECOND = 100;
 
 interface Delay {
   readonly p50Ms: number;
@@ -31,12 +31,9 @@ interface Delay {
   readonly maxMs: number;
 }
 
-interface Cost {
-  readonly cpuSeconds: number;
+interface Cost extends ProcessCost {
   /** Time in which a thread of it was runnable and had no CPU: the machine's doing, and part of every delay. */
   readonly waitedSeconds: number;
-  readonly anonMiB: number;
-  readonly fileMiB: number;
 }
 
 interface Daemon {
@@ -77,36 +74,18 @@ async function command(args: readonly string[]): Promise<string> {
   return stdout;
 }
 
-/** The processes of a daemon: itself and the `sys` it keeps. */
-async function family(pid: number): Promise<number[]> {
-  const tasks = await readdir(`/proc/${pid}/task`);
-  const children = await Promise.all(tasks.map((task) => readFile(`/proc/${pid}/task/${task}/children`, 'utf8').catch(() => '')));
-  return [pid, ...children.join(' ').split(' ').filter(Boolean).map(Number)];
-}
-
 async function costOf(pid: number): Promise<Cost> {
-  const sum = { cpuSeconds: 0, waitedSeconds: 0, anonMiB: 0, fileMiB: 0 };
-  for (const each of await family(pid)) {
-    const [stat, schedstat, rollup] = await Promise.all(
-      ['stat', 'schedstat', 'smaps_rollup'].map((name) => readFile(`/proc/${each}/${name}`, 'utf8').catch(() => '')),
-    );
-    const fields = (stat ?? '').slice((stat ?? '').lastIndexOf(')') + 2).split(' ');
-    sum.cpuSeconds += fields.slice(11, 15).reduce((total, ticks) => total + Number(ticks), 0) / TICKS_PER_SECOND;
-    sum.waitedSeconds += each === pid ? Number((schedstat ?? '').split(' ')[1] ?? 0) / 1e9 : 0;
-    const mib = (key: string): number => Number(new RegExp(`^${key}:\\s+(\\d+)`, 'm').exec(rollup ?? '')?.[1] ?? 0) / 1024;
-    sum.anonMiB += mib('Pss_Anon');
-    sum.fileMiB += mib('Pss_File') + mib('Pss_Shmem');
-  }
-  return sum;
+  const schedstat = await readFile(`/proc/${pid}/schedstat`, 'utf8').catch(() => '');
+  return { ...(await costOfAll(await family(pid))), waitedSeconds: Number(schedstat.split(' ')[1] ?? 0) / 1e9 };
 }
 
 function delayOf(page: string): Delay {
   const at = (quantile: string): number => {
-    const found = new RegExp(`^nodelet_event_loop_delay_recent_seconds\\{quantile="${quantile}"\\} (\\S+)$`, 'm').exec(page)?.[1];
-    if (found === undefined) throw new Error('there is no nodelet_event_loop_delay_recent_seconds among the metrics: is the set of this version?');
-    return Number(found) * 1000;
+    const found = loopDelayMs(page, quantile);
+    if (found === null) throw new Error('there is no nodelet_event_loop_delay_recent_seconds among the metrics: is the set of this version?');
+    return found;
   };
-  return { p50Ms: at('0\\.5'), p99Ms: at('0\\.99'), maxMs: at('1') };
+  return { p50Ms: at('0.5'), p99Ms: at('0.99'), maxMs: at('1') };
 }
 
 async function findDaemons(api: KubeApi, status: SetStatus): Promise<Daemon[]> {

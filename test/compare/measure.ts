@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
-import { costOf, family, type Cost } from './cost.ts';
+import { costOf, family, loopDelayMs, type Cost } from '../../scripts/cost.ts';
 import { runRound, type Watcher } from './pods.ts';
 import type { Idle, Sample, Side } from './report.ts';
 import type { Flavour } from './workload.ts';
@@ -36,15 +36,11 @@ export function sumOf(page: string, metric: string): number {
 }
 
 export function scrapeOf(page: string): Scrape {
-  const loop = (quantile: string): number | null => {
-    const found = new RegExp(`^nodelet_event_loop_delay_recent_seconds\\{quantile="${quantile}"\\} (\\S+)$`, 'm').exec(page)?.[1];
-    return found === undefined ? null : Number(found) * 1000;
-  };
   return {
     calls: sumOf(page, 'kubelet_runtime_operations_total'),
     callSeconds: sumOf(page, 'kubelet_runtime_operations_duration_seconds_sum'),
-    loopMaxMs: loop('1'),
-    loopP99Ms: loop('0\\.99'),
+    loopMaxMs: loopDelayMs(page, '1'),
+    loopP99Ms: loopDelayMs(page, '0.99'),
   };
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cpuSecondsOf } from './cost.ts';
+import { cpuSecondsOf } from '../../scripts/cost.ts';
 import { pageOf } from './page.ts';
 import { quantile, rowsOf, textOf, type Comparison, type Sample } from './report.ts';
 import { podFor } from './workload.ts';

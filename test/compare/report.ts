@@ -58,6 +58,8 @@ export interface Row {
   readonly ratio: number | null;
 }
 
+const PERCENTILES = [50, 90, 99];
+
 /** The value below which `share` of the numbers lie (nearest rank). NaN of an empty list. */
 export function quantile(numbers: readonly number[], share: number): number {
   const sorted = numbers.toSorted((a, b) => a - b);
@@ -81,20 +83,8 @@ export function rowsOf(comparison: Comparison): Row[] {
     const of = (side: Side): Sample[] => comparison.samples.filter((sample) => sample.side === side && `${sample.flavour} ${sample.count}` === group);
     const pair = (what: string, unit: string, figure: (sample: Sample) => number): void =>
       void rows.push(row(`${group}: ${what}`, unit, median(of('upstream').map(figure)), median(of('ours').map(figure))));
-    for (const [name, share] of [
-      ['p50', 0.5],
-      ['p90', 0.9],
-      ['p99', 0.99],
-    ] as const) {
-      pair(`created → Ready ${name}`, 'ms', (sample) => quantile(sample.readyMs, share));
-    }
-    for (const [name, share] of [
-      ['p50', 0.5],
-      ['p90', 0.9],
-      ['p99', 0.99],
-    ] as const) {
-      pair(`deleted → gone ${name}`, 'ms', (sample) => quantile(sample.goneMs, share));
-    }
+    for (const percent of PERCENTILES) pair(`created → Ready p${percent}`, 'ms', (sample) => quantile(sample.readyMs, percent / 100));
+    for (const percent of PERCENTILES) pair(`deleted → gone p${percent}`, 'ms', (sample) => quantile(sample.goneMs, percent / 100));
     pair('CPU of the agent per pod', 's', (sample) => sample.agentCpuSeconds / sample.count);
     pair('CPU of containerd and shims per pod', 's', (sample) => sample.runtimeCpuSeconds / sample.count);
     pair('CRI calls per pod', 'calls', (sample) => sample.calls / sample.count);

@@ -40,3 +40,9 @@ export function cpuSecondsOf(stat: string): number {
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   return fields.slice(11, 15).reduce((total, ticks) => total + Number(ticks || 0), 0) / TICKS_PER_SECOND;
 }
+
+/** How late the event loop of a daemon of ours was since the last scrape, in milliseconds; null where the metrics have no such thing. */
+export function loopDelayMs(page: string, quantile: string): number | null {
+  const found = new RegExp(`^nodelet_event_loop_delay_recent_seconds\\{quantile="${quantile.replaceAll('.', '\\.')}"\\} (\\S+)$`, 'm').exec(page)?.[1];
+  return found === undefined ? null : Number(found) * 1000;
+}
