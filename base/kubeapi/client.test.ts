@@ -429,12 +429,16 @@ test('five hundred watches opened and given up leave no stream behind', async ()
   assert.ok(server.sessionCount <= 2, `one session served them all, there were ${server.sessionCount}`);
 });
 
-test('who waits for a first connection opens none after the end', async () => {
+test('who waits for a first connection opens none after the end', async (t) => {
   const silent = createTcpServer();
+  t.after(() => silent.close());
   let connections = 0;
+  let lasting = 0;
   silent.on('connection', (socket) => {
     connections += 1;
-    socket.on('error', () => {});
+    lasting += 1;
+    socket.on('error', () => {}).on('close', () => (lasting -= 1));
+    socket.resume();
   });
   silent.listen(0, '127.0.0.1');
   await once(silent, 'listening');
@@ -449,7 +453,7 @@ test('who waits for a first connection opens none after the end', async () => {
   await until(() => connections === 1, 'the first connects');
   await api[Symbol.asyncDispose]();
   assert.equal((await Promise.all(calls))[1], 'aborted');
+  await until(() => lasting === 0, 'the connection that was being made is given up');
   await delay(50);
   assert.equal(connections, 1);
-  silent.close();
 });

@@ -87,8 +87,11 @@ export class Credentials {
     };
   }
 
-  /** Opens sockets for undici, each with the certificates as they are then. `onProtocol` hears what was agreed on. */
-  connector(onProtocol: (protocol: 'h2' | 'http/1.1' | undefined) => void): buildConnector.connector {
+  /**
+   * Opens sockets for undici, each with the certificates as they are then. `onProtocol` hears what was agreed on; `signal`
+   * ends what is being opened, of which undici's own end knows nothing.
+   */
+  connector(onProtocol: (protocol: 'h2' | 'http/1.1' | undefined) => void, signal: AbortSignal): buildConnector.connector {
     return (options, callback) => {
       const fail = (error: Error): void => {
         onProtocol(undefined);
@@ -97,17 +100,24 @@ export class Credentials {
       const host = options.hostname;
       const port = Number(options.port) || (options.protocol === 'https:' ? 443 : 80);
       const open = (tls: ConnectionOptions | undefined): void => {
+        if (signal.aborted) return fail(new OpError('aborted', 'connect', 'the client is closed'));
         const socket = tls === undefined ? connectTcp({ host, port }) : connectTls({ ...(isIP(host) === 0 && { servername: host }), ...tls, host, port });
         socket.setNoDelay(true).setKeepAlive(true, 30_000);
         const timer = setTimeout(() => socket.destroy(new OpError('unavailable', 'connect', `${host}:${port} does not answer`)), connectTimeoutMs);
+        const stop = (): void => void socket.destroy(new OpError('aborted', 'connect', 'the client is closed'));
+        const settled = (): void => {
+          clearTimeout(timer);
+          signal.removeEventListener('abort', stop);
+        };
+        signal.addEventListener('abort', stop, { once: true });
         socket.once('error', fail);
         socket.once(tls === undefined ? 'connect' : 'secureConnect', () => {
-          clearTimeout(timer);
+          settled();
           socket.off('error', fail);
           onProtocol('alpnProtocol' in socket && socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1');
           callback(null, socket);
         });
-        socket.once('close', () => clearTimeout(timer));
+        socket.once('close', settled);
       };
       if (options.protocol === 'https:') this.#tlsOptions().then(open, fail);
       else open(undefined);

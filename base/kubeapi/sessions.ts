@@ -34,7 +34,7 @@ export class Sessions implements AsyncDisposable {
   #protocol: 'h2' | 'http/1.1' | undefined;
   /** Present while the first connection is being made; others wait for its protocol. */
   #probing: { promise: Promise<void>; done: () => void } | undefined;
-  #disposed = false;
+  readonly #end = new AbortController();
   /** Given up, but with requests that still run. */
   readonly #closing = new Set<UndiciClient>();
 
@@ -51,7 +51,7 @@ export class Sessions implements AsyncDisposable {
   async claim(): Promise<Claim> {
     while (this.#protocol === undefined && this.#probing !== undefined) await this.#probing.promise;
     // Those who waited must not open what nobody closes any more.
-    if (this.#disposed) throw new OpError('aborted', 'send a request', 'the client is closed');
+    if (this.#end.signal.aborted) throw new OpError('aborted', 'send a request', 'the client is closed');
     const options = this.#options;
     if (this.#protocol === undefined) {
       let done = (): void => {};
@@ -96,7 +96,7 @@ export class Sessions implements AsyncDisposable {
       // What a server from before a redirect speaks says nothing of the one after it.
       connect: credentials.connector((protocol) => {
         if (options === this.#options) this.#agreed(protocol);
-      }),
+      }, this.#end.signal),
       allowH2: true,
       pipelining: 1,
       keepAliveTimeout: 90_000,
@@ -150,7 +150,7 @@ export class Sessions implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const clients = [...this.#sessions.map((session) => session.client), ...this.#closing];
     this.#sessions = [];
-    this.#disposed = true;
+    this.#end.abort();
     this.#agreed(undefined);
     await Promise.all(clients.map((client) => client.destroy()));
   }
