@@ -105,6 +105,27 @@ export async function createCgroup(cgroups: Cgroups, path: string): Promise<stri
   return dirs;
 }
 
+/**
+ * Removes a cgroup and all below it in every hierarchy where nothing runs in them; kills nothing. Where the runtime is
+ * told no parent, its containers' cgroups stand outside the node's, and it leaves the empty folder above them.
+ */
+export async function removeEmptyCgroup(cgroups: Cgroups, path: string): Promise<void> {
+  for (const hierarchy of cgroups.hierarchies) await removeTree(`${hierarchy}${path}`);
+}
+
+/** In which hierarchies a cgroup stands. */
+export async function findCgroup(cgroups: Cgroups, path: string): Promise<string[]> {
+  const found = await Promise.all(
+    cgroups.hierarchies.map((hierarchy) =>
+      readdir(`${hierarchy}${path}`).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
+  return cgroups.hierarchies.filter((_, at) => found[at]);
+}
+
 async function removeTree(dir: string): Promise<boolean> {
   const entries = await readdir(dir, { withFileTypes: true }).catch(() => null);
   if (entries === null) return true;

@@ -100,10 +100,14 @@ async function openPlace(context: Context, plan: SetPlan, node: NodePlan, kubect
 
 const pathOf = (node: NodePlan): string => `${node.dir}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin`;
 
-/** What kubeadm's unit file and its drop-in say, for a machine without systemd. */
-const UNIT = `KUBELET_KUBEADM_ARGS=
+/**
+ * What kubeadm's unit file and its drop-in say, for a machine without systemd. The extra argument, which a machine's owner
+ * gives in /etc/default/kubelet, keeps the pods below the node's own cgroup, so that they end with it.
+ */
+const unit = (node: NodePlan): string => `KUBELET_KUBEADM_ARGS=
+KUBELET_EXTRA_ARGS=--cgroup-root=${node.cgroup}
 [ ! -f /var/lib/kubelet/kubeadm-flags.env ] || . /var/lib/kubelet/kubeadm-flags.env
-exec kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS
+exec kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 `;
 
 async function makeBare(place: Place, kubeadm: string): Promise<void> {
@@ -139,7 +143,7 @@ async function programsOf({ node }: Place, kubeadm: string, launcher: string): P
     await rm(`${node.dir}/bin/${name}`, { force: true });
     await symlink(target, `${node.dir}/bin/${name}`);
   }
-  await writeFile(`${node.dir}/kubelet.sh`, UNIT);
+  await writeFile(`${node.dir}/kubelet.sh`, unit(node));
 }
 
 /** kubeadm writes below /etc, which is the machine's: the node gets a copy, whose resolver it can reach. */
