@@ -3,7 +3,7 @@ import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import type { KubeletConfiguration } from './core/config.ts';
-import { durationMs } from './core/duration.ts';
+import { durationMs } from '../base/duration.ts';
 import type { MachineFacts, NodeAddress } from './core/node-status.ts';
 import type { AgentFlags } from './io/config-file.ts';
 import type { Cri } from './io/cri.ts';

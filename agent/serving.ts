@@ -6,7 +6,7 @@ import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import { configzOf } from './core/config.ts';
 import type { KubeletConfiguration } from './core/config.ts';
-import { durationMs } from './core/duration.ts';
+import { durationMs } from '../base/duration.ts';
 import { gateEnabled } from './core/feature-gates.ts';
 import { servingTemplate, signers } from './core/node-certs.ts';
 import type { NodeAddress } from './core/node-status.ts';

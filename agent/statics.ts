@@ -4,7 +4,7 @@ import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Pod } from '../proto/kube/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
-import { durationMs } from './core/duration.ts';
+import { durationMs } from '../base/duration.ts';
 import { createMirrors } from './io/mirrors.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { createStaticPods, type StaticPods } from './io/pods-static.ts';

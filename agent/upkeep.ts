@@ -3,7 +3,7 @@ import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
-import { durationMs } from './core/duration.ts';
+import { durationMs } from '../base/duration.ts';
 import { valueOf } from './core/quantity.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';

@@ -1,4 +1,6 @@
 export { createCriClient, type CriClient } from './client.ts';
+export { microsOf, parseLogLine } from './core/log-lines.ts';
 export { RpcError, runtimeMessage } from './errors.ts';
 export { connectRuntime } from './grpc.ts';
+export { readLog } from './io/log-read.ts';
 export { compose, type Interceptor } from './transport.ts';

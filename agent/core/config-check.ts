@@ -1,5 +1,5 @@
 import type { KubeletConfiguration } from './config.ts';
-import { durationMs } from './duration.ts';
+import { durationMs } from '../../base/duration.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
 import { tryParseQuantity } from './quantity.ts';
 

@@ -1,4 +1,4 @@
-import { goDuration, tryDurationMs } from './duration.ts';
+import { goDuration, tryDurationMs } from '../../base/duration.ts';
 
 /**
  * One field of a configuration file: how it is read, and what it is when nobody says. Values keep the form that the

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { configzOf, readConfiguration, type KubeletConfiguration } from './config.ts';
 import { checkConfiguration, checkMachine } from './config-check.ts';
 import { nodeLabelsProblem } from './config-flags.ts';
-import { durationMs, goDuration, tryDurationMs } from './duration.ts';
+import { durationMs, goDuration, tryDurationMs } from '../../base/duration.ts';
 import { checkFeatureGates, featureGates, gateEnabled } from './feature-gates.ts';
 
 const head = { apiVersion: 'kubelet.config.k8s.io/v1beta1', kind: 'KubeletConfiguration' };

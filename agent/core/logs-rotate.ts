@@ -1,4 +1,4 @@
-import { timeText } from './time.ts';
+import { timeText } from '../../base/time.ts';
 
 export interface RotationPlan {
   /** Half-made files, and logs whose compressed form is there. */

@@ -2,7 +2,7 @@ import { assert } from '../../base/assert.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import type { Verdict } from './status.ts';
 import { isTerminalPhase } from './status-phase.ts';
-import { timeMs } from './time.ts';
+import { timeMs } from '../../base/time.ts';
 
 /**
  * The life of a pod on this node. It only ever moves to the right:

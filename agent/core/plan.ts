@@ -9,7 +9,7 @@ import { killAll, killOne } from './plan-kill.ts';
 import { isWork, noWork, planContainer, planPod } from './resize/plan.ts';
 import { allRemoved, planReset, restartsAll } from './restart-all.ts';
 import type { Held, Plan, Step } from './step.ts';
-import { durationText } from './duration.ts';
+import { durationText } from '../../base/duration.ts';
 import type { ContainerKind, PodFacts } from './types.ts';
 
 /**

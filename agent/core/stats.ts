@@ -1,5 +1,5 @@
 import { metricText, type Labels, type Sample } from './metrics-text.ts';
-import { timeText } from './time.ts';
+import { timeText } from '../../base/time.ts';
 
 /** What is measured of one container, sandbox or node. Null is "not told". */
 export interface UsageFacts {

@@ -1,7 +1,7 @@
 import type { ContainerStatus, Pod, PodCondition, PodStatus } from '../../proto/kube/types.ts';
 import { isSidecar, sandboxNeed } from './containers.ts';
 import { allRemoved, canRestartAll, restartsAll } from './restart-all.ts';
-import { timeText } from './time.ts';
+import { timeText } from '../../base/time.ts';
 import type { PodFacts } from './types.ts';
 
 /** Conditions that a kubelet owns; what else stands in the list belongs to others and is never written. */

@@ -12,7 +12,7 @@ import { anyAppCreated, isSidecar, latestOf, shouldStart } from './containers.ts
 import type { PodAllocation } from './resize/allocation.ts';
 import { restartingAll, restartsAll } from './restart-all.ts';
 import { containerResourcesStatus } from './status-resources.ts';
-import { timeText } from './time.ts';
+import { timeText } from '../../base/time.ts';
 import type { ContainerFacts, PodFacts, ProbeResults } from './types.ts';
 
 /** Why containers could not be started, by name: the words of their waiting state. */

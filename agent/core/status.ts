@@ -7,7 +7,7 @@ import { containerStatuses } from './status-containers.ts';
 import type { ContainerStatusInput } from './status-containers.ts';
 import { isTerminalPhase, phaseOf } from './status-phase.ts';
 import { podResourcesStatus } from './status-resources.ts';
-import { timeText } from './time.ts';
+import { timeText } from '../../base/time.ts';
 
 /** An end that the node itself decides (deadline, eviction, rejection). */
 export interface Verdict {

@@ -1,4 +1,4 @@
-import { timeText } from './time.ts';
+import { timeText } from '../../base/time.ts';
 import type { PayloadFile } from './volumes-payload.ts';
 
 /** File operations in the words of Sys.fileOps; contents stay as they came and are decoded by whoever carries them out. */

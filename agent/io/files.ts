@@ -4,7 +4,7 @@ import type { ContainerStatus } from '../../proto/cri/types.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { messageOf } from '../../base/errors.ts';
-import { parseLogLine } from '../core/log-lines.ts';
+import { parseLogLine } from '../../cri/mod.ts';
 import type { LastWords } from './facts.ts';
 
 /** The few files beside volumes that starting a container needs. Logs and termination messages lie on the node's own disk. */

@@ -7,7 +7,7 @@ import type { Backoff, BackoffRules } from '../core/backoff.ts';
 import { keyOf } from '../core/containers.ts';
 import { parseImage, pullPolicyOf } from '../core/images.ts';
 import type { ImageName } from '../core/images.ts';
-import { durationText } from '../core/duration.ts';
+import { durationText } from '../../base/duration.ts';
 import type { EventText } from '../core/types.ts';
 import { runtimeWords, rpcErrorText } from './cri.ts';
 import type { Cri } from './cri.ts';

@@ -3,7 +3,7 @@ import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { changedUids } from '../core/pleg.ts';
 import type { Listing } from '../core/pleg.ts';
-import { durationText } from '../core/duration.ts';
+import { durationText } from '../../base/duration.ts';
 import type { PodFacts } from '../core/types.ts';
 import type { Pleg } from '../seams.ts';
 import type { Cri } from './cri.ts';

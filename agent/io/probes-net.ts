@@ -1,7 +1,7 @@
 import { connect as connectHttp2, constants, type ClientHttp2Stream } from 'node:http2';
 import { connect } from 'node:net';
 import { messageOf } from '../../base/errors.ts';
-import { durationText } from '../core/duration.ts';
+import { durationText } from '../../base/duration.ts';
 
 /** What one run of a probe said. `error` is no result: it does not count. */
 export interface ProbeAnswer {

@@ -2,7 +2,7 @@ import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Container, Pod, Probe } from '../../proto/kube/types.ts';
 import { expand } from '../core/expand.ts';
 import { timingOf } from '../core/probe.ts';
-import { durationText } from '../core/duration.ts';
+import { durationText } from '../../base/duration.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
 import { probeHttp } from './probes-http.ts';
 import { probeGrpc, probeTcp, type ProbeAnswer } from './probes-net.ts';

@@ -3,7 +3,7 @@ import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
-import { durationMs } from '../core/duration.ts';
+import { durationMs } from '../../base/duration.ts';
 import type { MachineFacts } from '../core/node-status.ts';
 import { podsAllocatable } from '../core/settings.ts';
 import { openCgroups } from './cgroups.ts';

@@ -4,14 +4,13 @@ import { once } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
 import { hasCode } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
+import { microsOf, readLog } from '../../cri/mod.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { logContainerId } from '../core/log-container.ts';
-import { microsOf } from '../core/log-lines.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
-import { readLog } from './logs.ts';
 import { answerHealth, HttpFailure, type ServerRequest } from './server.ts';
 import { splice } from './stream-splice.ts';
 

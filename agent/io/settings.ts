@@ -1,6 +1,6 @@
 import { version } from '../../base/version.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
-import { durationMs } from '../core/duration.ts';
+import { durationMs } from '../../base/duration.ts';
 import { declaredFeatures } from '../core/feature-gates.ts';
 import type { NodeSettings } from '../core/node-status.ts';
 import type { AgentSettings } from '../seams.ts';

@@ -1,7 +1,7 @@
 import { backoffRules } from '../../agent/core/backoff.ts';
 import { defaultMaskedPaths } from '../../agent/core/security.ts';
 import { admit } from '../../agent/core/admit.ts';
-import { timeMs } from '../../agent/core/time.ts';
+import { timeMs } from '../../base/time.ts';
 import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
 import { createEnvironment } from '../../agent/io/environment.ts';
 import { createFactsReader } from '../../agent/io/facts.ts';

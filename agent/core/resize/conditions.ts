@@ -1,5 +1,5 @@
 import type { Pod, PodCondition } from '../../../proto/kube/types.ts';
-import { timeMs, timeText } from '../time.ts';
+import { timeMs, timeText } from '../../../base/time.ts';
 
 /** One of the two conditions that a resize shows itself by. */
 export interface ResizeCondition {

@@ -1,4 +1,4 @@
-import { timeMs } from './time.ts';
+import { timeMs } from '../../base/time.ts';
 
 /**
  * The CRI log format: one entry a line, `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, where the first of the

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
-import { readLog, type ReadLogOptions } from './logs.ts';
+import { readLog, type ReadLogOptions } from './log-read.ts';
 
 async function setUp(t: TestContext): Promise<{ root: string; path: string }> {
   const root = await mkdtemp(join(tmpdir(), 'logs-'));
