@@ -20,12 +20,27 @@ async function readAt(file: FileHandle, at: number, length: number): Promise<Buf
   return bytes.subarray(0, got);
 }
 
-/**
- * The records of a recording in order, one frame in memory at a time. A file whose last frame is cut off (its recorder
- * was killed) ends with what came before, and `onCut` is told how many bytes were left. Throws OpError `not-found`,
- * `invalid` for what is no recording, `unsupported` for one that is newer.
- */
-export async function* readRecording(path: string, onCut: (bytes: number) => void = () => {}): AsyncGenerator<RecordedEntry> {
+interface RecordingFrame {
+  /** Where it begins in the file: what `readFrameAt` takes. */
+  readonly at: number;
+  /** JSON lines. */
+  readonly text: string;
+}
+
+/** One frame of a recording that was read before. Throws OpError `invalid` where there is none any more. */
+export async function readFrameAt(file: FileHandle, at: number): Promise<string> {
+  const head = await readAt(file, at, SIZE_HEAD_BYTES);
+  const isFrame = head.length === SIZE_HEAD_BYTES && head.readUInt32LE(0) === SIZE_MAGIC && head.readUInt32LE(8) <= MAX_FRAME_BYTES;
+  const frame = isFrame ? await readAt(file, at + SIZE_HEAD_BYTES, head.readUInt32LE(8)) : Buffer.alloc(0);
+  try {
+    return (await decompress(frame)).toString();
+  } catch (cause) {
+    throw new OpError('invalid', 'read a recording again', `at byte ${at} is not what was there`, { cause, advice: 'the file was changed; open it anew' });
+  }
+}
+
+/** The frames of a recording, one in memory at a time; the rest is as with `readRecording`. */
+export async function* readFrames(path: string, onCut: (bytes: number) => void = () => {}): AsyncGenerator<RecordingFrame> {
   const doing = `read the recording ${path}`;
   const foreign = (detail: string, cause?: unknown): OpError =>
     new OpError('invalid', doing, detail, { cause, advice: 'recordings are made by: nodelet cri tap --record FILE' });
@@ -59,16 +74,30 @@ export async function* readRecording(path: string, onCut: (bytes: number) => voi
       } catch (cause) {
         throw foreign(`it is damaged at byte ${at}`, cause);
       }
-      for (const line of text.split('\n')) {
-        if (line === '') continue;
-        const entry = JSON.parse(line) as RecordedEntry;
-        if (entry.type === 'recording' && entry.version > RECORDING_VERSION)
-          throw new OpError('unsupported', doing, `its format is version ${entry.version}, and this program reads up to ${RECORDING_VERSION}`);
-        yield entry;
-      }
+      yield { at, text };
       at += SIZE_HEAD_BYTES + size;
     }
   } finally {
     await file.close();
   }
+}
+
+/** The entries of a frame. Throws OpError `unsupported` for a recording that is newer than this program. */
+export function* entriesOf(text: string, doing = 'read a recording'): Generator<RecordedEntry> {
+  for (const line of text.split('\n')) {
+    if (line === '') continue;
+    const entry = JSON.parse(line) as RecordedEntry;
+    if (entry.type === 'recording' && entry.version > RECORDING_VERSION)
+      throw new OpError('unsupported', doing, `its format is version ${entry.version}, and this program reads up to ${RECORDING_VERSION}`);
+    yield entry;
+  }
+}
+
+/**
+ * The records of a recording in order, one frame in memory at a time. A file whose last frame is cut off (its recorder
+ * was killed) ends with what came before, and `onCut` is told how many bytes were left. Throws OpError `not-found`,
+ * `invalid` for what is no recording, `unsupported` for one that is newer.
+ */
+export async function* readRecording(path: string, onCut: (bytes: number) => void = () => {}): AsyncGenerator<RecordedEntry> {
+  for await (const frame of readFrames(path, onCut)) yield* entriesOf(frame.text, `read the recording ${path}`);
 }
