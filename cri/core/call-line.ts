@@ -13,6 +13,8 @@ export interface CallSummary {
   readonly sandbox: string;
   readonly container: string;
   readonly other: string;
+  /** The pod's; empty where `sandbox` is. */
+  readonly uid: string;
   /** gRPC's name of the status; `cut` when it ended without one, `open` when it has not ended. */
   readonly outcome: string;
   readonly message: string;

@@ -6,18 +6,23 @@ export interface Subject {
   readonly container: string;
   /** What stands for an id that nothing has named, or for the call's object otherwise (an image). */
   readonly other: string;
+  /** The pod's, as its sandbox's metadata has it; empty where `sandbox` is. */
+  readonly uid: string;
 }
 
 type Fields = Readonly<Record<string, unknown>>;
 interface Metadata {
   readonly name?: string;
   readonly namespace?: string;
+  readonly uid?: string;
   readonly attempt?: number;
 }
 interface Named {
   readonly sandbox: string;
   readonly container: string;
+  readonly uid: string;
 }
+const NOTHING: Named = { sandbox: '', container: '', uid: '' };
 
 function at(fields: Fields | undefined, ...path: readonly string[]): unknown {
   let value: unknown = fields;
@@ -25,9 +30,9 @@ function at(fields: Fields | undefined, ...path: readonly string[]): unknown {
   return value;
 }
 
-function sandboxName(metadata: unknown): string {
-  const { name = '', namespace = '', attempt = 0 } = (metadata ?? {}) as Metadata;
-  return `${namespace}/${name}#${attempt}`;
+function sandboxOf(metadata: unknown): Named {
+  const { name = '', namespace = '', uid = '', attempt = 0 } = (metadata ?? {}) as Metadata;
+  return { sandbox: `${namespace}/${name}#${attempt}`, container: '', uid };
 }
 
 function containerName(metadata: unknown): string {
@@ -48,30 +53,31 @@ export class IdentityBook {
     if (this.#names.size > MAX_IDS) for (const oldest of this.#names.keys()) return void this.#names.delete(oldest);
   }
 
+  #containerIn(sandboxId: unknown, metadata: unknown): Named {
+    return { ...(this.#names.get(String(sandboxId)) ?? NOTHING), container: containerName(metadata) };
+  }
+
   /** Learns what a call that succeeded says. */
   learn(method: string, request: Fields, response: Fields): void {
     switch (method) {
       case 'RunPodSandbox':
-        this.#learn(response['podSandboxId'], { sandbox: sandboxName(at(request, 'config', 'metadata')), container: '' });
+        this.#learn(response['podSandboxId'], sandboxOf(at(request, 'config', 'metadata')));
         break;
       case 'CreateContainer':
-        this.#learn(response['containerId'], {
-          sandbox: this.#names.get(String(request['podSandboxId']))?.sandbox ?? '',
-          container: containerName(at(request, 'config', 'metadata')),
-        });
+        this.#learn(response['containerId'], this.#containerIn(request['podSandboxId'], at(request, 'config', 'metadata')));
         break;
       case 'ListPodSandbox':
       case 'StreamPodSandboxes':
         for (const item of (response['items'] ?? response['podSandboxes'] ?? []) as Fields[])
-          this.#learn(item['id'], { sandbox: sandboxName(item['metadata']), container: '' });
+          this.#learn(item['id'], sandboxOf(item['metadata']));
         break;
       case 'ListContainers':
       case 'StreamContainers':
         for (const item of (response['containers'] ?? []) as Fields[])
-          this.#learn(item['id'], { sandbox: this.#names.get(String(item['podSandboxId']))?.sandbox ?? '', container: containerName(item['metadata']) });
+          this.#learn(item['id'], this.#containerIn(item['podSandboxId'], item['metadata']));
         break;
       case 'PodSandboxStatus':
-        this.#learn(at(response, 'status', 'id'), { sandbox: sandboxName(at(response, 'status', 'metadata')), container: '' });
+        this.#learn(at(response, 'status', 'id'), sandboxOf(at(response, 'status', 'metadata')));
         break;
       default:
     }
@@ -79,12 +85,12 @@ export class IdentityBook {
 
   /** What a call is about, as far as it is known by now. */
   subject(method: string, request: Fields): Subject {
-    if (method === 'RunPodSandbox') return { sandbox: sandboxName(at(request, 'config', 'metadata')), container: '', other: '' };
+    if (method === 'RunPodSandbox') return { ...sandboxOf(at(request, 'config', 'metadata')), other: '' };
     const id = request['containerId'] ?? request['podSandboxId'] ?? at(request, 'filter', 'id') ?? at(request, 'filter', 'podSandboxId');
     const named = typeof id === 'string' ? this.#names.get(id) : undefined;
-    if (method === 'CreateContainer') return { sandbox: named?.sandbox ?? '', container: containerName(at(request, 'config', 'metadata')), other: '' };
+    if (method === 'CreateContainer') return { ...(named ?? NOTHING), container: containerName(at(request, 'config', 'metadata')), other: '' };
     const image = at(request, 'image', 'image') ?? at(request, 'filter', 'image', 'image');
     const other = typeof image === 'string' ? image : typeof id === 'string' && named === undefined ? id.slice(0, 12) : '';
-    return { sandbox: named?.sandbox ?? '', container: named?.container ?? '', other };
+    return { ...(named ?? NOTHING), other };
   }
 }
