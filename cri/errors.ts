@@ -1,29 +1,28 @@
 import { OpError, type OpCode } from '../base/errors.ts';
+import { rpcStatuses, type RpcStatus } from './core/status.ts';
 
-/** gRPC's status codes: number, Go's name as it stands in messages, and ours. */
-const table = [
-  ['OK', 'failed'],
-  ['Canceled', 'aborted'],
-  ['Unknown', 'failed'],
-  ['InvalidArgument', 'invalid'],
-  ['DeadlineExceeded', 'deadline'],
-  ['NotFound', 'not-found'],
-  ['AlreadyExists', 'exists'],
-  ['PermissionDenied', 'denied'],
-  ['ResourceExhausted', 'exhausted'],
-  ['FailedPrecondition', 'failed'],
-  ['Aborted', 'conflict'],
-  ['OutOfRange', 'invalid'],
-  ['Unimplemented', 'unsupported'],
-  ['Internal', 'failed'],
-  ['Unavailable', 'unavailable'],
-  ['DataLoss', 'failed'],
-  ['Unauthenticated', 'denied'],
-] as const satisfies readonly (readonly [string, OpCode])[];
+export { rpcStatuses, type RpcStatus };
 
-export type RpcStatus = (typeof table)[number][0];
-
-export const rpcStatuses: readonly RpcStatus[] = table.map(([name]) => name);
+/** Ours for each of gRPC's statuses. */
+const codes: Readonly<Record<RpcStatus, OpCode>> = {
+  OK: 'failed',
+  Canceled: 'aborted',
+  Unknown: 'failed',
+  InvalidArgument: 'invalid',
+  DeadlineExceeded: 'deadline',
+  NotFound: 'not-found',
+  AlreadyExists: 'exists',
+  PermissionDenied: 'denied',
+  ResourceExhausted: 'exhausted',
+  FailedPrecondition: 'failed',
+  Aborted: 'conflict',
+  OutOfRange: 'invalid',
+  Unimplemented: 'unsupported',
+  Internal: 'failed',
+  Unavailable: 'unavailable',
+  DataLoss: 'failed',
+  Unauthenticated: 'denied',
+};
 
 /** What a runtime answered instead of a result. */
 export class RpcError extends OpError {
@@ -38,9 +37,8 @@ export class RpcError extends OpError {
    * @param options `code` in place of the status's own
    */
   constructor(status: RpcStatus, doing: string, description: string, options: { cause?: unknown; code?: OpCode } = {}) {
-    const number = rpcStatuses.indexOf(status);
-    super(options.code ?? table[number]?.[1] ?? 'failed', doing, `rpc error: code = ${status} desc = ${description}`, options);
-    this.grpcCode = number;
+    super(options.code ?? codes[status], doing, `rpc error: code = ${status} desc = ${description}`, options);
+    this.grpcCode = rpcStatuses.indexOf(status);
     this.status = status;
     this.description = description;
   }

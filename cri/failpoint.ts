@@ -1,7 +1,8 @@
 import { BugError } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
-import { RpcError, rpcStatuses, type RpcStatus } from './errors.ts';
+import { statusNamed, type RpcStatus } from './core/status.ts';
+import { RpcError } from './errors.ts';
 import type { CallOptions, Interceptor, RuntimeCall } from './transport.ts';
 
 /*
@@ -15,11 +16,6 @@ type Term =
   | { kind: 'panic'; left: number; text: string }
   | { kind: 'delay'; left: number; ms: number };
 
-function statusOf(name: string): RpcStatus | undefined {
-  const plain = name.toLowerCase().replaceAll(/[^a-z]/g, '');
-  return rpcStatuses.find((status) => status.toLowerCase() === plain);
-}
-
 function parseTerm(text: string): Term {
   const match = /^(?:(\d+)\*)?(off|error|after|panic|delay)(?:\((.*)\))?$/s.exec(text.trim());
   if (match === null)
@@ -30,7 +26,7 @@ function parseTerm(text: string): Term {
     case 'error':
     case 'after': {
       const [name = '', ...rest] = argument.split(':');
-      const status = statusOf(name);
+      const status = statusNamed(name);
       // Without a status's name the whole is the message, as in containerd.
       return status === undefined ? { kind, left, status: 'Unknown', text: argument } : { kind, left, status, text: rest.join(':').trim() || 'failpoint' };
     }
