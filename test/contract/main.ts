@@ -3,9 +3,10 @@ import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
 import { runProgram, type Program } from '../command.ts';
 import { benchTap } from './tap-bench.ts';
-import { compareContracts, CONTRACTS, judge, readContracts, readKnown } from './upstream/compare.ts';
+import type { Difference } from '../../cri/core/differences.ts';
+import { judge } from '../../cri/core/expected.ts';
+import { compareContracts, CONTRACTS, readContracts, readKnown } from './upstream/compare.ts';
 import { Lab } from './upstream/lab.ts';
-import type { Difference } from './upstream/normalise.ts';
 import { recordPods } from './upstream/record.ts';
 
 interface RecordOptions {
@@ -54,7 +55,7 @@ async function compare(program: Program, options: CompareOptions, [ours = '']: r
   const unknown = judged.filter(({ reason }) => reason === null);
   const short = (value: unknown): string => (value === undefined ? '–' : JSON.stringify(value).slice(0, 200));
   program.answer(options.json, { unknown, known: judged.length - unknown.length, stale }, [
-    ...unknown.map(({ pod, difference }) => `${pod}: ${difference.path}\n    upstream ${short(difference.upstream)}\n    ours     ${short(difference.ours)}`),
+    ...unknown.map(({ pod, difference }) => `${pod}: ${difference.path}\n    upstream ${short(difference.a)}\n    ours     ${short(difference.b)}`),
     ...stale.map(({ pod, path }) => `known, but no more: ${pod} ${path}`),
     `${unknown.length} differences without a reason, ${judged.length - unknown.length} with one, ${stale.length} reasons for nothing`,
   ]);

@@ -2,12 +2,14 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { test } from 'node:test';
 import { pods } from '../../base/kubeapi/refs.ts';
+import { normalise } from '../../cri/core/by-nature.ts';
+import { differences, type Difference } from '../../cri/core/differences.ts';
+import { judge } from '../../cri/core/expected.ts';
 import type { Interceptor, RuntimeCall } from '../../cri/transport.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { defaultPod } from '../../control/core/defaults-pod.ts';
 import { AgentWorld } from '../golden/agent-world.ts';
-import { comparableRequests, CONTRACTS, judge, readContracts, readKnown } from './upstream/compare.ts';
-import { differences, normalise, type Difference } from './upstream/normalise.ts';
+import { comparableRequests, CONTRACTS, readContracts, readKnown } from './upstream/compare.ts';
 import { NAMESPACE, OBJECTS, PODS } from './upstream/pods.ts';
 import { requestsFrom, type CriRequest, type SeenCall } from './upstream/requests.ts';
 
@@ -102,7 +104,7 @@ test('our agent asks of a runtime what upstream’s kubelet asked for the same p
   const { judged, stale } = judge(found, await readKnown('known-fake.json'));
   const unknown = judged.filter(({ reason }) => reason === null);
   assert.deepEqual(
-    unknown.map(({ pod, difference }) => `${pod}: ${difference.path}: ${JSON.stringify(difference.upstream)} | ${JSON.stringify(difference.ours)}`),
+    unknown.map(({ pod, difference }) => `${pod}: ${difference.path}: ${JSON.stringify(difference.a)} | ${JSON.stringify(difference.b)}`),
     [],
     'differences that nobody has given a reason for',
   );

@@ -1,7 +1,10 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OpError } from '../../../base/errors.ts';
-import { differences, type Difference } from './normalise.ts';
+import { settleEnvironment } from '../../../cri/core/by-nature.ts';
+import { CallNames } from '../../../cri/core/changes.ts';
+import { differences, type Difference } from '../../../cri/core/differences.ts';
+import type { Known } from '../../../cri/core/expected.ts';
 import type { CriRequest } from './requests.ts';
 
 /** One of the recordings, as `record` writes it. */
@@ -11,13 +14,6 @@ export interface Contract {
   readonly apiWrites: readonly { readonly verb: string; readonly resource: string; readonly body: unknown }[];
   readonly events: readonly { readonly reason: string; readonly message: string }[];
   readonly [more: string]: unknown;
-}
-
-/** A difference that is there, and may be: `path` as differences tell it, `*` for any part between dots or brackets. */
-export interface Known {
-  readonly pod: string;
-  readonly path: string;
-  readonly reason: string;
 }
 
 export const CONTRACTS = new URL('.', import.meta.url).pathname;
@@ -37,24 +33,16 @@ export async function readKnown(file: string): Promise<Known[]> {
   return JSON.parse(await readFile(join(CONTRACTS, file), 'utf8')) as Known[];
 }
 
-/** Upstream's order of variables is Go's random one of maps, other at every start: it says nothing, and is made one. */
-export function settleEnvironment<T>(entries: readonly T[], nameOf: (entry: T) => string): T[] {
-  return [...entries].sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
-}
-
 /** Requests by what they are about, each with its number among its like; and the order of all. */
 export function comparableRequests(requests: readonly CriRequest[]): Record<string, unknown> {
-  const seen = new Map<string, number>();
+  const names = new CallNames();
   const out: Record<string, unknown> = {};
   const order: string[] = [];
   for (const { method, request, refused } of requests) {
     const fields = request as { containerId?: string; config?: { metadata?: { name?: string; attempt?: number }; envs?: { key?: string }[] } };
     const about =
       fields.containerId ?? (method === 'CreateContainer' ? `<container ${fields.config?.metadata?.name}#${fields.config?.metadata?.attempt ?? 0}>` : '');
-    const base = about === '' ? method : `${method} ${about}`;
-    const count = (seen.get(base) ?? 0) + 1;
-    seen.set(base, count);
-    const name = count === 1 ? base : `${base} again ${count - 1}`;
+    const name = names.next(method, about);
     order.push(name);
     const settled =
       fields.config?.envs === undefined
@@ -124,29 +112,4 @@ function asSet(lines: readonly string[]): Record<string, true> {
 /** All in which two recordings of a pod differ, timing left out. */
 export function compareContracts(upstream: Contract, ours: Contract): Difference[] {
   return differences(comparable(upstream), comparable(ours));
-}
-
-function pattern(path: string): RegExp {
-  return new RegExp(`^${path.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`);
-}
-
-export interface Judged {
-  readonly pod: string;
-  readonly difference: Difference;
-  /** Why it may be; null when nobody has said. */
-  readonly reason: string | null;
-}
-
-/** Differences with the reasons that are known for them, and known ones that are no more. */
-export function judge(found: ReadonlyMap<string, readonly Difference[]>, known: readonly Known[]): { judged: Judged[]; stale: Known[] } {
-  const used = new Set<Known>();
-  const judged: Judged[] = [];
-  for (const [pod, list] of found) {
-    for (const difference of list) {
-      const match = known.find((one) => (one.pod === '*' || one.pod === pod) && pattern(one.path).test(difference.path));
-      if (match !== undefined) used.add(match);
-      judged.push({ pod, difference, reason: match?.reason ?? null });
-    }
-  }
-  return { judged, stale: known.filter((one) => !used.has(one)) };
 }

@@ -5,7 +5,7 @@ import type { Pod } from '../../../proto/kube/types.ts';
 import type { Progress } from '../../../node/io/progress.ts';
 import { eventsOf, lookAtPod, writesOf } from './collect.ts';
 import type { Lab } from './lab.ts';
-import { normalise, type Names } from './normalise.ts';
+import { normalise, type Names } from '../../../cri/core/by-nature.ts';
 import { IMAGE, NAMESPACE, OBJECTS, PODS, type RecordedPod } from './pods.ts';
 import { requestsOf } from './requests.ts';
 

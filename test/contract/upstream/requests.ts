@@ -1,69 +1,13 @@
+import { CHANGES, settled } from '../../../cri/core/changes.ts';
 import type { RecordedEntry } from '../../../cri/core/recording.ts';
+import { withoutDefaults } from '../../../cri/core/without-defaults.ts';
 import { readRecording } from '../../../cri/io/recording-read.ts';
-import api from '../../../proto/cri/api.json' with { type: 'json' };
 
 export interface CriRequest {
   readonly method: string;
   /** gRPC's name, when the runtime refused. */
   readonly refused?: string;
   readonly request: unknown;
-}
-
-interface FieldJson {
-  type: string;
-  rule?: string;
-  keyType?: string;
-}
-
-const types = api.nested.runtime.nested.v1.nested as unknown as Record<
-  string,
-  {
-    fields?: Record<string, FieldJson>;
-    values?: Record<string, number>;
-    nested?: Record<string, { fields?: Record<string, FieldJson>; values?: Record<string, number> }>;
-  }
->;
-
-/** Calls that change something: those that only look come when a kubelet likes. */
-const CHANGES = new Set([
-  'RunPodSandbox',
-  'StopPodSandbox',
-  'RemovePodSandbox',
-  'CreateContainer',
-  'StartContainer',
-  'StopContainer',
-  'RemoveContainer',
-  'UpdateContainerResources',
-  'UpdatePodSandboxResources',
-  'PullImage',
-  'ExecSync',
-]);
-
-/** A message without what it need not say: Go leaves out defaults, Node writes them, and both mean the same. */
-export function withoutDefaults(type: string, value: unknown): unknown {
-  if (value === null || typeof value !== 'object') return value;
-  const fields = types[type]?.fields ?? {};
-  const out: Record<string, unknown> = {};
-  for (const [key, inner] of Object.entries(value)) {
-    const field = fields[key];
-    if (field === undefined) out[key] = inner;
-    else if (field.keyType !== undefined) {
-      if (Object.keys(inner as object).length > 0) out[key] = Object.fromEntries(Object.entries(inner as object).sort(([a], [b]) => (a < b ? -1 : 1)));
-    } else if (field.rule === 'repeated') {
-      if ((inner as unknown[]).length > 0)
-        out[key] = (inner as unknown[]).map((item) => (/^u?int64$/.test(field.type) ? String(item) : withoutDefaults(field.type, item)));
-    } else if (types[field.type]?.fields !== undefined) {
-      if (inner !== null) out[key] = withoutDefaults(field.type, inner);
-    } else if (!isDefault(type, field.type, inner)) out[key] = /^u?int64$/.test(field.type) ? String(inner) : inner;
-  }
-  return out;
-}
-
-function isDefault(owner: string, type: string, value: unknown): boolean {
-  const values = types[type]?.values ?? types[owner]?.nested?.[type]?.values;
-  if (values !== undefined) return value === Object.keys(values)[0];
-  if (value instanceof Uint8Array) return value.length === 0;
-  return value === '' || value === 0 || value === '0' || value === false || value === null || value === undefined;
 }
 
 /** A call that may concern a pod. */
@@ -106,7 +50,10 @@ export function requestsFrom(calls: readonly SeenCall[], uid: string): CriReques
     readable(said);
     found.push({ startMs, request: { method, ...(refused === undefined ? {} : { refused }), request: said } });
   }
-  return settled(found.sort((a, b) => a.startMs - b.startMs).map(({ request }) => request));
+  return settled(
+    found.sort((a, b) => a.startMs - b.startMs).map(({ request }) => request),
+    (request) => JSON.stringify(request),
+  );
 }
 
 /** Environment values are bytes: text is easier to read. */
@@ -115,19 +62,6 @@ function readable(request: Record<string, unknown>): void {
   for (const env of config?.envs ?? []) {
     if (env.value !== undefined) env.value = (typeof env.value === 'string' ? Buffer.from(env.value, 'base64') : Buffer.from(env.value)).toString();
   }
-}
-
-/** Containers of a pod are stopped and removed side by side, so that their order says nothing: it is made one. */
-function settled(requests: CriRequest[]): CriRequest[] {
-  const out: CriRequest[] = [];
-  for (let at = 0; at < requests.length;) {
-    const method = requests[at]?.method ?? '';
-    let end = at + 1;
-    if (method === 'RemoveContainer') while (requests[end]?.method === method) end += 1;
-    out.push(...requests.slice(at, end).sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)));
-    at = end;
-  }
-  return out;
 }
 
 function fieldsOf(entry: Extract<RecordedEntry, { type: 'call' }>, which: 'requests' | 'responses'): Record<string, unknown> {
