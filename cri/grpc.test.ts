@@ -1,4 +1,3 @@
-import type { Server } from '@grpc/grpc-js';
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,13 +8,13 @@ import { realClock } from '../base/clock.ts';
 import { hasCode } from '../base/errors.ts';
 import { createCriClient, type CriClient } from './client.ts';
 import { RpcError } from './errors.ts';
-import { serveFake } from './fake-serve.ts';
+import { serveFake, type ServedRuntime } from './fake-serve.ts';
 import { FakeRuntime } from './fake.ts';
 import { connectRuntime, dialTarget } from './grpc.ts';
 
 let folder: string;
 let fake: FakeRuntime;
-let server: Server;
+let server: ServedRuntime;
 let client: CriClient;
 
 before(async () => {

@@ -1,4 +1,3 @@
-import type { Server } from '@grpc/grpc-js';
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { chmod, link, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -11,7 +10,7 @@ import { realClock } from '../base/clock.ts';
 import { hasCode } from '../base/errors.ts';
 import { createCriClient } from './client.ts';
 import type { RecordedCall, RecordedEntry, RecordedMessage } from './core/recording.ts';
-import { serveFake } from './fake-serve.ts';
+import { serveFake, type ServedRuntime } from './fake-serve.ts';
 import { FakeRuntime } from './fake.ts';
 import { connectRuntime } from './grpc.ts';
 import { readRecording } from './io/recording-read.ts';
@@ -19,7 +18,7 @@ import { openTap, type TapOptions } from './io/tap.ts';
 
 let folder: string;
 let fake: FakeRuntime;
-let server: Server;
+let server: ServedRuntime;
 let made = 0;
 
 before(async () => {
@@ -77,7 +76,7 @@ test('whole calls are recorded: both messages, status, times, connection and str
   assert.ok(run !== undefined && status !== undefined);
   assert.deepEqual(fields(run.requests[0]), { config: { metadata: { name: 'web', namespace: 'default', uid: 'u', attempt: 0 }, labels: { app: 'web' } } });
   assert.deepEqual(fields(run.responses[0]), { podSandboxId });
-  assert.deepEqual(run.status, { code: 0, name: 'OK', message: 'OK' });
+  assert.deepEqual(run.status, { code: 0, name: 'OK', message: '' });
   assert.deepEqual([run.service, run.connection, run.stream, run.call, status.stream, status.call], ['runtime.v1.RuntimeService', 1, 1, 1, 3, 2]);
   assert.ok(run.end !== null && run.end.monoMs >= run.start.monoMs && Math.abs(Date.parse(run.start.wall) - Date.now()) < 60_000);
   assert.deepEqual(status.status, { code: 5, name: 'NotFound', message: 'an error occurred when try to find container "böse": not found' });
