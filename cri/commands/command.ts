@@ -7,9 +7,9 @@ export interface Commands {
   readonly host: Host;
   readonly clock: Clock;
   /** Adds a command with `--json` and examples below its help. */
-  add(usage: string, summary: string, examples: readonly string[]): Command;
+  readonly add: (usage: string, summary: string, examples: readonly string[]) => Command;
   /** Says the exit code. */
-  done(code: number): void;
+  readonly done: (code: number) => void;
 }
 
 /** The table's `add`: every command takes `--json` and shows examples. */
