@@ -36,7 +36,7 @@ export interface CriClient extends AsyncDisposable {
 const usualMs = 120_000;
 
 /** Deadlines as the kubelet sets them: more for what takes its own time, none for what has a progress of its own. */
-function deadlineMs(method: string, request: object): number {
+export function deadlineMs(method: string, request: object): number {
   switch (method) {
     case 'RunPodSandbox':
       return 2 * usualMs;

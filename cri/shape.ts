@@ -1,23 +1,20 @@
 import { assert } from '../base/assert.ts';
 import api from '../proto/cri/api.json' with { type: 'json' };
+import type { FieldJson, TypeJson, TypeTable } from './core/message-input.ts';
+import type { ServiceName } from './transport.ts';
 
-interface FieldJson {
-  type: string;
-  rule?: string;
-  keyType?: string;
-}
-
-interface TypeJson {
-  fields?: Record<string, FieldJson>;
-  values?: Record<string, number>;
-  nested?: Record<string, TypeJson>;
+interface NestingJson extends TypeJson {
+  readonly nested?: Record<string, TypeJson>;
 }
 
 const types = new Map<string, TypeJson>();
-for (const [name, type] of Object.entries(api.nested.runtime.nested.v1.nested as Record<string, TypeJson>)) {
+for (const [name, type] of Object.entries(api.nested.runtime.nested.v1.nested as Record<string, NestingJson>)) {
   types.set(name, type);
   for (const [inner, innerType] of Object.entries(type.nested ?? {})) types.set(inner, innerType);
 }
+
+/** Messages and enums of the CRI by name; nested ones stand beside the others. */
+export const messageTypes: TypeTable = types;
 
 function fillOne(field: FieldJson, value: unknown): unknown {
   const type = types.get(field.type);
@@ -58,6 +55,18 @@ interface MethodJson {
   requestType: string;
   responseType: string;
   responseStream?: boolean;
+}
+
+/** Every method of both services, in the order of api.proto. */
+export function allMethods(): readonly (MethodJson & { readonly service: ServiceName; readonly method: string })[] {
+  const services: readonly ServiceName[] = ['RuntimeService', 'ImageService'];
+  return services.flatMap((service) =>
+    Object.entries(api.nested.runtime.nested.v1.nested[service].methods as Record<string, MethodJson>).map(([method, shape]) => ({
+      service,
+      method,
+      ...shape,
+    })),
+  );
 }
 
 /** The messages of a method. */
