@@ -22,7 +22,7 @@ test('kubeadm joins a bare node whose kubelet is ours', { skip, timeout: 300_000
   // It speaks by the certificate that was issued for it, in kubeadm's own places.
   const directory = (await set.status()).nodes[0]?.directory ?? '';
   assert.match(await readFile(`${directory}/etc/kubernetes/kubelet.conf`, 'utf8'), /client-certificate: \/var\/lib\/kubelet\/pki\/kubelet-client-current\.pem/);
-  assert.deepEqual((await readdir(`${directory}/etc/kubernetes`)).toSorted(), ['kubelet.conf', 'manifests', 'pki']);
+  assert.deepEqual((await readdir(`${directory}/etc/kubernetes`)).toSorted(), ['kubelet.conf', 'pki']);
   await set.k(['apply', '-f', '-'], JSON.stringify(pod));
   await set.k(['wait', '--for=condition=Ready', 'pod/on-joined', '--timeout=60s']);
   await set.k(['delete', 'pod', 'on-joined', '--timeout=30s']);

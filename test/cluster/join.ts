@@ -29,6 +29,7 @@ export interface Joined {
 const SERVICE = 'kubelet';
 const STOP_MS = 30_000;
 const READY_MS = 60_000;
+const DRAIN_MS = 50_000;
 const JOIN_MS = 300_000;
 
 /**
@@ -112,8 +113,7 @@ exec kubelet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kub
 
 async function makeBare(place: Place, kubeadm: string): Promise<void> {
   const { node, root, kubectl, inside } = place;
-  const mounted = (await readFile(`/proc/${place.pid}/mountinfo`, 'utf8')).includes('/var/lib/kubelet/pods/');
-  if (mounted) throw new OpError('conflict', `emptying ${node.name}`, 'pods with volumes run there', { advice: 'delete them first' });
+  await emptied(place);
   await programsOf(place, kubeadm, `${root}/scripts/kubelet`);
   await ownEtc(place);
   const stanzas = (await readFile(`${node.dir}/init.spec`, 'utf8')).split('\n\n').map((stanza) => stanza.trim());
@@ -129,9 +129,19 @@ async function makeBare(place: Place, kubeadm: string): Promise<void> {
     return running.length === others.filter((stanza) => stanza.startsWith('service ')).length;
   });
   await kubectl('delete', 'node', node.name, '--ignore-not-found');
-  const emptied = await inside(['/bin/sh', '-c', 'rm -rf /var/lib/kubelet/* /etc/kubernetes']);
-  if (emptied.code !== 0) throw new OpError('failed', `emptying ${node.name}`, emptied.output.trim());
+  const removed = await inside(['/bin/sh', '-c', 'rm -rf /var/lib/kubelet/* /etc/kubernetes']);
+  if (removed.code !== 0) throw new OpError('failed', `emptying ${node.name}`, removed.output.trim());
   await services([...others, launcherStanza(node, stanzas.find(isKubelet) ?? '')]);
+}
+
+/** Its pods go as an administrator lets them go; those that nobody would make again are not ended here. */
+async function emptied({ kubectl, node }: Place): Promise<void> {
+  try {
+    await kubectl('drain', node.name, '--ignore-daemonsets', '--delete-emptydir-data', `--timeout=${DRAIN_MS / 1000}s`);
+  } catch (error) {
+    await kubectl('uncordon', node.name).catch(() => '');
+    throw error;
+  }
 }
 
 async function programsOf({ node }: Place, kubeadm: string, launcher: string): Promise<void> {
