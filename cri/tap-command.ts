@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { Clock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
 import { openTap } from './io/tap.ts';
+import { REGISTRY } from './io/tap-registry.ts';
 
 export interface TapFlags {
   readonly listen: string;
@@ -13,6 +14,7 @@ export interface TapFlags {
   readonly withSecrets: boolean;
   readonly quiet: boolean;
   readonly json: boolean;
+  readonly control: boolean;
 }
 
 /** `nodelet cri tap`: until it is told to end. Words about itself go to standard error, calls to standard output. */
@@ -25,12 +27,13 @@ export async function tap(host: Host, flags: TapFlags, clock: Clock, recorder: s
     withSecrets: flags.withSecrets,
     output: flags.quiet ? 'none' : flags.json ? 'json' : 'lines',
     bufferBytes: flags.buffer,
+    ...(flags.control ? { control: { registry: REGISTRY, pid: host.pid } } : {}),
     recorder,
     clock,
     say,
   });
   say(`listening at ${flags.listen}, passing on to ${flags.upstream}${flags.record === undefined ? '' : `, recording to ${flags.record}`}; Ctrl-C ends it`);
-  if (!host.signal.aborted) await once(host.signal, 'abort');
+  if (!host.signal.aborted) await Promise.race([once(host.signal, 'abort'), running.stopAsked]);
   const { opened, bytes } = running.counts;
   const totals = await running.stop();
   const words = [`${opened} connections, ${bytes} bytes`];

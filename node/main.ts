@@ -37,6 +37,6 @@ async function run(): Promise<number> {
   }
 }
 
-// The one thread that anything here starts is the tap's decoder.
+// The only threads that anything here starts are the tap's.
 if (isMainThread) process.exitCode = await run();
-else (await import('../cri/main.ts')).decodeThread();
+else await (await import('../cri/main.ts')).thread();

@@ -16,6 +16,7 @@ export function tapCommand({ host, clock, add, done }: Commands): void {
     .option('--max-size <size>', 'end the recording when the file is that large; traffic goes on', readSize, 256 * 1024 ** 2)
     .option('--buffer <size>', 'what may wait for the decoder', readSize, 16 * 1024 ** 2)
     .option('--with-secrets', 'record environment values, registry credentials and raw bytes too', false)
+    .option('--no-control', 'serve no control socket at <listen>.tap, so that watch, top and others cannot look in')
     .option('-q, --quiet', 'no line for each call', false)
     .action(async (flags: TapFlags) => done(await (await import('../tap-command.ts')).tap(host, flags, clock, `nodelet ${version}`)));
 }

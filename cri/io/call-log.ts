@@ -8,6 +8,7 @@ import {
   type RecordedCall,
   type RecordedEntry,
   type RecordedMessage,
+  type RecordedOpening,
   type RecordedStatus,
   type RecordedTime,
 } from '../core/recording.ts';
@@ -25,6 +26,8 @@ export interface CallLogOptions {
   readonly budget: ByteBudget;
   readonly withSecrets: boolean;
   readonly write: (entry: RecordedEntry) => void;
+  /** Whether anybody wants to know just now; calls that end unwanted are not put together. */
+  readonly wanted: () => boolean;
 }
 
 interface OpenCall {
@@ -42,7 +45,8 @@ interface OpenCall {
   readonly held: Readonly<Record<Side, WireMessage[]>>;
   /** Answers with gRPC's status in them, where no trailers come after. */
   headers: readonly Header[];
-  opened: boolean;
+  /** Once they stand in an opening. */
+  requests: readonly RecordedMessage[] | null;
   before: number;
 }
 
@@ -58,6 +62,8 @@ function value(headers: readonly Header[], name: string): string | undefined {
 export class CallLog {
   readonly #options: CallLogOptions;
   readonly #open = new Map<string, OpenCall>();
+  /** Of those, the ones whose answers are many. */
+  readonly #streams = new Set<OpenCall>();
   calls = 0;
 
   constructor(options: CallLogOptions) {
@@ -85,6 +91,15 @@ export class CallLog {
     else this.#finish(call, at, event.trailers, cutText(event.cut));
   }
 
+  /** How the streams that are open now began, for somebody who comes late. */
+  openings(): RecordedOpening[] {
+    return this.#streams
+      .values()
+      .filter(({ before }) => before > 0)
+      .map((call) => this.#opening(call))
+      .toArray();
+  }
+
   /** Writes what is still open; nothing more comes. */
   end(): void {
     for (const call of this.#open.values()) this.#finish(call, null, [], '');
@@ -94,7 +109,7 @@ export class CallLog {
     const path = value(headers, ':path') ?? '';
     const [, service = '', method = ''] = path.split('/');
     const known = knownMethod(path);
-    return {
+    const call: OpenCall = {
       call: ++this.calls,
       connection,
       stream,
@@ -108,18 +123,21 @@ export class CallLog {
       encodings: { client: value(headers, 'grpc-encoding') ?? '', server: '' },
       held: { client: [], server: [] },
       headers: [],
-      opened: false,
+      requests: null,
       before: 0,
     };
+    if (call.streams) this.#streams.add(call);
+    return call;
   }
 
   #message(call: OpenCall, from: Side, message: WireMessage, at: Stamp): void {
     if (call.streams && from === 'server') {
-      if (!call.opened) {
-        call.opened = true;
-        this.#options.write({ type: 'opening', ...identity(call), requests: this.#recorded(call, 'client') });
-      }
       call.before += 1;
+      if (!this.#options.wanted()) {
+        this.#release(message);
+        return;
+      }
+      if (call.requests === null) this.#options.write(this.#opening(call));
       this.#options.write({ type: 'message', call: call.call, at: recordedTime(at), message: this.#one(call, from, message) });
       return;
     }
@@ -135,6 +153,11 @@ export class CallLog {
 
   #finish(call: OpenCall, end: Stamp | null, trailers: readonly Header[], cut: string): void {
     this.#open.delete(`${call.connection}/${call.stream}`);
+    this.#streams.delete(call);
+    if (!this.#options.wanted()) {
+      for (const side of ['client', 'server'] as const) for (const message of call.held[side]) this.#release(message);
+      return;
+    }
     const status = statusOf(trailers.length > 0 ? trailers : call.headers);
     const metadata = plain(call.metadata);
     const rest = plain(trailers.filter(([name]) => !USUAL.test(name) && name !== 'grpc-status' && name !== 'grpc-message'));
@@ -143,7 +166,7 @@ export class CallLog {
       ...identity(call),
       end: end === null ? null : recordedTime(end),
       ...(metadata === null ? {} : { requestMetadata: metadata }),
-      requests: call.opened ? [] : this.#recorded(call, 'client'),
+      requests: call.requests !== null ? [] : this.#recorded(call, 'client'),
       responses: this.#recorded(call, 'server'),
       ...(call.before > 0 ? { responsesBefore: call.before } : {}),
       status,
@@ -152,6 +175,11 @@ export class CallLog {
     };
     for (const side of ['client', 'server'] as const) for (const message of call.held[side]) this.#release(message);
     this.#options.write(record);
+  }
+
+  #opening(call: OpenCall): RecordedOpening {
+    call.requests ??= this.#recorded(call, 'client');
+    return { type: 'opening', ...identity(call), requests: call.requests };
   }
 
   #release(message: WireMessage): void {

@@ -5,19 +5,23 @@ import { summarize, summaryLine } from '../core/call-line.ts';
 import { ConnectionDecoder, type Stamp } from '../core/connection.ts';
 import { ByteBudget } from '../core/grpc-messages.ts';
 import { IdentityBook } from '../core/identity.ts';
-import type { RecordedEntry, RecordingHeader } from '../core/recording.ts';
+import type { RecordedConnection, RecordedEntry, RecordedStop, RecordingHeader } from '../core/recording.ts';
 import { CallLog, recordedTime } from './call-log.ts';
+import { FeedOutlet, type FeedEnd } from './feed-gate.ts';
 import { RecordingWriter } from './recording-write.ts';
 import { RingReader, type Note, type RingMemory } from './ring.ts';
 
 /** How the decoding thread is started. */
 export interface DecodeOrder {
+  readonly role: 'decoder';
   readonly memory: RingMemory;
   readonly record: { readonly path: string; readonly maxBytes: number; readonly append: boolean } | null;
   readonly header: RecordingHeader;
   readonly withSecrets: boolean;
   /** What goes to standard output for each call. */
   readonly output: 'none' | 'lines' | 'json';
+  /** Where entries go for those who look; null without. */
+  readonly feed: FeedEnd | null;
 }
 
 /** What it says back. */
@@ -82,14 +86,21 @@ class LineOutput implements Disposable {
   }
 }
 
+interface Followed {
+  readonly decoder: ConnectionDecoder;
+  /** What a viewer who comes late is told of it: that it was opened, and perhaps that it is not followed. */
+  readonly told: RecordedConnection[];
+}
+
 class DecodeLoop {
   readonly #order: DecodeOrder;
   readonly #say: (report: DecodeReport) => void;
   readonly #budget = new ByteBudget(BUDGET_BYTES);
-  readonly #decoders = new Map<number, ConnectionDecoder>();
+  readonly #decoders = new Map<number, Followed>();
   readonly #book = new IdentityBook();
   readonly #log: CallLog;
   readonly #output: LineOutput | null;
+  readonly #feed: FeedOutlet | null;
   #writer: RecordingWriter | null;
   #blind = 0;
   #fileBytes = 0;
@@ -101,7 +112,13 @@ class DecodeLoop {
     this.#now = { wallMs: Date.parse(order.header.startedAt.wall), monoMs: order.header.startedAt.monoMs };
     this.#writer = order.record === null ? null : new RecordingWriter(order.record.path, order.record);
     this.#output = order.output === 'none' ? null : new LineOutput();
-    this.#log = new CallLog({ budget: this.#budget, withSecrets: order.withSecrets, write: (entry) => this.#record(entry) });
+    this.#feed = order.feed === null ? null : new FeedOutlet(order.feed);
+    this.#log = new CallLog({
+      budget: this.#budget,
+      withSecrets: order.withSecrets,
+      write: (entry) => this.#record(entry),
+      wanted: () => this.#writer !== null || this.#output !== null || this.#feed?.wanted === true,
+    });
     this.#record(order.header);
     this.#writer?.flush();
   }
@@ -111,6 +128,7 @@ class DecodeLoop {
     let flushedMs = 0;
     for (;;) {
       const note = reader.next(FLUSH_MS);
+      this.#welcome();
       if (note === 'ended') break;
       if (note !== 'idle') this.#take(note);
       if (note === 'idle' || this.#now.monoMs - flushedMs > FLUSH_MS) {
@@ -119,10 +137,31 @@ class DecodeLoop {
       }
     }
     this.#log.end();
+    this.#feed?.send(JSON.stringify(this.#ending('ended')));
     this.#stop('ended');
+    this.#count();
+    this.#feed?.close();
     const linesLost = this.#output?.lost ?? 0;
     this.#output?.[Symbol.dispose]();
     this.#say({ kind: 'done', calls: this.#log.calls, blindConnections: this.#blind, linesLost, fileBytes: this.#fileBytes });
+  }
+
+  /** Tells those who came since the last note how things stand. */
+  #welcome(): void {
+    const feed = this.#feed;
+    const mark = feed?.newcomers() ?? 0;
+    if (feed === null || mark === 0) return;
+    const entries: RecordedEntry[] = [this.#order.header, ...this.#decoders.values().flatMap(({ told }) => told), ...this.#log.openings()];
+    feed.send(entries.map((entry) => JSON.stringify(entry)).join('\n'), mark);
+  }
+
+  #count(): void {
+    this.#feed?.count({
+      calls: this.#log.calls,
+      blindConnections: this.#blind,
+      recording: this.#writer !== null,
+      fileBytes: this.#writer?.sizeBytes ?? this.#fileBytes,
+    });
   }
 
   #take({ kind, connection, side, at, bytes }: Note): void {
@@ -134,12 +173,14 @@ class DecodeLoop {
           this.#say({ kind: 'note', text: `connection ${connection}: its calls are no longer followed: ${event.reason}` });
         }
         this.#log.take(connection, event, this.#now);
+        if (event.kind === 'blind') told.push({ type: 'connection', connection, at: recordedTime(this.#now), event: 'blind', reason: event.reason });
       });
-      this.#decoders.set(connection, decoder);
-      this.#record({ type: 'connection', connection, at: recordedTime(at), event: 'open' });
+      const told: RecordedConnection[] = [{ type: 'connection', connection, at: recordedTime(at), event: 'open' }];
+      this.#decoders.set(connection, { decoder, told });
+      for (const entry of told) this.#record(entry);
       return;
     }
-    const decoder = this.#decoders.get(connection);
+    const decoder = this.#decoders.get(connection)?.decoder;
     if (decoder === undefined) return;
     if (kind === 'data') {
       try {
@@ -162,16 +203,20 @@ class DecodeLoop {
       const summary = this.#output === null ? null : summarize(entry, this.#book);
       if (summary !== null) this.#output?.line(output === 'json' ? JSON.stringify(summary) : summaryLine(summary));
     }
-    if (this.#writer === null) return;
+    const feed = this.#feed?.wanted === true ? this.#feed : null;
+    if (this.#writer === null && feed === null) return;
+    const line = JSON.stringify(entry);
+    feed?.send(line);
     try {
-      this.#writer.add(entry);
-      if (this.#writer.full) this.#stop('full');
+      this.#writer?.addLine(line);
+      if (this.#writer?.full === true) this.#stop('full');
     } catch (error) {
       this.#giveUp(error);
     }
   }
 
   #flush(): void {
+    this.#count();
     try {
       this.#writer?.flush();
       if (this.#writer?.full === true) this.#stop('full');
@@ -180,12 +225,16 @@ class DecodeLoop {
     }
   }
 
+  #ending(reason: 'full' | 'ended'): RecordedStop {
+    return { type: 'stop', at: recordedTime(this.#now), reason, calls: this.#log.calls, blindConnections: this.#blind };
+  }
+
   #stop(reason: 'full' | 'ended'): void {
     const writer = this.#writer;
     if (writer === null) return;
     this.#writer = null;
     try {
-      writer.add({ type: 'stop', at: recordedTime(this.#now), reason, calls: this.#log.calls, blindConnections: this.#blind });
+      writer.add(this.#ending(reason));
       writer[Symbol.dispose]();
       this.#fileBytes = writer.sizeBytes;
       if (reason === 'full') this.#say({ kind: 'note', text: `the recording is full (${this.#fileBytes} bytes): it has ended, traffic goes on` });

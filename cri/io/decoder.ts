@@ -5,6 +5,7 @@ import type { Side, Stamp } from '../core/connection.ts';
 import type { DecodeOrder, DecodeReport } from './decode-thread.ts';
 import { createRingMemory, RingWriter, type NoteKind } from './ring.ts';
 import type { Onlooker } from './splice.ts';
+import { threadEntry } from './threads.ts';
 
 export interface DecodeTotals {
   readonly calls: number;
@@ -14,6 +15,8 @@ export interface DecodeTotals {
 }
 
 export interface Decoder extends Onlooker {
+  /** The ring's words: a thread that notifies them wakes the decoder. */
+  readonly ringControl: SharedArrayBuffer;
   /** Ends the thread after what it has yet to read, and says what came of it; null when it broke. */
   finish(): Promise<DecodeTotals | null>;
 }
@@ -28,15 +31,17 @@ const HEAP_MIB = 192;
  * brings more it says so, and follows it no longer. `say` gets its notes. Throws OpError when the recording cannot be made.
  */
 export async function startDecoder(
-  order: Omit<DecodeOrder, 'memory'>,
+  order: Omit<DecodeOrder, 'memory' | 'role'>,
   options: { bufferBytes: number; clock: Clock; say: (text: string) => void },
 ): Promise<Decoder> {
   const { clock, say } = options;
   const memory = createRingMemory(options.bufferBytes);
   const ring = new RingWriter(memory);
-  // A bundle is one file, and starts as this thread when it is no main thread (node/main.ts).
-  const entry = import.meta.url.endsWith('.ts') ? new URL('decode-entry.ts', import.meta.url) : new URL(import.meta.url);
-  const worker = new Worker(entry, { workerData: { ...order, memory } satisfies DecodeOrder, resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB } });
+  const worker = new Worker(threadEntry(), {
+    workerData: { role: 'decoder', ...order, memory } satisfies DecodeOrder,
+    transferList: order.feed === null ? [] : [order.feed.port],
+    resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB },
+  });
   let totals: DecodeTotals | null = null;
   let broken = false;
   const exited = new Promise<void>((resolve) => worker.once('exit', () => resolve()));
@@ -72,6 +77,7 @@ export async function startDecoder(
     });
   };
   return {
+    ringControl: memory.control,
     open: (connection) => write('open', connection, 'client'),
     data: (connection, side, bytes) => write('data', connection, side, bytes),
     end: (connection, side) => write('end', connection, side),

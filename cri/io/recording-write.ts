@@ -45,7 +45,11 @@ export class RecordingWriter implements Disposable {
   }
 
   add(entry: RecordedEntry): void {
-    const line = JSON.stringify(entry);
+    this.addLine(JSON.stringify(entry));
+  }
+
+  /** An entry that is text already. */
+  addLine(line: string): void {
     this.#lines.push(line);
     this.#lineBytes += line.length;
     if (this.#lineBytes >= FRAME_BYTES) this.flush();

@@ -21,7 +21,7 @@ export interface Splice extends AsyncDisposable {
 const END_MS = 24 * 3600 * 1000;
 
 /** Whether somebody answers at that socket. */
-function answers(path: string): Promise<boolean> {
+export function answers(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const probe = connect({ path });
     probe.once('connect', () => {
@@ -33,7 +33,7 @@ function answers(path: string): Promise<boolean> {
 }
 
 /** Takes away a socket that a dead process left. Throws OpError `exists` for anything else that stands there. */
-async function clear(path: string): Promise<void> {
+export async function clearSocket(path: string): Promise<void> {
   const there = await lstat(path).catch(() => null);
   if (there === null) return;
   const doing = `listen on ${path}`;
@@ -86,10 +86,16 @@ function join(client: Socket, upstream: Socket, number: number, counts: Splice['
 /**
  * Listens on one unix socket and joins every connection with one of its own to another: bytes, half-closes, back
  * pressure and failures pass as they are; nothing is parsed. While `upstream` is away a connection is closed at once.
- * The listening socket has the mode and owner of the upstream one. Disposing closes all and removes the socket.
+ * `reached` is told of each: null, or the code of the refusal. The listening socket has the mode and owner of the upstream
+ * one. Disposing closes all and removes the socket.
  */
-export async function openSplice(options: { listen: string; upstream: string; onlooker: Onlooker | null }): Promise<Splice> {
-  const { onlooker } = options;
+export async function openSplice(options: {
+  listen: string;
+  upstream: string;
+  onlooker: Onlooker | null;
+  reached?: (refusal: string | null) => void;
+}): Promise<Splice> {
+  const { onlooker, reached = () => {} } = options;
   const counts = { opened: 0, open: 0, bytes: 0 };
   const sockets = new Set<Socket>();
   const keep = (socket: Socket): void => {
@@ -105,9 +111,15 @@ export async function openSplice(options: { listen: string; upstream: string; on
     onlooker?.open(number);
     join(client, upstream, number, counts, onlooker);
     client.pause();
-    upstream.once('connect', () => client.resume());
+    const refused = (error: NodeJS.ErrnoException): void => reached(error.code ?? error.message);
+    upstream.once('error', refused);
+    upstream.once('connect', () => {
+      upstream.off('error', refused);
+      reached(null);
+      client.resume();
+    });
   });
-  await clear(options.listen);
+  await clearSocket(options.listen);
   await listen(server, options.listen);
   const like = await stat(options.upstream).catch(() => null);
   await chmod(options.listen, like === null ? 0o600 : like.mode & 0o777);

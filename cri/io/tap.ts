@@ -1,10 +1,22 @@
 import { realpath } from 'node:fs/promises';
-import { OpError } from '../../base/errors.ts';
+import { MessageChannel } from 'node:worker_threads';
+import { messageOf, OpError } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
-import { RECORDING_VERSION } from '../core/recording.ts';
+import { RECORDING_VERSION, type RecordingHeader } from '../core/recording.ts';
 import { recordedTime } from './call-log.ts';
 import { startDecoder, type DecodeTotals } from './decoder.ts';
-import { openSplice, type Splice } from './splice.ts';
+import { createFeedMemory, feedNumbers, type FeedNumbers } from './feed-gate.ts';
+import { startFeed } from './feed-thread.ts';
+import { socketPath } from './socket-path.ts';
+import { answers, openSplice, type Splice } from './splice.ts';
+import { registerTap, type RegisteredTap } from './tap-registry.ts';
+
+/** Rules that act on calls; `set` and `list` answer what the control socket says to `fault` and `faults`. */
+export interface TapFaults {
+  /** Takes the request as it came; throws OpError `invalid` for one that cannot be. */
+  set(request: Readonly<Record<string, unknown>>): object | Promise<object>;
+  list(): object;
+}
 
 export interface TapOptions {
   /** Paths or `unix://` URLs. */
@@ -15,73 +27,177 @@ export interface TapOptions {
   readonly output?: 'none' | 'lines' | 'json';
   /** What waits for the decoder at most. */
   readonly bufferBytes?: number;
+  /**
+   * Serves `<listen>.tap`, or `path`: entries to whoever looks, and requests. With `registry` the tap writes itself down in that
+   * folder, so that it is found. Calls are followed then even when nothing is recorded or printed.
+   */
+  readonly control?: { readonly path?: string; readonly registry?: string; readonly pid: number };
+  /** Other ways to the same two sockets, for a caller that puts the listening one into its place itself: where it is bound, and where the runtime is reached. */
+  readonly through?: { readonly bind: string; readonly connect: string };
+  /** Called with the code of each connection that the upstream socket did not take. */
+  readonly unreachable?: (code: string) => void;
+  readonly faults?: TapFaults;
   readonly recorder: string;
   readonly clock: Clock;
   /** Gets what the tap has to say of itself. */
   readonly say?: (text: string) => void;
 }
 
+/** What `status` answers. */
+export interface TapStatus extends Omit<FeedNumbers, 'recording' | 'fileBytes'> {
+  readonly listen: string;
+  readonly upstream: string;
+  readonly recorder: string;
+  /** RFC 3339. */
+  readonly startedAt: string;
+  readonly redacted: boolean;
+  readonly connections: number;
+  readonly openConnections: number;
+  readonly bytes: number;
+  readonly recording: { readonly path: string; readonly bytes: number; readonly goesOn: boolean } | null;
+  /** What the fault hook lists; null when the tap takes no rules. */
+  readonly faults: object | null;
+}
+
 export interface Tap {
   readonly counts: Splice['counts'];
+  /** The control socket; null without. */
+  readonly control: string | null;
+  /** Resolves when somebody asked over the control socket that it end: its owner calls `stop` then. */
+  readonly stopAsked: Promise<void>;
   /** Closes everything; null when nothing was decoded. */
   stop(): Promise<DecodeTotals | null>;
 }
 
 const BUFFER_BYTES = 16 * 1024 * 1024;
 
-/** `unix:///run/x.sock` or a path → a path. Throws OpError `invalid`. */
-export function socketPath(text: string): string {
-  const path = text.startsWith('unix:') ? text.slice('unix:'.length).replace(/^\/\/(?=\/)/, '') : text;
-  if (!path.startsWith('/'))
-    throw new OpError('invalid', 'reading a socket', `"${text}" is not a unix socket`, { advice: 'write unix:///run/containerd/containerd.sock' });
-  return path;
+async function isSame(listen: string, upstream: string): Promise<boolean> {
+  try {
+    const [a, b] = await Promise.all([realpath(listen), realpath(upstream)]);
+    return a === b;
+  } catch {
+    return listen === upstream;
+  }
 }
 
 /**
  * Puts itself between callers and a runtime: what they say passes as it is, and what it says is decoded beside that from
- * copies, in a thread of its own, when a recording or output is wanted. Throws OpError when it cannot listen or record.
+ * copies, in a thread of its own, when anybody wants it. Throws OpError when it cannot listen or record.
  */
 export async function openTap(options: TapOptions): Promise<Tap> {
-  const { clock, record, output = 'none' } = options;
+  const { clock, record, output = 'none', say = () => {}, control: wanted } = options;
   const listen = socketPath(options.listen);
   const upstream = socketPath(options.upstream);
-  const same = await Promise.all([realpath(listen), realpath(upstream)])
-    .then(([a, b]) => a === b)
-    .catch(() => listen === upstream);
-  if (same) throw new OpError('invalid', 'starting the tap', 'it would listen where it connects to', { advice: 'name two different sockets' });
-  const decodes = record !== undefined || output !== 'none';
+  if (await isSame(listen, upstream))
+    throw new OpError('invalid', 'starting the tap', 'it would listen where it connects to', { advice: 'name two different sockets' });
+  const reached = onReach(options, upstream, say);
   const startedAt = recordedTime({ wallMs: clock.nowMs(), monoMs: clock.monoMs() });
+  const header: RecordingHeader = {
+    type: 'recording',
+    version: RECORDING_VERSION,
+    recorder: options.recorder,
+    startedAt,
+    listen,
+    upstream,
+    redacted: options.withSecrets !== true,
+  };
+  const memory = createFeedMemory();
+  const ends = wanted === undefined ? null : new MessageChannel();
+  const decodes = record !== undefined || output !== 'none' || ends !== null;
   const decoder = decodes
     ? await startDecoder(
         {
           record: record ?? null,
-          header: {
-            type: 'recording',
-            version: RECORDING_VERSION,
-            recorder: options.recorder,
-            startedAt,
-            listen,
-            upstream,
-            redacted: options.withSecrets !== true,
-          },
+          header,
           withSecrets: options.withSecrets === true,
           output,
+          feed: ends === null ? null : { memory, port: ends.port1 },
         },
-        { bufferBytes: options.bufferBytes ?? BUFFER_BYTES, clock, say: options.say ?? (() => {}) },
+        { bufferBytes: options.bufferBytes ?? BUFFER_BYTES, clock, say },
       )
     : null;
-  let splice: Splice;
+  const opened: AsyncDisposable[] = [];
+  let totals: DecodeTotals | null = null;
+  const stop = async (): Promise<DecodeTotals | null> => {
+    for (const open of opened.splice(0)) await open[Symbol.asyncDispose]();
+    return totals;
+  };
   try {
-    splice = await openSplice({ listen, upstream, onlooker: decoder });
+    const splice = await openSplice({ listen: options.through?.bind ?? listen, upstream: options.through?.connect ?? upstream, onlooker: decoder, reached });
+    opened.push(splice);
+    if (options.through === undefined && !(await answers(upstream))) reached('nobody listens there');
+    if (decoder !== null) opened.push({ [Symbol.asyncDispose]: async () => void (totals = await decoder.finish()) });
+    const asked = Promise.withResolvers<void>();
+    const tap = { counts: splice.counts, stopAsked: asked.promise, stop };
+    if (wanted === undefined || decoder === null || ends === null) return { ...tap, control: null };
+    const control = wanted.path ?? `${listen}.tap`;
+    const answer = answering({ options, header, counts: splice.counts, memory, stop: asked.resolve });
+    const feed = await startFeed({ control, end: { memory, port: ends.port2 }, ringControl: decoder.ringControl }, { answer, say });
+    // Ends last: viewers read to the decoder's last entry.
+    opened.push(feed);
+    if (wanted.registry !== undefined)
+      opened.unshift(await registered({ pid: wanted.pid, control, listen, upstream, startedAt: startedAt.wall }, wanted.registry, say));
+    return { ...tap, control };
   } catch (error) {
-    await decoder?.finish();
+    if (opened.length === 0) await decoder?.finish();
+    await stop();
     throw error;
   }
-  return {
-    counts: splice.counts,
-    stop: async () => {
-      await splice[Symbol.asyncDispose]();
-      return (await decoder?.finish()) ?? null;
-    },
+}
+
+/** Says when the runtime cannot be reached, and when it can again: once each, not for every connection. */
+function onReach(options: TapOptions, upstream: string, say: (text: string) => void): (refusal: string | null) => void {
+  let before: string | null = null;
+  return (refusal) => {
+    if (refusal !== null) options.unreachable?.(refusal);
+    // Who has put the sockets in their places knows more, and says it.
+    if (options.through === undefined && (refusal === null) !== (before === null))
+      say(refusal === null ? `${upstream} can be reached again` : `${upstream} cannot be reached (${refusal}): connections are closed until it can`);
+    before = refusal;
+  };
+}
+
+/** A tap that cannot write itself down is found by nobody, and works all the same. */
+async function registered(tap: RegisteredTap, registry: string, say: (text: string) => void): Promise<AsyncDisposable> {
+  try {
+    return await registerTap(tap, registry);
+  } catch (error) {
+    say(`it is not written down in ${registry}, so viewers need --tap ${tap.control}: ${messageOf(error)}`);
+    return { [Symbol.asyncDispose]: () => Promise.resolve() };
+  }
+}
+
+/** Answers what is asked over the control socket. */
+function answering(tap: {
+  options: TapOptions;
+  header: RecordingHeader;
+  counts: Splice['counts'];
+  memory: SharedArrayBuffer;
+  stop: () => void;
+}): (request: Readonly<Record<string, unknown>>) => object | Promise<object> {
+  const { record, faults } = tap.options;
+  const status = (): TapStatus => {
+    const { listen, upstream, recorder, startedAt, redacted } = tap.header;
+    const { recording, fileBytes, ...numbers } = feedNumbers(tap.memory);
+    const { opened, open, bytes } = tap.counts;
+    return {
+      ...{ listen, upstream, recorder, startedAt: startedAt.wall, redacted },
+      ...{ connections: opened, openConnections: open, bytes, ...numbers },
+      recording: record === undefined ? null : { path: record.path, bytes: fileBytes, goesOn: recording },
+      faults: faults?.list() ?? null,
+    };
+  };
+  return (request) => {
+    const what = request['do'];
+    if (what === 'status') return status();
+    if (what === 'stop') {
+      tap.stop();
+      return { stopping: true };
+    }
+    if (what !== 'fault' && what !== 'faults')
+      throw new OpError('invalid', 'ask the tap', `it knows no ${JSON.stringify(what)}`, { advice: 'it knows feed, status, faults, fault and stop' });
+    if (faults === undefined)
+      throw new OpError('unsupported', 'ask the tap', 'it takes no fault rules', { advice: 'start one with nodelet cri tap or attach' });
+    return what === 'fault' ? faults.set(request) : faults.list();
   };
 }

@@ -1,3 +1,0 @@
-import { decodeThread } from './decode-thread.ts';
-
-decodeThread();

@@ -1,0 +1,3 @@
+import { thread } from './threads.ts';
+
+await thread();
