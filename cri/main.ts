@@ -3,32 +3,16 @@ import { realClock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
 import { callCommand } from './commands/call.ts';
 import { addTo } from './commands/command.ts';
-import { execCommand } from './commands/exec.ts';
 import { imagesCommand } from './commands/images.ts';
-import { inspectCommand } from './commands/inspect.ts';
-import { logsCommand } from './commands/logs.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
 import { showCommand } from './commands/show.ts';
-import { statsCommand } from './commands/stats.ts';
 import { tapCommand } from './commands/tap.ts';
 
 export { thread } from './io/threads.ts';
 
 /** In the order of the help. */
 const COMMANDS = [tapCommand, showCommand, callCommand, psCommand, podsCommand, imagesCommand];
-  detachCommand,
-  tapCommand,
-  showCommand,
-  callCommand,
-  psCommand,
-  podsCommand,
-  imagesCommand,
-  inspectCommand,
-  execCommand,
-  logsCommand,
-  statsCommand,
-];
 
 /** `nodelet cri …`. */
 export async function main(host: Host): Promise<number> {
