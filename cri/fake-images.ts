@@ -15,11 +15,15 @@ export interface FakeImage {
   /** What the next pulls answer instead, one each. */
   pullFailures?: RpcError[];
   present?: boolean;
+  /** What the runtime tells of it, where that is known: id, tags, digests, size, user. */
+  known?: Partial<Image>;
 }
 
 interface Entry extends FakeImage {
   id: string;
-  digest: string;
+  /** The first is how containers name it. */
+  digestNames: string[];
+  tags: string[];
   present: boolean;
 }
 
@@ -40,6 +44,8 @@ function sha256(text: string): string {
 export class FakeImages {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
+  /** Every name is an image that a pull brings. */
+  pullsAnything = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -47,34 +53,40 @@ export class FakeImages {
 
   add(image: FakeImage): void {
     const name = normalizeImage(image.name);
-    this.#entries.set(name, { ...image, name, id: sha256(`config ${name}`), digest: sha256(`manifest ${name}`), present: image.present ?? false });
+    const { id = sha256(`config ${name}`), repoTags = [name], repoDigests } = image.known ?? {};
+    const digestNames = repoDigests ?? [`${name.replace(/:[^/:]*$/, '')}@${sha256(`manifest ${name}`)}`];
+    this.#entries.set(image.known === undefined ? name : id, { ...image, name, id, tags: repoTags, digestNames, present: image.present ?? false });
+  }
+
+  /** By name, id, or repository digest, on the machine or not. */
+  #entry(reference: string): Entry | undefined {
+    const name = normalizeImage(reference);
+    const direct = this.#entries.get(name) ?? this.#entries.get(reference);
+    if (direct !== undefined) return direct;
+    return [...this.#entries.values()].find(
+      ({ id, tags, digestNames }) =>
+        id === reference || id.slice('sha256:'.length) === reference || tags.includes(name) || digestNames.includes(reference) || digestNames.includes(name),
+    );
   }
 
   /** By name, id, or repository digest; only what is on the machine. */
   find(reference: string): Entry | undefined {
-    const direct = this.#entries.get(normalizeImage(reference));
-    if (direct?.present === true) return direct;
-    for (const entry of this.#entries.values()) {
-      if (entry.present && (entry.id === reference || entry.id.slice('sha256:'.length) === reference || this.#digestName(entry) === reference)) return entry;
-    }
-    return undefined;
-  }
-
-  #digestName(entry: Entry): string {
-    return `${entry.name.replace(/:[^/:]*$/, '')}@${entry.digest}`;
+    const entry = this.#entry(reference);
+    return entry?.present === true ? entry : undefined;
   }
 
   /** How containers name the image: tag, repository digest, id. */
   namesOf(entry: Entry): { tag: string; digest: string; id: string } {
-    return { tag: entry.name, digest: this.#digestName(entry), id: entry.id };
+    return { tag: entry.tags[0] ?? entry.digestNames[0] ?? entry.name, digest: entry.digestNames[0] ?? entry.id, id: entry.id };
   }
 
   toImage(entry: Entry): Partial<Image> {
+    if (entry.known !== undefined) return entry.known;
     const numeric = /^\d+$/.test(entry.user ?? '0');
     return {
       id: entry.id,
       repoTags: [entry.name],
-      repoDigests: [this.#digestName(entry)],
+      repoDigests: entry.digestNames,
       size: String(entry.sizeBytes ?? 1_000_000),
       uid: numeric ? { value: entry.user ?? '0' } : null,
       username: numeric ? '' : (entry.user ?? ''),
@@ -93,7 +105,8 @@ export class FakeImages {
   async pull({ image }: PullImageRequest, signal: AbortSignal | undefined): Promise<string> {
     const reference = image?.image ?? '';
     const name = normalizeImage(reference);
-    const entry = this.#entries.get(name);
+    if (this.pullsAnything && this.#entry(reference) === undefined) this.add({ name });
+    const entry = this.#entry(reference);
     if (entry === undefined) {
       throw new RpcError('NotFound', 'PullImage', `failed to pull and unpack image "${name}": failed to resolve reference "${name}": ${name}: not found`);
     }

@@ -59,12 +59,14 @@ export function methodsOf(world: FakeWorld): Readonly<Record<string, Method>> {
           'failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to set hostname without a private UTS namespace: unknown',
         );
       const id = world.newId();
+      const [ip = `10.88.${world.made >> 8}.${world.made & 255}`, ...additionalIps] = world.onAddress(config) ?? [];
       const sandbox: FakeSandbox = {
         id,
         config,
         runtimeHandler,
         createdAtNs: world.nowNs(),
-        ip: onHost ? '' : `10.88.${world.made >> 8}.${world.made & 255}`,
+        ip: onHost ? '' : ip,
+        additionalIps: onHost ? [] : additionalIps,
         ready: true,
       };
       if (!world.networkReady && !onHost) world.refuse(method, 'Unknown', `failed to setup network for sandbox "${id}": cni plugin not initialized`);

@@ -27,6 +27,7 @@ export interface FakeSandbox {
   readonly runtimeHandler: string;
   readonly createdAtNs: bigint;
   readonly ip: string;
+  readonly additionalIps?: readonly string[];
   ready: boolean;
 }
 
@@ -63,7 +64,7 @@ export function sandboxStatus(sandbox: FakeSandbox): object {
     metadata: config.metadata,
     state: sandbox.ready ? 'SANDBOX_READY' : 'SANDBOX_NOTREADY',
     createdAt: String(sandbox.createdAtNs),
-    network: { ip: sandbox.ready ? sandbox.ip : '' },
+    network: { ip: sandbox.ready ? sandbox.ip : '', additionalIps: sandbox.ready ? (sandbox.additionalIps ?? []).map((ip) => ({ ip })) : [] },
     linux: { namespaces: { options: config.linux?.securityContext?.namespaceOptions } },
     labels: config.labels,
     annotations: config.annotations,

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
-import type { ContainerEventType } from '../proto/cri/types.ts';
+import type { ContainerEventType, PodSandboxConfig } from '../proto/cri/types.ts';
 import { RpcError, type RpcStatus } from './errors.ts';
 import { FakeImages } from './fake-images.ts';
 import {
@@ -19,6 +19,10 @@ export interface FakeRuntimeOptions {
   clock: Clock;
   /** containerd 2 names stop signals, image ids and events; 1.6 has neither RuntimeConfig nor events. Default 2. */
   version?: '1.6' | '2';
+  /** 52 hex digits that end every id, where ids of two runtimes must differ. */
+  idEnd?: string;
+  /** Whether `calls` is kept; a runtime that serves for days does without. Default true. */
+  remembers?: boolean;
 }
 
 export interface EventSink {
@@ -39,6 +43,12 @@ export class FakeWorld {
   readonly containers = new Map<string, FakeContainer>();
   /** Every call, in order, refused ones too. */
   readonly calls: RuntimeCall[] = [];
+  readonly #idEnd: string;
+  readonly remembers: boolean;
+  /** The life of a container for which there is no script. */
+  onStart: (container: FakeContainer) => ContainerScript = () => ({});
+  /** The addresses of a sandbox that is made; null for the next free one. */
+  onAddress: (config: PodSandboxConfig) => readonly string[] | null = () => null;
   /** What ExecSync runs. */
   onExec: (container: FakeContainer, command: readonly string[]) => ExecScript = () => ({});
   runtimeReady = true;
@@ -47,6 +57,8 @@ export class FakeWorld {
   constructor(options: FakeRuntimeOptions) {
     this.clock = options.clock;
     this.version = options.version ?? '2';
+    this.#idEnd = options.idEnd ?? 'f'.repeat(52);
+    this.remembers = options.remembers ?? true;
     this.images = new FakeImages(options.clock);
   }
 
@@ -106,7 +118,7 @@ export class FakeWorld {
 
   /** 64 hex digits; the first twelve count, so that they can be told apart. */
   newId(): string {
-    return `${(++this.made).toString(16).padStart(12, '0')}${'f'.repeat(52)}`;
+    return `${(++this.made).toString(16).padStart(12, '0')}${this.#idEnd}`;
   }
 
   refuse(method: string, status: RpcStatus, description: string): never {
@@ -164,7 +176,7 @@ export class FakeWorld {
 
   scriptFor(container: FakeContainer): ContainerScript {
     const found = this.#scripts.find(({ matches }) => matches(container));
-    if (found === undefined) return {};
+    if (found === undefined) return this.onStart(container);
     return (found.scripts.length > 1 ? found.scripts.shift() : found.scripts[0]) as ContainerScript;
   }
 
