@@ -3,6 +3,7 @@ import { realClock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
 import { callCommand } from './commands/call.ts';
 import { addTo } from './commands/command.ts';
+import { diffCommand } from './commands/diff.ts';
 import { imagesCommand } from './commands/images.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
@@ -12,7 +13,7 @@ import { tapCommand } from './commands/tap.ts';
 export { thread } from './io/threads.ts';
 
 /** In the order of the help. */
-const COMMANDS = [tapCommand, showCommand, callCommand, psCommand, podsCommand, imagesCommand];
+const COMMANDS = [tapCommand, showCommand, diffCommand, callCommand, psCommand, podsCommand, imagesCommand];
 
 /** `nodelet cri …`. */
 export async function main(host: Host): Promise<number> {

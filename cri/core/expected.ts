@@ -14,7 +14,8 @@ export interface Judged {
   readonly reason: string | null;
 }
 
-function pattern(path: string): RegExp {
+/** A text in which `*` stands for any text. */
+export function pattern(path: string): RegExp {
   return new RegExp(`^${path.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`, 's');
 }
 

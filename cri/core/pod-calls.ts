@@ -158,9 +158,8 @@ export class PodCalls {
     if (method !== 'PodSandboxStatus') return;
     const status = record(answer['status']);
     if (pod.labels['io.kubernetes.pod.name'] === undefined) pod.labels = record(status['labels']) as Record<string, string>;
-    const network = record(status['network']);
-    const more = ((network['additionalIps'] ?? []) as { ip?: string }[]).map(({ ip }) => ip ?? '');
-    const ips = [String(network['ip'] ?? ''), ...more].filter((ip) => ip !== '');
+    const network = record(status['network']) as { ip?: string; additionalIps?: { ip?: string }[] };
+    const ips = [network.ip, ...(network.additionalIps ?? []).map(({ ip }) => ip)].filter((ip) => ip !== undefined && ip !== '') as string[];
     if (ips.length > 0) pod.ips = ips;
   }
 }
