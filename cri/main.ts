@@ -7,13 +7,14 @@ import { diffCommand } from './commands/diff.ts';
 import { imagesCommand } from './commands/images.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
+import { serveCommand } from './commands/serve.ts';
 import { showCommand } from './commands/show.ts';
 import { tapCommand } from './commands/tap.ts';
 
 export { thread } from './io/threads.ts';
 
 /** In the order of the help. */
-const COMMANDS = [tapCommand, showCommand, diffCommand, callCommand, psCommand, podsCommand, imagesCommand];
+const COMMANDS = [tapCommand, showCommand, diffCommand, serveCommand, callCommand, psCommand, podsCommand, imagesCommand];
 
 /** `nodelet cri …`. */
 export async function main(host: Host): Promise<number> {
