@@ -1,6 +1,7 @@
 import { Command, CommanderError } from 'commander';
 import { realClock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
+import { attachCommand, detachCommand } from './commands/attach.ts';
 import { callCommand } from './commands/call.ts';
 import { addTo } from './commands/command.ts';
 import { diffCommand } from './commands/diff.ts';
@@ -14,7 +15,7 @@ import { tapCommand } from './commands/tap.ts';
 export { thread } from './io/threads.ts';
 
 /** In the order of the help. */
-const COMMANDS = [tapCommand, showCommand, diffCommand, serveCommand, callCommand, psCommand, podsCommand, imagesCommand];
+const COMMANDS = [attachCommand, detachCommand, tapCommand, showCommand, diffCommand, serveCommand, callCommand, psCommand, podsCommand, imagesCommand];
 
 /** `nodelet cri …`. */
 export async function main(host: Host): Promise<number> {

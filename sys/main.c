@@ -51,7 +51,9 @@ int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "init")) return init_main(argc - 1, argv + 1);
   if (argc > 2 && !strcmp(argv[1], "nsrun")) return nsrun_main(argc - 1, argv + 1);
   if (argc > 2 && !strcmp(argv[1], "exec")) return exec_main(argc - 1, argv + 1);
+  if (argc > 2 && !strcmp(argv[1], "guard")) return guard_main(argc - 1, argv + 1);
+  if (argc > 2 && !strcmp(argv[1], "peers")) return peers_main(argc - 1, argv + 1);
   if (argc == 2 && !strcmp(argv[1], "version")) return printf("%u\n", PROTOCOL_VERSION) < 0;
-  fprintf(stderr, "usage: sys serve | init SPEC | nsrun OPTIONS -- COMMAND | exec --pid PID [--ns LIST] -- COMMAND | version\n");
+  fprintf(stderr, "usage: sys serve | init SPEC | nsrun OPTIONS -- COMMAND | exec --pid PID [--ns LIST] -- COMMAND | guard FOLDER NAME [FILE…] | peers PID SOCKET [--shut] | version\n");
   return 2;
 }

@@ -69,4 +69,6 @@ int serve_main(void);
 int init_main(int argc, char **argv);
 int nsrun_main(int argc, char **argv);
 int exec_main(int argc, char **argv);
+int guard_main(int argc, char **argv);
+int peers_main(int argc, char **argv);
 #endif

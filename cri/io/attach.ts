@@ -1,0 +1,219 @@
+import { watch } from 'node:fs';
+import { join } from 'node:path';
+import { rfc3339, type Clock } from '../../base/clock.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
+import { stepAside, stepIn, undo, whoStands } from '../core/standing.ts';
+import { claim, readState, removeState, untilGuardDone, writeState, type AttachState } from './attach-state.ts';
+import { startGuard, type Guard } from './guard.ts';
+import { findPlace, type Place, type Where } from './place.ts';
+import { isAlive, processOf } from './processes.ts';
+import { connectionsTo, renew, untilThrough, type Reconnect, type Renewal } from './renew.ts';
+import { answers } from './splice.ts';
+import { openStand, type Stand } from './stand.ts';
+import { REGISTRY } from './tap-registry.ts';
+import { openTap, type Tap, type TapOptions } from './tap.ts';
+
+export interface AttachOptions extends Where {
+  /** `auto` when absent. */
+  readonly reconnect?: Reconnect;
+  /** What the tap does besides passing on. */
+  readonly tap: Omit<TapOptions, 'listen' | 'upstream' | 'through' | 'unreachable' | 'control' | 'clock' | 'say'>;
+  /** The program `sys`. */
+  readonly sys: string;
+  /** Folder of the sets of ours. */
+  readonly stateHome: string;
+  /** Where running taps write themselves down; /run/nodelet/cri when absent. */
+  readonly registry?: string;
+  readonly pid: number;
+  readonly clock: Clock;
+  /** Gets what there is to say: where it stands, what was done, what changes. */
+  readonly say: (text: string) => void;
+}
+
+export interface Attached extends AsyncDisposable {
+  /** The tap's control socket. */
+  readonly control: string;
+  /** As the node sees it. */
+  readonly socket: string;
+  readonly place: Place;
+  readonly tap: Tap;
+  /** What was done about the kubelet's old connection; null when there is no kubelet. */
+  readonly renewal: Renewal | null;
+  /** Resolves when it cannot go on, with the reason, or was told to end, with null: its owner disposes it then. */
+  readonly ended: Promise<string | null>;
+}
+
+/** How long a runtime may refuse connections before the tap gives it its place back: it may be about to listen. */
+const PATIENCE_MS = 1_000;
+/** How often a runtime that is gone is looked at. */
+const LOOK_MS = 1_000;
+
+/** Takes back what a killed one left in the folder; true when there was something. */
+export function mend(stand: Stand): boolean {
+  const moves = undo(stand.see());
+  stand.move(moves);
+  return moves.length > 0;
+}
+
+/** Keeps the tap in its place while the runtime ends, starts and binds its socket anew. */
+function tend(
+  stand: Stand,
+  options: { clock: Clock; say: (text: string) => void; renewed: () => void; lost: (why: string) => void; socket: string },
+): Disposable & { unreachable(): void } {
+  const { clock, say, socket } = options;
+  /** The socket that the place was given back to, because nobody listened there. */
+  let dead: string | null = null;
+  let timer: Disposable | undefined;
+  let over = false;
+  const later = (ms: number, then: () => Promise<void>): void => {
+    if (timer !== undefined || over) return;
+    timer = clock.after(ms, () => {
+      timer = undefined;
+      if (!over) void then().catch((error: unknown) => options.lost(messageOf(error)));
+    });
+  };
+  const enter = (): void => {
+    stand.dressAs('path');
+    stand.move(stepIn(stand.see()));
+    dead = null;
+    say(`the runtime listens at ${socket} anew: in its place again`);
+    options.renewed();
+  };
+  const look = (): void => {
+    if (over) return;
+    try {
+      const seen = stand.see();
+      if (seen.own === null) return options.lost('its own socket was removed');
+      if (whoStands(seen) === 'runtime' && seen.path !== dead) enter();
+    } catch (error) {
+      options.lost(messageOf(error));
+    }
+  };
+  const lookAgain = async (): Promise<void> => {
+    if (await stand.isFolderGone()) return options.lost('its folder was removed');
+    if (dead === null) return;
+    if (stand.see().path === dead && (await answers(stand.at('path'))) && !over) enter();
+    else later(LOOK_MS, lookAgain);
+  };
+  const check = async (): Promise<void> => {
+    const before = stand.see();
+    if (whoStands(before) !== 'tap' || (await answers(stand.at('real'))) || over) return;
+    const seen = stand.see();
+    if (seen.real === null || seen.real !== before.real) return;
+    dead = seen.real;
+    stand.move(stepAside(seen));
+    say(`the runtime does not listen: callers are refused at ${socket} until it does`);
+    later(LOOK_MS, lookAgain);
+  };
+  const watcher = watch(stand.at('path').slice(0, stand.at('path').lastIndexOf('/')), look);
+  watcher.on('error', (error) => options.lost(messageOf(error)));
+  look();
+  return {
+    unreachable: () => later(PATIENCE_MS, check),
+    [Symbol.dispose]: () => {
+      over = true;
+      watcher.close();
+      timer?.[Symbol.dispose]();
+    },
+  };
+}
+
+/** Waits for the guard of a killed one, which may be at it this moment, then mends what is left. */
+async function mendLeft(stand: Stand, registry: string, options: { clock: Clock; say: (text: string) => void; signal: AbortSignal }): Promise<void> {
+  const left = await readState(registry, stand.key);
+  if (left !== null) await untilGuardDone(registry, left, options);
+  if (mend(stand)) options.say('put back what a killed one had left');
+  await removeState(registry, stand.key);
+  const { real } = stand.see();
+  if (real !== null)
+    throw new OpError('exists', 'attaching', 'there is already something at the name that the runtime’s socket would get', {
+      advice: `move it away: ${stand.outside('real')}`,
+    });
+}
+
+/**
+ * Puts a tap between a kubelet and its runtime, without a change to either's configuration: the tap takes the place of the
+ * runtime's socket, which stays reachable under another name, and the kubelet's connection is renewed. Disposing undoes
+ * it; a guard does when this process is killed. When `signal` is aborted meanwhile all is undone and OpError `aborted`
+ * thrown. Throws OpError when there is no kubelet or runtime, when another one is attached (`conflict`), or when the
+ * folder cannot be changed; nothing is changed then.
+ */
+export async function attach(options: AttachOptions, signal: AbortSignal): Promise<Attached> {
+  const { clock, say, sys, registry = REGISTRY } = options;
+  const undoing: (() => Promise<unknown>)[] = [];
+  const undoAll = async (): Promise<void> => {
+    const failures: unknown[] = [];
+    for (const one of undoing.splice(0).toReversed()) await one().catch((error: unknown) => failures.push(error));
+    if (failures.length > 0) throw failures[0];
+  };
+  try {
+    const place = await findPlace(options, options.stateHome, signal);
+    const { kubelet, socket } = place;
+    const stand = await openStand(place.folder, place.name, options.pid);
+    undoing.push(async () => stand[Symbol.asyncDispose]());
+    const claimed = await claim(registry, stand.key, socket);
+    undoing.push(async () => claimed[Symbol.asyncDispose]());
+    await mendLeft(stand, registry, { clock, say, signal });
+    const self = await processOf(options.pid);
+    if (self === null) throw new OpError('failed', 'attaching', 'this process cannot see itself in /proc');
+    const control = join(registry, `${stand.key}.tap`);
+    const guard = await guarded({ sys, folder: stand.outside('folder'), name: place.name, remove: [control, join(registry, `${stand.key}.attach`)] }, undoing);
+    const state: AttachState = {
+      ...{ version: 1, key: stand.key, process: self, guard: guard.pid, folder: place.folder, name: place.name, socket, place: place.words, control },
+      ...{ since: rfc3339(clock.nowMs()), settled: false },
+    };
+    undoing.push(async () => removeState(registry, stand.key));
+    await writeState(registry, state);
+    const ended = Promise.withResolvers<string | null>();
+    let tended: ReturnType<typeof tend> | undefined;
+    const tap = await openTap({
+      ...options.tap,
+      listen: `${place.folder}/${place.name}`,
+      upstream: `${place.folder}/${place.name}.real`,
+      through: { bind: stand.at('own'), connect: stand.at('real') },
+      control: { path: control, registry, pid: options.pid },
+      unreachable: () => tended?.unreachable(),
+      clock,
+      say,
+    });
+    undoing.push(async () => tap.stop());
+    void tap.stopAsked.then(() => ended.resolve(null));
+    undoing.push(async () => mend(stand));
+    stand.dressAs('path');
+    stand.move(stepIn(stand.see()));
+    say(`in the place of ${socket} (${place.words}); the runtime’s own socket is ${place.name}.real beside it`);
+    const how = options.reconnect ?? 'auto';
+    const slipped = async (): Promise<void> => {
+      // Between its start and our step a caller can have reached the runtime itself.
+      if (kubelet === null || how === 'never' || how === 'restart' || !(await isAlive(kubelet.process))) return;
+      await connectionsTo(sys, kubelet.process.pid, stand.outside('real'), { shut: true, signal: new AbortController().signal });
+    };
+    tended = tend(stand, { clock, say, socket, renewed: () => void slipped().catch(() => {}), lost: ended.resolve });
+    undoing.push(async () => tended?.[Symbol.dispose]());
+    const renewal = kubelet === null ? null : await renew(kubelet, how, { sys, socket: stand.outside('real'), signal });
+    say(renewal?.words ?? 'no kubelet was found that calls there: callers are seen as they connect');
+    if (kubelet !== null && renewal?.did === 'closed') await told(kubelet, { sys, socket: stand.outside('own'), clock, signal, say });
+    await writeState(registry, { ...state, settled: true });
+    signal.throwIfAborted();
+    return { control, socket, place, tap, renewal, ended: ended.promise, [Symbol.asyncDispose]: undoAll };
+  } catch (error) {
+    await undoAll().catch((failure: unknown) => say(`undoing: ${messageOf(failure)}`));
+    if (signal.aborted) throw new OpError('aborted', 'attaching', 'stopped by the caller', { cause: error });
+    throw error;
+  }
+}
+
+async function guarded(options: Parameters<typeof startGuard>[0], undoing: (() => Promise<unknown>)[]): Promise<Guard> {
+  const guard = await startGuard(options);
+  undoing.push(async () => guard.release());
+  return guard;
+}
+
+async function told(kubelet: NonNullable<Place['kubelet']>, options: Parameters<typeof untilThrough>[1] & { say: (text: string) => void }): Promise<void> {
+  const tookMs = await untilThrough(kubelet, options);
+  options.say(
+    tookMs === null
+      ? `the kubelet (process ${kubelet.process.pid}) has not connected anew yet`
+      : `the kubelet speaks through the tap (after ${(tookMs / 1000).toFixed(1)} s)`,
+  );
+}
