@@ -66,9 +66,6 @@ test('a message is asked for only where a rule looks at it', () => {
   assert.equal(armed.needs('RunPodSandbox', 'x'), 'message');
   assert.equal(armed.needs('ListImages', 'kubelet/1'), 'head');
   assert.equal(armed.needs('ListImages', 'crictl'), 'nothing');
-  assert.equal(armed.namesPods, true);
-  assert.equal(new ArmedRules([parseRule('Version hang')], never).namesPods, false);
-  assert.equal(new ArmedRules([parseRule('ListContainers hide container=a')], never).namesPods, true);
 });
 
 test('events are counted anew for each stream', () => {

@@ -64,6 +64,12 @@ export interface RuleState {
   readonly fired: number;
 }
 
+/** What the caller is told with an error: the rule's own words, or what gRPC for Go says itself. */
+export function faultWords({ words, error }: FaultRule): string {
+  if (words !== undefined) return words;
+  return error === 'DeadlineExceeded' ? 'context deadline exceeded' : error === 'Canceled' ? 'context canceled' : 'a fault rule of nodelet cri';
+}
+
 function globbed(glob: string, text: string): boolean {
   const pattern = glob
     .replaceAll(/[.+^${}()|[\]\\]/g, String.raw`\$&`)
@@ -123,13 +129,6 @@ export class ArmedRules {
     const rules = this.#states.filter(({ rule }) => methodFits(rule.method, method) && (rule.agent === undefined || globbed(rule.agent, agent)));
     if (rules.length === 0) return 'nothing';
     return rules.some(({ rule: { pod, container, image } }) => pod !== undefined || container !== undefined || image !== undefined) ? 'message' : 'head';
-  }
-
-  /** Whether what is asked of pods must be known: of calls, of items or of events. */
-  get namesPods(): boolean {
-    return this.#states.some(({ rule }) =>
-      [rule, rule.hide, rule.events].some((about) => about?.pod !== undefined || about?.container !== undefined || about?.image !== undefined),
-    );
   }
 
   /** What to do to this call; counts it. */

@@ -72,6 +72,11 @@ export class SubjectBook {
     return id !== '' && this.#find(id) === undefined;
   }
 
+  /** Takes it that nothing will ever tell what the request's id stands for. */
+  giveUp(request: object): void {
+    this.#learn(idOf(request as Fields), NOBODY);
+  }
+
   /** What a call is about, as far as it is known. */
   of(method: string, request: object): Subject {
     const fields = request as Fields;
