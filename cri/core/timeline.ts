@@ -205,10 +205,8 @@ export class Timeline {
     const at = isLong ? row.long.length : firstBehind(row.bars, call);
     let taken = 0;
     for (const bar of row.long.slice(-MAX_LONG_SEEN)) if (overlap(bar.call, call)) taken |= 1 << bar.lane;
-    for (let index = Math.max(0, at - LANE_LOOK_BACK); index < Math.min(row.bars.length, at + LANE_LOOK_BACK) && !isLong; index += 1) {
-      const bar = row.bars[index] as Bar;
-      if (overlap(bar.call, call)) taken |= 1 << bar.lane;
-    }
+    const near = isLong ? [] : row.bars.slice(Math.max(0, at - LANE_LOOK_BACK), at + LANE_LOOK_BACK);
+    for (const bar of near) if (overlap(bar.call, call)) taken |= 1 << bar.lane;
     let lane = 0;
     while (lane < MAX_LANES - 1 && (taken & (1 << lane)) !== 0) lane += 1;
     row.lanes = Math.max(row.lanes, lane + 1);
@@ -248,7 +246,7 @@ export function callBeside(row: Row, call: TimelineCall | null, step: 1 | -1, wa
     for (let at = from; at < row.bars.length; at += 1) if (consider((row.bars[at] as Bar).call)) break;
   } else {
     let at = from;
-    while (call !== null && at < row.bars.length && (row.bars[at] as Bar).call.startMs === call.startMs) at += 1;
+    while (row.bars[at]?.call.startMs === call?.startMs && at < row.bars.length) at += 1;
     for (at -= 1; at >= 0; at -= 1) if (consider((row.bars[at] as Bar).call)) break;
   }
   return best;
