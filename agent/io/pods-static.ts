@@ -164,7 +164,7 @@ async function readBounded(file: string): Promise<string> {
   await using handle = await open(file, 'r');
   const { size } = await handle.stat();
   if (size > maxBytes) throw new OpError('invalid', 'read manifest', `it has ${size} bytes, and ${maxBytes} are the most`);
-  return handle.readFile('utf8');
+  return await handle.readFile('utf8');
 }
 
 /** Whether two readings say the same, whenever each was made. */

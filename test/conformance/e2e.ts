@@ -98,7 +98,7 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
   await using _ = await lockFile(`/run/nodelet-conformance/${opened.name}`, `running specs on the cluster "${opened.name}"`, 0);
-  return conduct(program, {
+  return await conduct(program, {
     home: `${home}/runs`,
     asked: {
       kind: 'e2e',

@@ -90,7 +90,7 @@ export async function render(paths: Paths, specs?: readonly Spec[]): Promise<{ b
 /** Writes scoreboard and page from what is kept; with `specs`, of that list. */
 export async function refresh(paths: Paths, specs?: readonly Spec[]): Promise<Scoreboard> {
   await using _ = await lockFile(`${paths.results}/.lock`, 'writing the scoreboard', OTHER_MS);
-  return write(paths, specs);
+  return await write(paths, specs);
 }
 
 async function write(paths: Paths, specs?: readonly Spec[]): Promise<Scoreboard> {

@@ -1,8 +1,10 @@
-import { access, constants, mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { access, constants, cp, mkdir, readdir, readFile, realpath, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
 import { lockFile } from '../../node/io/lock.ts';
+import { installPackages } from '../../node/io/packages.ts';
 import { suites } from '../../scripts/suites.ts';
 import { runProgram, type Program } from '../command.ts';
 import { bootMachine, endMachine, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
@@ -14,13 +16,14 @@ interface Options {
   readonly json: boolean;
   readonly seconds: string;
   readonly memory: string | undefined;
+  readonly out: string | undefined;
 }
 
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
 const PROGRAMS: Readonly<Record<Kind, { readonly name: string; readonly package: string; readonly memoryMiB: number }>> = {
   qemu: { name: 'qemu-system-x86_64', package: 'qemu-system-x86', memoryMiB: 3072 },
   bare: { name: 'qemu-system-x86_64', package: 'qemu-system-x86', memoryMiB: 2048 },
-  uml: { name: 'linux.uml', package: 'user-mode-linux', memoryMiB: 1024 },
+  uml: { name: 'linux.uml', package: 'user-mode-linux', memoryMiB: 2048 },
 };
 const LOCK_MS = 30 * 60_000;
 
@@ -28,9 +31,10 @@ await runProgram('machine', 'Boots a machine with cgroup v2 and runs suites of t
   const { host } = program;
   const cache = `${host.env['XDG_CACHE_HOME'] ?? `${homedir()}/.cache`}/nodelet/machine`;
   program.command
-    .option('--kind <kind>', 'qemu: systemd and everything; bare: without systemd; uml: seconds to boot, for cgroups and sys only', 'qemu')
+    .option('--kind <kind>', 'qemu: systemd and everything; bare: without systemd; uml: seconds to boot, without cpuset and nf_tables for IP', 'qemu')
     .option('--seconds <n>', 'the machine ends after this long, whatever it does', '7200')
-    .option('--memory <MiB>', 'its memory; 3072 for qemu, 2048 for bare, 1024 for uml');
+    .option('--memory <MiB>', 'its memory; 3072 for qemu, 2048 for bare and uml')
+    .option('--out <folder>', 'what the work leaves in /exchange/out is copied there');
   program.add<Options>(
     'run [suites...]',
     `run suites of nodelet test, or ${PIECE_NAMES.join(', ')}; or a command behind --`,
@@ -93,14 +97,9 @@ function workOfNames(options: Options, args: readonly string[]): string {
     });
   const more = kindOf(options) === 'uml' ? needQemu(args) : [];
   if (more.length > 0) {
-    throw new OpError(
-      'unsupported',
-      'choosing what to run',
-      `the user-mode kernel has no nft tables for IP and no systemd, which ${more.join(', ')} may need`,
-      {
-        advice: 'use --kind qemu',
-      },
-    );
+    throw new OpError('unsupported', 'choosing what to run', `the user-mode kernel has no nft tables for IP, which ${more.join(', ')} may need`, {
+      advice: 'use --kind qemu',
+    });
   }
   return workOf(args);
 }
@@ -117,6 +116,8 @@ async function work(program: Program, cache: string, options: Options, line: str
     const onOutput = options.json ? host.stderr : host.stdout;
     const status = await runJob(machine, { root, work: line, signal: host.signal, onOutput });
     const seconds = Math.round((performance.now() - begunAt) / 100) / 10;
+    const left = `${machine.runDir}/exchange/out`;
+    if (options.out !== undefined && existsSync(left)) await cp(left, options.out, { recursive: true });
     progress.note(`  ended with ${status} after ${seconds} s in the machine`);
     if (options.json) program.answer(true, { ...machine, work: line, status, seconds }, []);
     return status;
@@ -135,17 +136,7 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
   const memoryMiB = options.memory === undefined ? PROGRAMS[kind].memoryMiB : numberOf('--memory', options.memory);
   if (process.geteuid?.() !== 0) throw new OpError('denied', 'making a machine', 'its image can only be made by root', { advice: 'run it with sudo' });
   const path = host.env['PATH'] ?? '';
-  const emulator = await find(path, PROGRAMS[kind].name);
-  const missing = [
-    ...(emulator === null ? [PROGRAMS[kind].package] : []),
-    ...((await find(path, 'debootstrap')) === null ? ['debootstrap'] : []),
-    ...((await find(path, 'mke2fs')) === null ? ['e2fsprogs'] : []),
-  ];
-  if (emulator === null || missing.length > 0) {
-    throw new OpError('not-found', 'making a machine', `missing here: ${missing.join(', ')}`, {
-      advice: `apt-get install --no-install-recommends ${missing.join(' ')}`,
-    });
-  }
+  const emulator = await programs(program, path, kind);
   if (kind === 'uml') {
     const { stdout } = await exec([emulator, '--version'], { doing: 'asking the user-mode kernel for its version', signal: host.signal });
     const problem = umlProblem(stdout, await readFile('/proc/cpuinfo', 'utf8'));
@@ -154,13 +145,34 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
   await mkdir(cache, { recursive: true });
   const image = await (async () => {
     await using _lock = await lockFile(`${cache}/images.lock`, 'making an image', LOCK_MS);
-    return findImage({ root, cache, progress, signal: host.signal });
+    return await findImage({ root, cache, progress, signal: host.signal });
   })();
   const kubectl = await find(`${host.env['NODELET_ASSETS'] ?? ''}:${path}`, 'kubectl');
-  const assets = host.env['NODELET_ASSETS'] ?? null;
+  const named = host.env['NODELET_ASSETS'];
+  // A link as the root of a shared folder shows nothing behind it.
+  const assets = named === undefined ? null : await realpath(named);
   return progress.step(`${kind} booted`, () =>
     bootMachine({ kind, runDir, program: emulator, image, assets, kubectl, memoryMiB, seconds, signal: host.signal }),
   );
+}
+
+/** The emulator; installed with what makes an image where one of them is missing. */
+async function programs({ progress }: Program, path: string, kind: Kind): Promise<string> {
+  const { name, package: brings } = PROGRAMS[kind];
+  const lacking = async (): Promise<string[]> => [
+    ...((await find(path, name)) === null ? [brings] : []),
+    ...((await find(path, 'debootstrap')) === null ? ['debootstrap'] : []),
+    ...((await find(path, 'mke2fs')) === null ? ['e2fsprogs'] : []),
+  ];
+  const missing = await lacking();
+  if (missing.length > 0 && (await find(path, 'apt-get')) !== null)
+    await progress.step(`packages installed: ${missing.join(' ')}`, () => installPackages(missing));
+  const emulator = await find(path, name);
+  const still = missing.length > 0 ? await lacking() : [];
+  if (emulator !== null && still.length === 0) return emulator;
+  throw new OpError('not-found', 'making a machine', `missing here: ${still.join(', ')}, and there is no apt-get that brings them`, {
+    advice: `apt-get install --no-install-recommends ${still.join(' ')}`,
+  });
 }
 
 async function find(path: string, name: string): Promise<string | null> {
