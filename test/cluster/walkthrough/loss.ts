@@ -6,6 +6,7 @@ import type { Lab } from './lab.ts';
 import { pinned, redis } from './manifests.ts';
 import { countByNode, isReady, lostTaints, podsOf, readyOf, readyPods, type NodeSeen, type PodSeen, type SliceSeen } from './objects.ts';
 import { seconds, type Step } from './step.ts';
+import { shopThere } from './two-nodes.ts';
 
 /** Bounds for what upstream's controllers do by a timer: never before, and not much after on a machine with other work. */
 const GRACE_MS = { least: 45_000, most: 90_000 };
@@ -49,6 +50,7 @@ export function lossSteps(): readonly Step[] {
   const nodeSeen = (lab: Lab, name = loss.node): Promise<NodeSeen> => lab.get<NodeSeen>(['node', name]);
 
   async function prepare(lab: Lab): Promise<void> {
+    await shopThere(lab);
     const web = await readyPods(lab, 'shop', 'app=web', 3);
     loss.node = [...countByNode(web)].at(-1)?.[0] ?? '';
     const node = lab.node(loss.node);
