@@ -8,6 +8,7 @@ import { diffCommand } from './commands/diff.ts';
 import { imagesCommand } from './commands/images.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
+import { reportCommand } from './commands/report.ts';
 import { serveCommand } from './commands/serve.ts';
 import { showCommand } from './commands/show.ts';
 import { tapCommand } from './commands/tap.ts';
@@ -15,7 +16,19 @@ import { tapCommand } from './commands/tap.ts';
 export { thread } from './io/threads.ts';
 
 /** In the order of the help. */
-const COMMANDS = [attachCommand, detachCommand, tapCommand, showCommand, diffCommand, serveCommand, callCommand, psCommand, podsCommand, imagesCommand];
+const COMMANDS = [
+  attachCommand,
+  detachCommand,
+  tapCommand,
+  showCommand,
+  reportCommand,
+  diffCommand,
+  serveCommand,
+  callCommand,
+  psCommand,
+  podsCommand,
+  imagesCommand,
+];
 
 /** `nodelet cri …`. */
 export async function main(host: Host): Promise<number> {
