@@ -9,6 +9,7 @@ import { imagesCommand } from './commands/images.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
 import { reportCommand } from './commands/report.ts';
+import { replayCommand } from './commands/replay.ts';
 import { serveCommand } from './commands/serve.ts';
 import { showCommand } from './commands/show.ts';
 import { tapCommand } from './commands/tap.ts';
@@ -24,6 +25,7 @@ const COMMANDS = [
   reportCommand,
   diffCommand,
   serveCommand,
+  replayCommand,
   callCommand,
   psCommand,
   podsCommand,
