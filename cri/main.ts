@@ -5,13 +5,17 @@ import { attachCommand, detachCommand } from './commands/attach.ts';
 import { callCommand } from './commands/call.ts';
 import { addTo } from './commands/command.ts';
 import { diffCommand } from './commands/diff.ts';
+import { execCommand } from './commands/exec.ts';
 import { imagesCommand } from './commands/images.ts';
+import { inspectCommand } from './commands/inspect.ts';
+import { logsCommand } from './commands/logs.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
 import { reportCommand } from './commands/report.ts';
 import { replayCommand } from './commands/replay.ts';
 import { serveCommand } from './commands/serve.ts';
 import { showCommand } from './commands/show.ts';
+import { statsCommand } from './commands/stats.ts';
 import { tapCommand } from './commands/tap.ts';
 
 export { thread } from './io/threads.ts';
@@ -30,6 +34,10 @@ const COMMANDS = [
   psCommand,
   podsCommand,
   imagesCommand,
+  inspectCommand,
+  execCommand,
+  logsCommand,
+  statsCommand,
 ];
 
 /** `nodelet cri …`. */

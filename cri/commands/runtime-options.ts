@@ -31,6 +31,6 @@ export function collectLabel(text: string, before: Readonly<Record<string, strin
 export function withRuntime(command: Command): Command {
   return command
     .option('-r, --runtime-endpoint <socket>', 'the runtime; else CONTAINER_RUNTIME_ENDPOINT, /etc/crictl.yaml, or where runtimes usually listen')
-    .option('-i, --image-endpoint <socket>', 'the image service, when it is another')
+    .option('--image-endpoint <socket>', 'the image service, when it is another')
     .option('--timeout <duration>', 'how long a call may take; the kubelet’s own deadlines when left out', readDuration);
 }

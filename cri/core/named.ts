@@ -16,17 +16,22 @@ export interface Item {
   readonly owner: string;
 }
 
-/** Containers as `name`, `pod/name` and `namespace/pod/name`. */
-export function containerItems(containers: readonly Container[]): Item[] {
-  return containers.map(({ id, metadata, labels, podSandboxId }) => {
+/** Containers as `name`, `pod/name` and `namespace/pod/name`; with `byPod` also as their pod, where it has no other. */
+export function containerItems(containers: readonly Container[], byPod = false): Item[] {
+  const namesOfPod = new Map<string, Set<string>>();
+  const podKey = ({ labels, podSandboxId }: Container): string => labels['io.kubernetes.pod.uid'] ?? podSandboxId;
+  for (const each of containers) namesOfPod.set(podKey(each), (namesOfPod.get(podKey(each)) ?? new Set()).add(each.metadata?.name ?? ''));
+  return containers.map((each) => {
+    const { id, metadata, labels } = each;
     const { pod, namespace } = podOf(labels);
     const name = metadata?.name ?? '';
+    const isOnly = byPod && namesOfPod.get(podKey(each))?.size === 1;
     return {
       kind: 'container' as const,
       id,
-      names: pod === '' ? [name] : [`${namespace}/${pod}/${name}`, `${pod}/${name}`, name],
+      names: pod === '' ? [name] : [`${namespace}/${pod}/${name}`, `${pod}/${name}`, name, ...(isOnly ? [`${namespace}/${pod}`, pod] : [])],
       attempt: metadata?.attempt ?? 0,
-      owner: `${labels['io.kubernetes.pod.uid'] ?? podSandboxId}/${name}`,
+      owner: `${podKey(each)}/${name}`,
     };
   });
 }

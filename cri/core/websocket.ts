@@ -1,0 +1,86 @@
+import { OpError } from '../../base/errors.ts';
+import { ByteQueue, joined } from './bytes.ts';
+
+/** As much of RFC 6455 as a client of a runtime's streaming server needs. */
+
+const [CONTINUES, TEXT, BINARY, CLOSE, PING, PONG] = [0, 1, 2, 8, 9, 10] as const;
+/** Larger ones are refused: servers send what they read, 32 KiB at a time. */
+const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+
+export type WebSocketEvent =
+  | { readonly type: 'message'; readonly bytes: Uint8Array }
+  | { readonly type: 'ping'; readonly bytes: Uint8Array }
+  | { readonly type: 'close'; readonly reason: string };
+
+/** One whole frame of a client's; `mask` is four bytes of chance. */
+function frame(opcode: number, bytes: Uint8Array, mask: Uint8Array): Uint8Array {
+  const extra = bytes.length < 126 ? 0 : bytes.length < 65_536 ? 2 : 8;
+  const out = new Uint8Array(2 + extra + 4 + bytes.length);
+  const view = new DataView(out.buffer);
+  out[0] = 0x80 | opcode;
+  out[1] = 0x80 | (extra === 0 ? bytes.length : extra === 2 ? 126 : 127);
+  if (extra === 2) view.setUint16(2, bytes.length);
+  if (extra === 8) view.setBigUint64(2, BigInt(bytes.length));
+  out.set(mask, 2 + extra);
+  const start = 6 + extra;
+  for (let at = 0; at < bytes.length; at++) out[start + at] = (bytes[at] ?? 0) ^ (mask[at & 3] ?? 0);
+  return out;
+}
+
+export const webSocketMessage = (bytes: Uint8Array, mask: Uint8Array): Uint8Array => frame(BINARY, bytes, mask);
+export const webSocketPong = (bytes: Uint8Array, mask: Uint8Array): Uint8Array => frame(PONG, bytes, mask);
+/** Says that all is well and over. */
+export const webSocketClose = (mask: Uint8Array): Uint8Array => frame(CLOSE, Uint8Array.of(0x03, 0xe8), mask);
+
+/** Bytes as they come → what they say. Throws OpError `failed` for what a server must not send. */
+export class WebSocketReader {
+  readonly #queue = new ByteQueue();
+  #parts: Uint8Array[] = [];
+
+  push(bytes: Uint8Array): WebSocketEvent[] {
+    this.#queue.push(bytes);
+    const events: WebSocketEvent[] = [];
+    for (;;) {
+      const next = this.#frame();
+      if (next === null) return events;
+      events.push(...this.#event(next));
+    }
+  }
+
+  #frame(): { opcode: number; isLast: boolean; body: Uint8Array } | null {
+    if (this.#queue.length < 2) return null;
+    const [first = 0, second = 0] = this.#queue.peek(2);
+    const extra = (second & 127) === 126 ? 2 : (second & 127) === 127 ? 8 : 0;
+    if (this.#queue.length < 2 + extra) return null;
+    const head = this.#queue.peek(2 + extra);
+    const view = new DataView(head.buffer, head.byteOffset, head.length);
+    const length = extra === 0 ? second & 127 : extra === 2 ? view.getUint16(2) : Number(view.getBigUint64(2));
+    if ((second & 128) !== 0) throw new OpError('failed', 'reading a websocket', 'the server masks what it sends');
+    if (length > MAX_MESSAGE_BYTES) throw new OpError('failed', 'reading a websocket', `the server sends a message of ${length} bytes`);
+    if (this.#queue.length < 2 + extra + length) return null;
+    this.#queue.take(2 + extra);
+    return { opcode: first & 15, isLast: (first & 128) !== 0, body: this.#queue.take(length) };
+  }
+
+  #event({ opcode, isLast, body }: { opcode: number; isLast: boolean; body: Uint8Array }): WebSocketEvent[] {
+    switch (opcode) {
+      case CONTINUES:
+      case TEXT:
+      case BINARY: {
+        this.#parts.push(body);
+        if (this.#parts.reduce((sum, { length }) => sum + length, 0) > MAX_MESSAGE_BYTES)
+          throw new OpError('failed', 'reading a websocket', 'the server sends a message without an end');
+        if (!isLast) return [];
+        const whole = this.#parts.length === 1 ? body : joined(this.#parts);
+        this.#parts = [];
+        return [{ type: 'message', bytes: whole }];
+      }
+      case PING:
+        return [{ type: 'ping', bytes: body }];
+      case CLOSE:
+        return [{ type: 'close', reason: String.fromCharCode(...body.subarray(2)) }];
+      default:
+        return [];
+    }
+  }
+}
