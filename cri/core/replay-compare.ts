@@ -25,14 +25,16 @@ const OTHER_EACH_TIME = new Set([
   REPLAY_LABEL,
 ]);
 
+function isEmpty(value: unknown): boolean {
+  return value !== null && typeof value === 'object' && Object.keys(value).length === 0;
+}
+
+/** Without what is another each time, and without what is empty then. */
 function comparable(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(comparable);
   if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(
-    Object.entries(value)
-      .filter(([key]) => !OTHER_EACH_TIME.has(key))
-      .map(([key, inner]) => [key, comparable(inner)]),
-  );
+  const kept = Object.entries(value).filter(([key]) => !OTHER_EACH_TIME.has(key));
+  return Object.fromEntries(kept.map(([key, inner]): [string, unknown] => [key, comparable(inner)]).filter(([, inner]) => !isEmpty(inner)));
 }
 
 /** Of answers that tell of one sandbox or container, or of a command's end; all others are compared by their status. */
