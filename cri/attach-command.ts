@@ -55,7 +55,7 @@ export async function attachUntilStopped(host: Host, flags: AttachFlags, clock: 
   const say = (text: string): void => host.stderr(`nodelet cri attach: ${text}\n`);
   const attached = await attach(
     {
-      ...whereOf(flags),
+      where: whereOf(flags),
       reconnect: flags.reconnect,
       tap: {
         record: flags.record === undefined ? undefined : { path: flags.record, maxBytes: flags.maxSize, append: flags.append },

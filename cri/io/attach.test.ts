@@ -215,7 +215,7 @@ test('through symbolic links to the folder and to the socket itself', async () =
   await mkdir(other);
   await symlink(join(here.socket, '..'), join(other, 'run'));
   await symlink('run/containerd.sock', join(other, 'runtime.sock'));
-  const attached = await attach(here.options({ socket: `unix://${other}/runtime.sock` }), never);
+  const attached = await attach(here.options({ where: { socket: `unix://${other}/runtime.sock` } }), never);
   assert.equal(attached.socket, here.socket);
   await assert.rejects(attach(here.options(), never), (error) => hasCode(error, 'conflict'));
   const client = createCriClient(connectRuntime(join(other, 'runtime.sock')));
@@ -231,7 +231,7 @@ test('what stands in the way, or is missing, is said before anything is changed'
   await writeFile(`${here.socket}.real`, 'somebody else’s');
   await assert.rejects(attach(here.options(), never), (error) => hasCode(error, 'exists'));
   assert.deepEqual(await here.names(), ['containerd.sock', 'containerd.sock.real']);
-  await assert.rejects(attach(here.options({ socket: `${here.socket}.not` }), never), (error) => hasCode(error, 'not-found'));
+  await assert.rejects(attach(here.options({ where: { socket: `${here.socket}.not` } }), never), (error) => hasCode(error, 'not-found'));
   await rm(`${here.socket}.real`);
   await assert.rejects(attach(here.options({ sys: join(folder, 'no-sys') }), never), (error) => hasCode(error, 'not-found'));
   assert.deepEqual(await here.names(), ['containerd.sock']);

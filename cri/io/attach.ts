@@ -13,7 +13,8 @@ import { openStand, type Stand } from './stand.ts';
 import { REGISTRY } from './tap-registry.ts';
 import { openTap, type Tap, type TapOptions } from './tap.ts';
 
-export interface AttachOptions extends Where {
+export interface AttachOptions {
+  readonly where: Where;
   /** `auto` when absent. */
   readonly reconnect?: Reconnect;
   /** What the tap does besides passing on. */
@@ -24,6 +25,7 @@ export interface AttachOptions extends Where {
   readonly stateHome: string;
   /** Where running taps write themselves down; /run/nodelet/cri when absent. */
   readonly registry?: string;
+  /** This process. */
   readonly pid: number;
   readonly clock: Clock;
   /** Gets what there is to say: where it stands, what was done, what changes. */
@@ -147,7 +149,7 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     if (failures.length > 0) throw failures[0];
   };
   try {
-    const place = await findPlace(options, options.stateHome, signal);
+    const place = await findPlace(options.where, options.stateHome, signal);
     const { kubelet, socket } = place;
     const stand = await openStand(place.folder, place.name, options.pid);
     undoing.push(async () => stand[Symbol.asyncDispose]());
