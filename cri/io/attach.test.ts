@@ -64,7 +64,7 @@ async function world(): Promise<World> {
     said,
     options: (extra = {}) => ({
       ...{
-        socket,
+        where: { socket },
         tap: { recorder: 'a test' },
         sys,
         stateHome: home,
