@@ -11,12 +11,14 @@ import { inspectCommand } from './commands/inspect.ts';
 import { logsCommand } from './commands/logs.ts';
 import { podsCommand } from './commands/pods.ts';
 import { psCommand } from './commands/ps.ts';
-import { reportCommand } from './commands/report.ts';
 import { replayCommand } from './commands/replay.ts';
+import { reportCommand } from './commands/report.ts';
 import { serveCommand } from './commands/serve.ts';
 import { showCommand } from './commands/show.ts';
 import { statsCommand } from './commands/stats.ts';
 import { tapCommand } from './commands/tap.ts';
+import { topCommand } from './commands/top.ts';
+import { watchCommand } from './commands/watch.ts';
 
 export { thread } from './io/threads.ts';
 
@@ -25,6 +27,8 @@ const COMMANDS = [
   attachCommand,
   detachCommand,
   tapCommand,
+  watchCommand,
+  topCommand,
   showCommand,
   reportCommand,
   diffCommand,

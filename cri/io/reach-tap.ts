@@ -1,0 +1,91 @@
+import type { Clock } from '../../base/clock.ts';
+import { OpError } from '../../base/errors.ts';
+import { runningTaps, type RegisteredTap } from './tap-registry.ts';
+import { openTap, type TapOptions } from './tap.ts';
+
+/** Which tap a command means; `commands/reach-options.ts` reads it from a command line. */
+export interface ReachOptions {
+  /** The control socket of a running one. */
+  readonly tap?: string | undefined;
+  /** To start one between these two. */
+  readonly listen?: string | undefined;
+  readonly upstream?: string | undefined;
+}
+
+/** What a tap that is started for the command does besides passing on. */
+export interface ReachContext {
+  readonly recorder: string;
+  readonly pid: number;
+  readonly clock: Clock;
+  readonly record?: TapOptions['record'];
+  readonly withSecrets?: boolean;
+  readonly rules?: TapOptions['rules'];
+  readonly draw?: TapOptions['draw'];
+  readonly say: (text: string) => void;
+}
+
+export interface ReachedTap extends AsyncDisposable {
+  readonly control: string;
+  /** Whether it was there before; else it was started for the command and ends when this is disposed. */
+  readonly isFound: boolean;
+  /** One sentence part: where it stands. */
+  readonly words: string;
+  /** Resolves when a tap of this command's own was asked to end. */
+  readonly ended: Promise<void>;
+}
+
+const never = new Promise<void>(() => {});
+
+function found(tap: RegisteredTap): ReachedTap {
+  return { control: tap.control, isFound: true, words: `${tap.listen}, before ${tap.upstream}`, ended: never, [Symbol.asyncDispose]: () => Promise.resolve() };
+}
+
+async function started(listen: string, upstream: string, context: ReachContext): Promise<ReachedTap> {
+  const { record, withSecrets = false, rules, draw, recorder, clock, pid, say } = context;
+  const tap = await openTap({
+    listen,
+    upstream,
+    record,
+    withSecrets,
+    ...(rules === undefined ? {} : { rules }),
+    ...(draw === undefined ? {} : { draw }),
+    recorder,
+    clock,
+    say,
+    control: { pid },
+  });
+  return {
+    control: tap.control ?? `${listen}.tap`,
+    isFound: false,
+    words: `${listen}, before ${upstream}, for as long as this runs`,
+    ended: tap.stopAsked,
+    [Symbol.asyncDispose]: async () => void (await tap.stop()),
+  };
+}
+
+/**
+ * Gets at a tap: the one that is named, one between `listen` and `upstream` that is started for as long as the command
+ * runs, or the only one that runs here. Throws OpError `invalid` when it is not said which, `not-found` without any.
+ */
+export async function reachTap(options: ReachOptions, context: ReachContext): Promise<ReachedTap> {
+  const { tap, listen, upstream } = options;
+  const doing = 'choosing a tap';
+  if ((listen === undefined) !== (upstream === undefined)) throw new OpError('invalid', doing, '--listen and --upstream go together');
+  if (listen !== undefined && upstream !== undefined) {
+    if (tap !== undefined) throw new OpError('invalid', doing, '--tap names one that runs, --listen starts one', { advice: 'use one of them' });
+    return started(listen, upstream, context);
+  }
+  const running = await runningTaps();
+  if (tap !== undefined)
+    return found(
+      running.find(({ control, listen: at }) => control === tap || at === tap) ?? { pid: 0, control: tap, listen: tap, upstream: 'a runtime', startedAt: '' },
+    );
+  const [only, ...others] = running;
+  if (only === undefined)
+    throw new OpError('not-found', doing, 'none runs here', {
+      advice: 'start one: sudo nodelet cri attach, or name two sockets with --listen and --upstream',
+    });
+  if (others.length > 0)
+    throw new OpError('invalid', doing, `${running.length} run here: ${running.map(({ control }) => control).join(', ')}`, { advice: 'name one with --tap' });
+  return found(only);
+}
