@@ -18,6 +18,7 @@ import { showCommand } from './commands/show.ts';
 import { statsCommand } from './commands/stats.ts';
 import { tapCommand } from './commands/tap.ts';
 import { topCommand } from './commands/top.ts';
+import { verifyCommand } from './commands/verify.ts';
 import { watchCommand } from './commands/watch.ts';
 
 export { thread } from './io/threads.ts';
@@ -42,6 +43,7 @@ const COMMANDS = [
   execCommand,
   logsCommand,
   statsCommand,
+  verifyCommand,
 ];
 
 /** `nodelet cri …`. */

@@ -11,12 +11,26 @@ import { checkOptions, clusterFor, type RunOptions } from './e2e.ts';
 import type { Target } from './run.ts';
 import { pathsIn } from './store.ts';
 
-const SOCKET = 'unix:///run/containerd/containerd.sock';
+export const SOCKET = 'unix:///run/containerd/containerd.sock';
 /** How streams are asked for; each way is judged for itself. */
-const WAYS = {
+export const WAYS = {
   spdy: [],
   websocket: ['-websocket-exec', '-websocket-attach', '-websocket-portforward'],
 } as const;
+
+/** critest's command line against a socket: Ginkgo's `words` without its prefix, `report` for its results when `procs` is one. */
+export function critestArgv(critest: string, socket: string, procs: number, report: string, words: readonly string[], flags: readonly string[]): string[] {
+  return [
+    critest,
+    ...words.map((word) => word.replace(/^--?/, '--ginkgo.')),
+    // In parallel critest starts Ginkgo itself, which would write it elsewhere.
+    // `-parallel` of one is refused by Ginkgo.
+    ...(procs === 1 ? [`--ginkgo.json-report=${report}`] : [`-parallel=${procs}`]),
+    `-runtime-endpoint=${socket}`,
+    `-image-endpoint=${socket}`,
+    ...flags,
+  ];
+}
 
 /** `--suite critest`: the runtime of a cluster's first node, whose kubelet stands still meanwhile, by SPDY and by websocket. */
 export async function runCritest(program: Program, root: string, options: RunOptions): Promise<Answer[]> {
@@ -40,17 +54,7 @@ export async function runCritest(program: Program, root: string, options: RunOpt
   const answers: Answer[] = [];
   for (const [way, flags] of Object.entries(WAYS)) {
     const target: Target = {
-      argv: ({ procs, dir, report, ginkgo: words }) =>
-        node.inside([
-          critest,
-          ...words.map((word) => word.replace(/^--?/, '--ginkgo.')),
-          // In parallel critest starts Ginkgo itself, which would write it elsewhere.
-          // `-parallel` of one is refused by Ginkgo.
-          ...(procs === 1 ? [`--ginkgo.json-report=${dir}/${report}`] : [`-parallel=${procs}`]),
-          `-runtime-endpoint=${SOCKET}`,
-          `-image-endpoint=${SOCKET}`,
-          ...flags,
-        ]),
+      argv: ({ procs, dir, report, ginkgo: words }) => node.inside(critestArgv(critest, SOCKET, procs, `${dir}/${report}`, words, flags)),
       // critest starts Ginkgo's command by its name when it runs in parallel.
       env: { PATH: `${dirname(ginkgo)}:${host.env['PATH'] ?? ''}` },
       isReady: () => Promise.resolve(true),
