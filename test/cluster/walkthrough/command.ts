@@ -1,4 +1,5 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { Option } from 'commander';
 import { execa } from 'execa';
 import { OpError } from '../../../base/errors.ts';
@@ -102,6 +103,7 @@ async function record(walk: Walk): Promise<void> {
   const steps = { ...before?.steps, ...walk.steps };
   const order = stepsOf(PARTS).map(({ id }) => id);
   const sorted = Object.fromEntries(Object.entries(steps).sort(([a], [b]) => order.indexOf(a) - order.indexOf(b)));
+  await mkdir(dirname(expected(walk.agent)), { recursive: true });
   await writeFile(expected(walk.agent), `${JSON.stringify({ ...walk, steps: sorted }, null, 2)}\n`);
 }
 

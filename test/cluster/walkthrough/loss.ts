@@ -86,7 +86,8 @@ export function lossSteps(): readonly Step[] {
         const events = await lab.audit(offMs - 30_000);
         const lease = events.findLast((event) => isWrite(event) && event.resource === 'leases' && event.user === `system:node:${loss.node}`);
         assert.ok(lease, 'a last Lease renewal');
-        const after = events.filter(({ atMs }) => atMs > lease.atMs);
+        // Between the last renewal and the loss controllers still write about pods that have just come.
+        const after = events.filter(({ atMs }) => atMs > offMs);
         const unknown = first(after, 'Ready=Unknown', (event) => event.resource === 'nodes/status' && event.name === loss.node && isController(event));
         const taint = first(after, 'the taint', (event) => event.resource === 'nodes' && event.name === loss.node && isController(event));
         const podLine = first(after, 'a pod’s Ready=False', (event) => event.resource === 'pods/status' && names().includes(event.name) && isController(event));
