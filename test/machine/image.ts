@@ -152,6 +152,8 @@ async function installAll(tree: string, signal: AbortSignal): Promise<void> {
     if (await exists(path)) await cp(path, `${tree}${path}`, { recursive: true, dereference: path === '/etc/resolv.conf', force: true });
   await writeFile(`${tree}/usr/sbin/policy-rc.d`, '#!/bin/sh\nexit 101\n');
   await chmod(`${tree}/usr/sbin/policy-rc.d`, 0o755);
+  // What dpkg would sync again and again becomes a disk image in the end.
+  await writeFile(`${tree}/etc/dpkg/dpkg.cfg.d/nodelet`, 'force-unsafe-io\n');
   const install = 'apt-get install -y -q --no-install-recommends';
   await inTree(tree, `apt-get update -q && ${install} ${PACKAGES.join(' ')}`, 'installing packages in the image', signal);
   await writeFile(`${tree}/etc/initramfs-tools/conf.d/nodelet`, 'MODULES=list\n');

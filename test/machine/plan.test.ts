@@ -34,10 +34,9 @@ const boot: Boot = {
 describe('the command line of a machine', () => {
   const after = (line: readonly string[], option: string): string[] => line.flatMap((word, at) => (word === option ? [line[at + 1] ?? ''] : []));
 
-  test('QEMU: two processors on threads of their own, no network, and never a write to the image', () => {
+  test('QEMU: two processors, no network, and never a write to the image', () => {
     const line = bootCommand(boot);
     assert.equal(line[0], boot.program);
-    assert.match(after(line, '-accel').join(), /^tcg,thread=multi/);
     assert.deepEqual([after(line, '-smp'), after(line, '-m'), after(line, '-nic')], [['2'], ['3072'], ['none']]);
     assert.match(after(line, '-append').join(), /root=\/dev\/vda rw console=ttyS0/);
     assert.deepEqual(
@@ -63,7 +62,14 @@ describe('the command line of a machine', () => {
     assert.equal(acceleratorOf('flags\t\t: fpu svm sse', true), 'kvm');
     assert.equal(acceleratorOf('flags\t\t: fpu vmx sse', false), 'tcg');
     assert.equal(acceleratorOf('flags\t\t: fpu sse', true), 'tcg');
-    assert.deepEqual(after(bootCommand({ ...boot, accelerator: 'kvm' }), '-accel'), ['kvm']);
+  });
+
+  test('QEMU: emulated, its clock goes by what it has executed, so that every time limit in it is longer by one factor', () => {
+    const line = bootCommand(boot);
+    assert.match(after(line, '-accel').join(), /^tcg,/);
+    assert.deepEqual([after(line, '-icount'), after(line, '-rtc')], [['shift=0,sleep=on'], ['clock=vm']]);
+    const real = bootCommand({ ...boot, accelerator: 'kvm' });
+    assert.deepEqual([after(real, '-accel'), after(real, '-icount'), after(real, '-rtc')], [['kvm'], [], []]);
   });
 
   test('user-mode-linux: 6.1 does not run on a processor with AMX', () => {
@@ -75,7 +81,14 @@ describe('the command line of a machine', () => {
 
   test('user-mode-linux: a copy-on-write disk, our own first process, the host’s folders by name', () => {
     const line = bootCommand({ ...boot, kind: 'uml', program: '/usr/bin/linux.uml', memoryMiB: 1024, assets: '/a' });
-    for (const word of ['mem=1024M', 'ubd0=/r/cow,/c/disk', 'init=/usr/local/sbin/nodelet-init', 'nodelet.exchange=/r/exchange', 'nodelet.assets=/a'])
+    for (const word of [
+      'mem=1024M',
+      'ubd0=/r/cow,/c/disk',
+      'init=/usr/local/sbin/nodelet-init',
+      'nodelet.systemd',
+      'nodelet.exchange=/r/exchange',
+      'nodelet.assets=/a',
+    ])
       assert.ok(line.includes(word), word);
   });
 });
@@ -88,7 +101,7 @@ describe('what runs in it', () => {
   });
 
   test('what the user-mode kernel cannot serve is named', () => {
-    assert.deepEqual(needQemu(['cgroups', 'sys', 'cases', 'up']), ['cases', 'up']);
+    assert.deepEqual(needQemu(['cgroups', 'sys', 'cases', 'up', 'netfilter']), ['netfilter']);
   });
 
   test('words reach the shell as they were typed', () => {
@@ -160,14 +173,14 @@ describe('the command', () => {
   }
 
   test('suites beyond the user-mode kernel are refused before anything is made', async () => {
-    const { code, err } = await run(['--kind', 'uml', 'run', 'cgroups', 'cases']);
+    const { code, err } = await run(['--kind', 'uml', 'run', 'cgroups', 'netfilter']);
     assert.equal(code, 1, err);
-    assert.match(err, /which cases may need\n.*--kind qemu/);
+    assert.match(err, /which netfilter may need\n.*--kind qemu/);
   });
 
   test('what this machine lacks is said with the packages that bring it', { skip: process.geteuid?.() === 0 ? false : 'needs root' }, async () => {
     const { code, err } = await run(['up'], '/nonexistent');
-    if (existsSync('/usr/sbin/debootstrap')) assert.match(err, /missing here: qemu-system-x86\n.*apt-get install/);
+    if (existsSync('/usr/sbin/debootstrap')) assert.match(err, /missing here: qemu-system-x86, and there is no apt-get.*\n.*apt-get install/);
     else assert.match(err, /missing here: qemu-system-x86, debootstrap.*\n.*apt-get install/);
     assert.equal(code, 1);
   });

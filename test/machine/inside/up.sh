@@ -23,7 +23,8 @@ cat examples/web.yaml > /tmp/all.yaml
 echo --- >> /tmp/all.yaml
 cat test/machine/inside/pods.yaml >> /tmp/all.yaml
 [ -z "$(systemd-detect-virt | grep qemu)" ] || sed -i 's/replicas: 3/replicas: 1/' /tmp/all.yaml
-./nodelet up /tmp/all.yaml --timeout 1200; check up "status $?" 'status 0'
+# shellcheck disable=SC2086
+./nodelet up /tmp/all.yaml ${NODELET_TEST_PROXY:+--proxy $NODELET_TEST_PROXY} --timeout 1200; check up "status $?" 'status 0'
 if [ ! -e $KUBECONFIG ]; then finish; fi
 kubectl get pods --watch -o 'jsonpath={.metadata.name} {.metadata.uid} {.status.phase} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].lastState.terminated.reason}:{.status.containerStatuses[0].lastState.terminated.exitCode} {.status.containerStatuses[0].resources}{"\n"}' > /tmp/pods 2>&1 &
 watcher=$!

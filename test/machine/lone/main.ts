@@ -1,0 +1,255 @@
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { cpus } from 'node:os';
+import { messageOf } from '../../../base/errors.ts';
+import { exec } from '../../../base/exec.ts';
+import { hostOf } from '../../../base/process.ts';
+import { configMaps, namespaces, nodes, pods, secrets, serviceAccounts, subresource } from '../../../base/kubeapi/refs.ts';
+import type { ConfigMap, Container, Node, Pod, Secret } from '../../../proto/kube/types.ts';
+import { IMAGE, NAMESPACE, OBJECTS, PODS, type RecordedPod } from '../../contract/upstream/pods.ts';
+import { classFacts, podFacts, unitFacts, type CgroupFacts } from './facts.ts';
+import { LoneNode, NODE, type Agent, type Driver } from './node.ts';
+
+/*
+ * In a machine with cgroup v2 (`nodelet machine run kubelets`): part 5 of the walkthroughs and the cgroups of the six pods
+ * of test/contract/upstream, with either kubelet and either cgroup driver. One line a finding; what was seen goes to
+ * /exchange/out. `main.ts [AGENT:DRIVER…]` chooses.
+ */
+
+const OUT = '/exchange/out';
+const CHOICES: readonly (readonly [Agent, Driver])[] = [
+  ['upstream', 'cgroupfs'],
+  ['ours', 'cgroupfs'],
+  ['upstream', 'systemd'],
+  ['ours', 'systemd'],
+];
+const host = hostOf(process.argv.slice(2));
+let failed = 0;
+
+const say = (text: string): void => host.stdout(`${text}\n`);
+const step = async (text: string): Promise<void> => say(`== ${(await readFile('/proc/uptime', 'utf8')).split(' ')[0]} s: ${text}`);
+function check(what: string, found: string, wanted: string): void {
+  if (found === wanted) say(`ok   ${what}: ${found}`);
+  else {
+    failed += 1;
+    say(`FAIL ${what}: ${found} (wanted: ${wanted})`);
+  }
+}
+
+const shell = (script: string): string[] => ['sh', '-c', script];
+const asks: Pod = {
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { name: 'asks', namespace: NAMESPACE },
+  spec: {
+    terminationGracePeriodSeconds: 1,
+    containers: [
+      { name: 'm', image: IMAGE, command: ['sleep', '100000'], resources: { requests: { cpu: '100m', memory: '64Mi' }, limits: { memory: '128Mi' } } },
+    ],
+  },
+};
+/** Its child eats more than it may; the container's own process would live on. Its second life rests. */
+const eater = (name: string): Pod => ({
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { name, namespace: NAMESPACE },
+  spec: {
+    terminationGracePeriodSeconds: 1,
+    containers: [
+      {
+        name: 'm',
+        image: IMAGE,
+        command: shell(`if [ -e /seen/it ]; then sleep 100000; fi; touch /seen/it; sh -c 'x=a; while :; do x=$x$x; done'; echo child $?; sleep 100000`),
+        volumeMounts: [{ name: 'seen', mountPath: '/seen' }],
+        resources: { limits: { memory: '64Mi' } },
+      },
+    ],
+    volumes: [{ name: 'seen', emptyDir: {} }],
+  },
+});
+
+const isReady = (pod: Pod): boolean => pod.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
+
+/** A pod as it is made here: on this node, and with no registry to ask. */
+function placed(pod: Pod): Pod {
+  const present = (containers: readonly Container[]): Container[] =>
+    containers.map((container) => ({ ...container, imagePullPolicy: 'IfNotPresent' as const }));
+  const { spec } = pod;
+  if (spec === undefined) return pod;
+  return {
+    ...pod,
+    spec: {
+      ...spec,
+      nodeName: NODE,
+      containers: present(spec.containers),
+      ...(spec.initContainers === undefined ? {} : { initContainers: present(spec.initContainers) }),
+    },
+  };
+}
+
+async function make(node: LoneNode, pod: Pod): Promise<void> {
+  await node.api.create<Pod>(pods(NAMESPACE), placed(pod));
+}
+
+async function prepare(node: LoneNode): Promise<void> {
+  await node.api.create(namespaces(''), { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } });
+  for (let tries = 0; ; tries += 1) {
+    const { items } = await node.api.list(serviceAccounts(NAMESPACE));
+    if (items.length > 0 || tries > 600) break;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  for (const object of OBJECTS) {
+    if (object.kind === 'ConfigMap') await node.api.create<ConfigMap>(configMaps(NAMESPACE), object);
+    else await node.api.create<Secret>(secrets(NAMESPACE), object);
+  }
+}
+
+/** What part 5 shows of one kubelet: the values that stand beside each other in the end. */
+interface Shown {
+  readonly request: string;
+  readonly allocated: string;
+  readonly podWeight: string;
+  readonly containerWeight: string;
+  readonly runtimeShares: string;
+  readonly all: string;
+  readonly one: string;
+}
+
+async function logsOf(pod: Pod): Promise<string> {
+  const folder = `/var/log/pods/${NAMESPACE}_${pod.metadata.name}_${pod.metadata.uid}/m`;
+  const files = await readdir(folder).catch(() => []);
+  return (await Promise.all(files.map((file) => readFile(`${folder}/${file}`, 'utf8')))).join('');
+}
+
+async function part5(node: LoneNode, driver: Driver): Promise<Shown> {
+  await make(node, asks);
+  await make(node, eater('all'));
+  const running = await node.until(NAMESPACE, 'asks', 'Ready', isReady);
+  const [status] = running.status?.containerStatuses ?? [];
+  const facts = Object.entries(await podFacts(driver, running));
+  const weight = (end: RegExp): string => facts.find(([path]) => end.test(path))?.[1]['cpu.weight'] ?? 'none';
+  const told = await node.cri.runtime.containerStatus({ containerId: status?.containerID?.replace(/^.*:\/\//, '') ?? '' });
+  const ended = await node.until(NAMESPACE, 'all', 'ended once', (pod) => pod.status?.containerStatuses?.[0]?.lastState?.terminated !== undefined);
+  const { reason = '', exitCode } = ended.status?.containerStatuses?.[0]?.lastState?.terminated ?? {};
+  await node.remove(NAMESPACE, 'all');
+  await node.configure({ singleProcessOOMKill: true });
+  await make(node, eater('one'));
+  await node.until(NAMESPACE, 'one', 'Running', (pod) => pod.status?.phase === 'Running');
+  let words = '';
+  for (let tries = 0; tries < 600; tries += 1) {
+    const pod = await node.api.get<Pod>(pods(NAMESPACE, 'one'));
+    words = /child \d+/.exec(await logsOf(pod))?.[0] ?? '';
+    const restarts = pod.status?.containerStatuses?.[0]?.restartCount ?? 0;
+    if (words !== '' || restarts > 0) {
+      words = `${words === '' ? 'no word of the child' : words}, restarts ${restarts}`;
+      break;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+  for (const name of ['asks', 'one']) await node.remove(NAMESPACE, name);
+  await node.configure({ singleProcessOOMKill: false });
+  return {
+    request: status?.resources?.requests?.['cpu'] ?? 'none',
+    allocated: status?.allocatedResources?.['cpu'] ?? 'none',
+    podWeight: weight(/pod<pod.uid>(\.slice)?$/),
+    containerWeight: weight(/<container m>(\.scope)?$/),
+    runtimeShares: told.status?.resources?.linux?.cpuShares ?? 'none',
+    all: `${reason}:${exitCode ?? ''}`,
+    one: words,
+  };
+}
+
+interface Recorded {
+  readonly classes: CgroupFacts;
+  readonly pods: Record<string, { running: CgroupFacts; resized?: CgroupFacts; units?: object }>;
+  readonly units?: object;
+}
+
+async function resize(node: LoneNode, { name, resizeTo }: RecordedPod): Promise<Pod> {
+  const patch = { spec: { containers: [{ name: 'main', resources: resizeTo }] } };
+  await node.api.patch(subresource(pods(NAMESPACE, name), 'resize'), 'strategic', patch);
+  return node.until(NAMESPACE, name, 'resized', ({ status }) => {
+    const told = status?.containerStatuses?.[0]?.resources?.limits;
+    const settled = !(status?.conditions ?? []).some(({ type }) => type.startsWith('PodResize'));
+    return settled && told?.['cpu'] === resizeTo?.limits?.['cpu'] && told?.['memory'] === resizeTo?.limits?.['memory'];
+  });
+}
+
+async function record(node: LoneNode, driver: Driver): Promise<Recorded> {
+  const seen: Recorded['pods'] = {};
+  for (const recorded of PODS) {
+    await make(node, recorded.pod);
+    const pod = await node.until(NAMESPACE, recorded.name, 'as it is recorded', (now) =>
+      'condition' in recorded.until ? isReady(now) : (now.status?.containerStatuses?.[0]?.restartCount ?? 0) >= recorded.until.restarts,
+    );
+    const running = await podFacts(driver, pod);
+    const resized = recorded.resizeTo === undefined ? {} : { resized: await podFacts(driver, await resize(node, recorded)) };
+    seen[recorded.name] = { running, ...resized, ...(driver === 'systemd' ? { units: await unitFacts(Object.keys(running), pod) } : {}) };
+    await node.remove(NAMESPACE, recorded.name);
+    say(`     ${recorded.name}: ${Object.keys(running).length} cgroups`);
+  }
+  const classes = await classFacts(driver);
+  return { classes, pods: seen, ...(driver === 'systemd' ? { units: await unitFacts(Object.keys(classes), null) } : {}) };
+}
+
+async function versions(node: LoneNode): Promise<object> {
+  const { status } = await node.api.get<Node>(nodes(NODE));
+  const info = status?.nodeInfo;
+  const { stdout } = await exec(['systemctl', '--version'], {});
+  return {
+    kubelet: info?.kubeletVersion,
+    runtime: info?.containerRuntimeVersion,
+    kernel: info?.kernelVersion,
+    systemd: stdout.split('\n')[0],
+    cpus: cpus().length,
+    capacity: { cpu: status?.capacity?.['cpu'], memory: status?.capacity?.['memory'] },
+    allocatable: { cpu: status?.allocatable?.['cpu'], memory: status?.allocatable?.['memory'] },
+  };
+}
+
+async function tryOne(agent: Agent, driver: Driver): Promise<Shown | null> {
+  const assets = host.env['NODELET_ASSETS'] ?? null;
+  const options = {
+    agent,
+    driver,
+    folder: '/var/lib/lone',
+    assets,
+    dist: new URL('../../../dist', import.meta.url).pathname,
+    image: IMAGE,
+    signal: host.signal,
+  };
+  try {
+    await using node = await LoneNode.open(options);
+    await prepare(node);
+    await step(`${agent}, ${driver}: node Ready`);
+    const about = await versions(node);
+    const shown = await part5(node, driver);
+    await step(`${agent}, ${driver}: part 5 ${JSON.stringify(shown)}`);
+    const recorded = await record(node, driver);
+    await mkdir(OUT, { recursive: true });
+    await writeFile(`${OUT}/${agent}-${driver}.json`, `${JSON.stringify({ versions: about, ...recorded }, null, 1)}\n`);
+    return shown;
+  } catch (error) {
+    say(`     ${agent}, ${driver}: ${messageOf(error)}`);
+    return null;
+  }
+}
+
+const seen = new Map<string, Shown | null>();
+const chosen = CHOICES.filter(([agent, driver]) => host.args.length === 0 || host.args.includes(`${agent}:${driver}`));
+for (const [agent, driver] of chosen) {
+  await step(`${agent}, ${driver}`);
+  seen.set(`${agent}:${driver}`, await tryOne(agent, driver));
+}
+for (const [key, shown] of seen) {
+  if (key === 'ours:systemd') continue;
+  check(`5.2 ${key}: all processes of the container end together`, shown?.all ?? 'not seen', 'OOMKilled:137');
+  check(`5.2 ${key}: with singleProcessOOMKill only the child`, shown?.one ?? 'not seen', 'child 137, restarts 0');
+  const upstream = seen.get('upstream:cgroupfs');
+  if (upstream === undefined || upstream === null || shown === null) say(`     5.1 ${key}: ${JSON.stringify(shown)}`);
+  else
+    for (const field of ['request', 'allocated', 'podWeight', 'containerWeight', 'runtimeShares'] as const)
+      check(`5.1 ${key}: ${field} as upstream's`, shown[field], upstream[field]);
+}
+await step('end');
+say(`kubelets: ${failed} failed`);
+process.exitCode = failed > 0 ? 1 : 0;
