@@ -88,8 +88,8 @@ test('shares, quota and weight', () => {
   const weights: [bigint, bigint][] = [
     [0n, 0n],
     [2n, 1n],
-    [102n, 17n],
-    [1024n, 100n],
+    [102n, 4n],
+    [1024n, 39n],
     [262_144n, 10_000n],
   ];
   for (const [input, expected] of weights) assert.equal(cpuWeight(input), expected, String(input));
@@ -101,7 +101,7 @@ test('a pod is limited where all its containers are', () => {
   const path = '/kubepods/podx';
   const shown = (layout: CgroupLayout, pod: Parameters<typeof podCgroupResources>[0], own = settings) =>
     cgroupWrites(layout, path, podCgroupResources(pod, own)).map((write) => `${write.path.slice('/sys/fs/cgroup'.length)}=${write.data}`);
-  assert.deepEqual(shown(v2, limited), ['/kubepods/podx/cpu.weight=29', '/kubepods/podx/cpu.max=20000 100000', '/kubepods/podx/memory.max=67108864']);
+  assert.deepEqual(shown(v2, limited), ['/kubepods/podx/cpu.weight=8', '/kubepods/podx/cpu.max=20000 100000', '/kubepods/podx/memory.max=67108864']);
   assert.deepEqual(shown(v1, limited, { ...settings, podPidsLimit: 100n }), [
     '/cpu,cpuacct/kubepods/podx/cpu.shares=204',
     '/cpu,cpuacct/kubepods/podx/cpu.cfs_period_us=100000',
@@ -109,7 +109,7 @@ test('a pod is limited where all its containers are', () => {
     '/memory/kubepods/podx/memory.limit_in_bytes=67108864',
     '/pids/kubepods/podx/pids.max=100',
   ]);
-  assert.deepEqual(shown(v2, half), ['/kubepods/podx/cpu.weight=29', '/kubepods/podx/memory.max=68157440']);
+  assert.deepEqual(shown(v2, half), ['/kubepods/podx/cpu.weight=8', '/kubepods/podx/memory.max=68157440']);
   assert.deepEqual(shown(v2, { spec: { containers: [{}] } }), ['/kubepods/podx/cpu.weight=1']);
   assert.deepEqual(shown(v2, limited, { ...settings, cpuCFSQuota: false })[1], '/kubepods/podx/cpu.max=max 100000');
 });

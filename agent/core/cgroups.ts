@@ -133,18 +133,16 @@ export function cpuQuotaUs(milli: bigint, periodUs: bigint): bigint {
 }
 
 /**
- * cpu.shares [2, 262144] → cpu.weight [1, 10000] by the curve that runtimes use since 2025: it meets minimum, default
- * (1024 → 100) and maximum, so that a pod keeps its share against processes outside of Kubernetes.
+ * cpu.shares [2, 262144] → cpu.weight [1, 10000], linear: what upstream's kubelet 1.37 gives pods and classes of pods. Runtimes
+ * give their containers a weight by another curve since 2025; both are seen on one machine, and a swap must change neither.
  */
 export function cpuWeight(shares: bigint): bigint {
   if (shares === 0n) return 0n;
-  if (shares <= minShares) return 1n;
   if (shares >= maxShares) return 10_000n;
-  const log = Math.log2(Number(shares));
-  return BigInt(Math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34)));
+  return 1n + ((shares - minShares) * 9999n) / 262_142n;
 }
 
-/** cpu.weight → cpu.shares by the older, linear rule: what upstream reads a version 2 cgroup with. */
+/** cpu.weight → cpu.shares by the same rule, rounded down: what upstream reads a version 2 cgroup with. */
 export function sharesOfWeight(weight: bigint): bigint {
   return ((weight - 1n) * 262_142n) / 9999n + 2n;
 }

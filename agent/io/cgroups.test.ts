@@ -46,7 +46,7 @@ test('roots, classes and pods get their limits', async () => {
   );
   await cgroups.syncQos([]);
   assert.equal(await cgroups.ensurePod(burstable), '/kubepods/burstable/podu1');
-  assert.deepEqual([read('/kubepods/burstable/podu1/pids.max'), read('/kubepods/burstable/cpu.weight')], ['50', '59']);
+  assert.deepEqual([read('/kubepods/burstable/podu1/pids.max'), read('/kubepods/burstable/cpu.weight')], ['50', '20']);
   assert.equal(await cgroups.ensurePod(guaranteed), '/kubepods/podu2');
   assert.deepEqual([read('/kubepods/podu2/cpu.max'), read('/kubepods/podu2/memory.max')], ['100000 100000', '67108864']);
   assert.deepEqual((await cgroups.podUids()).toSorted(), ['u1', 'u2']);
@@ -71,7 +71,7 @@ test('an agent that starts anew leaves the weight of running pods until it knows
   assert.equal(read('/kubepods/burstable/cpu.weight'), '77');
   synced = true;
   await clock.advance(1000);
-  assert.equal(read('/kubepods/burstable/cpu.weight'), '100');
+  assert.equal(read('/kubepods/burstable/cpu.weight'), '39');
   stop.abort();
   await running;
 });
