@@ -20,6 +20,7 @@ import { tapCommand } from './commands/tap.ts';
 import { topCommand } from './commands/top.ts';
 import { verifyCommand } from './commands/verify.ts';
 import { watchCommand } from './commands/watch.ts';
+import { webCommand } from './commands/web.ts';
 
 export { thread } from './io/threads.ts';
 
@@ -30,6 +31,7 @@ const COMMANDS = [
   tapCommand,
   watchCommand,
   topCommand,
+  webCommand,
   showCommand,
   reportCommand,
   diffCommand,

@@ -1,21 +1,18 @@
-import type { RuleState } from '../core/fault-rules.ts';
-import { printRule } from '../core/fault-text.ts';
 import type { WebFault } from '../core/web-wire.ts';
 import { askTap } from './feed.ts';
+import type { FaultState } from './tap-faults.ts';
 import type { FaultDoor } from './web-serve.ts';
 
-function asFaults(answer: object): WebFault[] {
-  const { rules = [] } = answer as { rules?: readonly RuleState[] };
-  return rules.map(({ rule, matched, fired }, at) => ({ number: at + 1, text: printRule(rule), matched, fired }));
-}
-
-/** The rules that a tap has armed, over its control socket. */
+/** The rules that a tap has armed, over its control socket. Rules that stay go on counting. */
 export function faultsOfTap(control: string, signal: AbortSignal): FaultDoor {
-  const list = async (): Promise<WebFault[]> => asFaults(await askTap(control, { do: 'faults' }, signal));
-  const set = async (rules: readonly string[]): Promise<WebFault[]> => asFaults(await askTap(control, { do: 'fault', rules }, signal));
+  const ask = async (request: { readonly do: string; readonly rules?: readonly string[]; readonly add?: true; readonly keep?: true }): Promise<WebFault[]> => {
+    const { rules } = (await askTap(control, request, signal)) as FaultState;
+    return rules.map(({ text, matched, fired }, at) => ({ number: at + 1, text, matched, fired }));
+  };
+  const list = (): Promise<WebFault[]> => ask({ do: 'faults' });
   return {
     list,
-    arm: async (text) => set([...(await list()).map((fault) => fault.text), text]),
-    disarm: async (number) => set((await list()).filter((fault) => fault.number !== number).map((fault) => fault.text)),
+    arm: (text) => ask({ do: 'fault', rules: [text], add: true }),
+    disarm: async (number) => ask({ do: 'fault', rules: (await list()).filter((fault) => fault.number !== number).map(({ text }) => text), keep: true }),
   };
 }

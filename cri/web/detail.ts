@@ -109,9 +109,9 @@ export class Detail {
     const bytes = (messages: readonly RecordedMessage[]): string => sizeText(messages.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0));
     this.#put(this.#request, requests.length === 1 ? `Request, ${bytes(requests)}` : `Request, ${countText(requests.length, 'message')}`, textOf(requests, 0));
     const count = responses.length + moreResponses;
-    const title = count === 1 ? `Answer, ${bytes(responses)}` : `Answer, ${countText(count, 'message')}`;
+    const title = count === 0 ? 'No answer' : count === 1 ? `Answer, ${bytes(responses)}` : `Answer, ${countText(count, 'message')}`;
     const rest = Object.keys(trailers).length === 0 ? '' : `\n\n// trailers\n${JSON.stringify(trailers, null, 2)}`;
-    const nothing = call.endMs === null ? '// nothing yet' : `// none: ${call.outcome}`;
+    const nothing = call.endMs === null ? '// nothing yet' : `// ${call.outcome}${call.message === '' ? '' : `: ${call.message}`}`;
     this.#put(this.#response, title, (count === 0 ? nothing : textOf(responses, moreResponses)) + rest);
   }
 

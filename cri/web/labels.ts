@@ -4,11 +4,16 @@ import type { Model } from './model.ts';
 import { ROW_PX } from './paint.ts';
 import { countText } from './words.ts';
 
+/** Of a long name the end always stays: pods of a deployment differ there. */
+const LONG_NAME = 16;
+const TAIL = 6;
+
 interface Label {
   readonly element: HTMLDivElement;
   readonly twist: HTMLSpanElement;
   readonly prefix: HTMLSpanElement;
   readonly name: Text;
+  readonly tail: HTMLSpanElement;
   readonly bad: HTMLSpanElement;
   readonly calls: HTMLSpanElement;
   /** What it shows, to touch the document only where that changes. */
@@ -56,7 +61,7 @@ export class Labels {
     const shown = `${index} ${row.key} ${calls} ${row.failed} ${row.parts.length > 0} ${open} ${selected}`;
     if (shown === label.shown) return;
     label.shown = shown;
-    const { element, twist, prefix, name, bad } = label;
+    const { element, twist, prefix, name, tail, bad } = label;
     element.hidden = false;
     element.style.top = `${index * ROW_PX}px`;
     element.id = this.idOf(index);
@@ -70,7 +75,10 @@ export class Labels {
     element.setAttribute('aria-label', `${row.prefix}${row.name}, ${countText(calls, 'call')}${row.failed > 0 ? `, ${row.failed} failed` : ''}`);
     twist.textContent = row.kind === 'part' ? '' : open ? '▼' : '▶';
     prefix.textContent = row.prefix;
-    name.data = row.kind === 'node' ? 'the node as a whole' : row.name;
+    const text = row.kind === 'node' ? 'the node as a whole' : row.name;
+    const head = text.length > LONG_NAME ? text.length - TAIL : text.length;
+    name.data = text.slice(0, head);
+    tail.textContent = text.slice(head);
     bad.textContent = row.failed > 0 ? `▲${row.failed.toLocaleString('en')}` : '';
     label.calls.textContent = calls.toLocaleString('en');
   }
@@ -85,10 +93,11 @@ export class Labels {
     const prefix = made('span', 'prefix');
     const name = document.createTextNode('');
     whole.append(prefix, name);
+    const tail = made('span', 'tail');
     const bad = made('span', 'bad');
     const calls = made('span', 'calls');
-    element.append(twist, whole, bad, calls);
+    element.append(twist, whole, tail, made('span', 'gap'), bad, calls);
     this.#place.append(element);
-    return { element, twist, prefix, name, bad, calls, shown: '' };
+    return { element, twist, prefix, name, tail, bad, calls, shown: '' };
   }
 }

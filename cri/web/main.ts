@@ -16,8 +16,8 @@ import { TimeWindow } from './window.ts';
 import { callDuration, subjectText } from './words.ts';
 
 const AXIS_PX = 20;
-/** A window that moves along is drawn so often. */
-const FOLLOW_MS = 50;
+/** A window that moves along is drawn when it has moved by a pixel, but not more and not less often than that. */
+const FOLLOW_MS = { least: 50, most: 500 };
 const ZOOM_STEP = 1.5;
 
 const model = new Model();
@@ -62,14 +62,14 @@ function fitOnce(): void {
   time.show(model.timeline.startMs, model.timeline.endMs);
 }
 
-let followedAtMs = 0;
+let follower: number | undefined;
 let timesDrawn = '';
 function draw(frameMs: number): void {
   drawn = false;
   if (time.following) {
-    if (frameMs - followedAtMs < FOLLOW_MS) return redraw();
-    followedAtMs = frameMs;
     time.follow(nowMs());
+    clearTimeout(follower);
+    follower = setTimeout(redraw, Math.min(FOLLOW_MS.most, Math.max(FOLLOW_MS.least, time.msPerPx)));
   } else if (model.hello?.live !== true) fitOnce();
   const height = `${model.rows.length * ROW_PX}px`;
   if (byId('spacer').style.height !== height) byId('spacer').style.height = height;
@@ -96,7 +96,6 @@ function draw(frameMs: number): void {
   else scroll.setAttribute('aria-activedescendant', labels.idOf(index));
   status.update();
   filters.update(model);
-  if (time.following) redraw();
 }
 
 function revealRow(): void {
@@ -110,6 +109,8 @@ function revealRow(): void {
 function choose(row: Row, call: TimelineCall | null, options: { open: boolean; reveal: boolean }): void {
   model.select(row, call);
   if (options.reveal) {
+    // A key that was pressed on a button leads back to the rows: Enter is for the call now.
+    if (document.activeElement?.closest('header') != null) scroll.focus({ preventScroll: true });
     revealRow();
     if (call !== null) time.reveal(call.startMs, call.endMs ?? nowMs());
   }

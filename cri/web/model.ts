@@ -1,5 +1,5 @@
 import { matcherOf, NO_FILTER, type CallFilter } from '../core/call-filter.ts';
-import { hasFailed, Timeline, type Row, type TimelineCall } from '../core/timeline.ts';
+import { hasFailed, Timeline, withoutAttempt, type Row, type TimelineCall } from '../core/timeline.ts';
 import { fromWire, type WebEvent, type WebHello } from '../core/web-wire.ts';
 
 /** Calls that the page holds; the oldest are let go. */
@@ -16,10 +16,13 @@ export class Model {
   readonly notes: string[] = [];
   readonly calls = new Map<number, TimelineCall>();
   readonly methods = new Set<string>();
+  /** Those that were spoken of, by `namespace/name`. */
+  readonly pods = new Set<string>();
   filter: CallFilter = NO_FILTER;
   /** Of those calls that pass the filter. */
   timeline = new Timeline();
-  /** Of all calls: the latest moment that is known. */
+  /** Of all calls: the first and the latest moment that are known. */
+  startMs = Infinity;
   endMs = -Infinity;
   failed = 0;
   readonly #expanded = new Set<string>();
@@ -116,6 +119,8 @@ export class Model {
   #new(call: TimelineCall): void {
     this.calls.set(call.id, call);
     this.methods.add(call.method);
+    if (call.sandbox !== '' && this.pods.size < MAX_TEXTS) this.pods.add(this.#same(withoutAttempt(call.sandbox)));
+    this.startMs = Math.min(this.startMs, call.startMs);
     this.#count(call, false);
     if (this.#wanted(call)) this.timeline.add(call);
   }

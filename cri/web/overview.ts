@@ -43,7 +43,7 @@ export class Overview {
     context.fillRect(0, 0, width, OVERVIEW_PX);
     if (model.timeline.count === 0) return;
     if (this.isStale(model, frameMs) || this.#histogram?.counts.length !== Math.ceil(width)) {
-      this.#histogram = histogramOf(model.timeline, width);
+      this.#histogram = histogramOf(model, width);
       this.#countedAtMs = frameMs;
     }
     const { counts, failed, most } = this.#histogram;
@@ -72,9 +72,10 @@ export class Overview {
   }
 }
 
-function histogramOf(timeline: Timeline, width: number): Histogram {
-  const fromMs = timeline.startMs;
-  const msPerPx = Math.max(timeline.endMs - fromMs, 1) / width;
+/** Over the time of all calls; counted are those that pass the filter. */
+function histogramOf({ timeline, startMs, endMs }: Model, width: number): Histogram {
+  const fromMs = startMs;
+  const msPerPx = Math.max(endMs - fromMs, 1) / width;
   const counts = new Uint32Array(Math.ceil(width));
   const failed = new Uint32Array(counts.length);
   let most = 1;

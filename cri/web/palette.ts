@@ -5,11 +5,11 @@ export const TONES: Readonly<Record<Tone, string>> = {
   make: 'makes or changes',
   end: 'stops or removes',
   image: 'images',
-  run: 'runs something inside',
+  run: 'runs inside',
   watch: 'streams',
   read: 'asks',
   failed: 'failed',
-  cut: 'given up by its caller, or cut off',
+  cut: 'given up or cut off',
   open: 'has not ended',
 };
 

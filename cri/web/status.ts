@@ -49,8 +49,7 @@ export class Status {
     follow.hidden = !live;
     follow.textContent = following ? 'Pause' : 'Follow';
     follow.setAttribute('aria-pressed', String(following));
-    const pods = timeline.rows.filter((row) => row.kind === 'pod').length;
-    byId('totals').textContent = `${countText(calls.size, 'call')}, ${failed.toLocaleString('en')} failed, ${countText(pods, 'pod')}`;
+    byId('totals').textContent = `${countText(calls.size, 'call')}, ${failed.toLocaleString('en')} failed, ${countText(this.#model.pods.size, 'pod')}`;
     button('notes').hidden = notes.length === 0;
     button('notes').textContent = countText(notes.length, 'note');
     byId('corner-text').textContent = `${dateText(this.#time.fromMs)} UTC`;
