@@ -1,10 +1,17 @@
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
+import { serveFake } from '../../cri/fake-serve.ts';
 import { FakeRuntime, type ContainerScript } from '../../cri/fake.ts';
+import { serveRuntime } from '../../cri/io/serve-grpc.ts';
 import { openTap } from '../../cri/io/tap.ts';
 import { connectRuntime, createCriClient, RpcError, type CriClient } from '../../cri/mod.ts';
+import { PlaybackRuntime } from '../../cri/playback-runtime.ts';
+import { readPlayback } from '../../cri/serve.ts';
 import type { ContainerConfig, ContainerStatus } from '../../proto/cri/types.ts';
 import { busybox, containerdProblem, startContainerd } from './containerd.ts';
 
@@ -282,12 +289,16 @@ function suite(open: () => Promise<Runtime>): void {
   });
 }
 
-function fake(version: '1.6' | '2'): Promise<Runtime> {
+function fakeRuntime(version: '1.6' | '2'): FakeRuntime {
   const runtime = new FakeRuntime({ clock: realClock, version });
   runtime.images.add({ name: busybox, present: true });
   for (const [life, script] of Object.entries(scripts)) runtime.script(life, script);
   runtime.onExec = (_, [command]) => (command === 'sleep' ? { takesMs: 30_000 } : { exitCode: 5, stdout: 'out\n', stderr: 'err\n' });
-  const client = createCriClient(runtime);
+  return runtime;
+}
+
+function fake(version: '1.6' | '2'): Promise<Runtime> {
+  const client = createCriClient(fakeRuntime(version));
   return Promise.resolve({
     client,
     major: version === '2' ? 2 : 1,
@@ -299,6 +310,68 @@ function fake(version: '1.6' | '2'): Promise<Runtime> {
 
 describe('the runtime in memory, as containerd 1.6', () => suite(() => fake('1.6')));
 describe('the runtime in memory, as containerd 2', () => suite(() => fake('2')));
+
+/*
+ * The same once more over gRPC behind a tap, and then what that recorded, served: lives, exit codes and refusals come
+ * from the file.
+ */
+for (const version of ['1.6', '2'] as const) {
+  const folder = mkdtempSync(join(tmpdir(), 'cri-contract-'));
+  after(() => rmSync(folder, { recursive: true }));
+  const recording = join(folder, 'calls.crirec');
+  const at = { major: version === '2' ? 2 : 1, cgroupParent: '/contract', logs: '/logs' };
+
+  describe(`the runtime in memory, as containerd ${version}, recorded`, () =>
+    suite(async () => {
+      const upstream = join(folder, 'fake.sock');
+      const server = await serveFake(fakeRuntime(version), upstream);
+      const listen = join(folder, 'tap.sock');
+      const tap = await openTap({
+        listen,
+        upstream,
+        record: { path: recording, maxBytes: 1 << 30, append: false },
+        recorder: 'the contract suite',
+        clock: realClock,
+      });
+      const client = createCriClient(connectRuntime(listen));
+      return {
+        ...at,
+        client,
+        [Symbol.asyncDispose]: async () => {
+          await client[Symbol.asyncDispose]();
+          await tap.stop();
+          await server[Symbol.asyncDispose]();
+        },
+      };
+    }));
+
+  describe(`that recording, served as a runtime (${version})`, () =>
+    suite(async () => {
+      const playback = await readPlayback(recording, new AbortController().signal, (bytes) => assert.fail(`${bytes} bytes are cut off`));
+      const options = {
+        clock: realClock,
+        speed: 1,
+        strict: false,
+        begin: 'start',
+        anyImage: false,
+        idEnd: 'e'.repeat(52),
+        imageFolder: (path: string) => path,
+      } as const;
+      const runtime = new PlaybackRuntime(playback, options);
+      const listen = join(folder, 'served.sock');
+      const server = await serveRuntime(runtime, listen);
+      const client = createCriClient(connectRuntime(listen));
+      return {
+        ...at,
+        client,
+        [Symbol.asyncDispose]: async () => {
+          await client[Symbol.asyncDispose]();
+          await server[Symbol.asyncDispose]();
+          await runtime[Symbol.asyncDispose]();
+        },
+      };
+    }));
+}
 
 const problem = containerdProblem();
 if (problem !== null) console.log(`skipped: a real containerd: ${problem}`);
