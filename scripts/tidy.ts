@@ -41,6 +41,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   '@grpc/grpc-js': ['cri/'],
   '@grpc/proto-loader': ['cri/'],
   protobufjs: ['scripts/gen/'],
+  'playwright-core': ['test/'],
   undici: ['base/kubeapi/'],
   execa: ['base/', 'node/', 'test/'],
   systeminformation: ['agent/io/', 'node/'],

@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { access } from 'node:fs/promises';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Context } from './context.ts';
+import { installPackages } from '../io/packages.ts';
 import { prepareMachine } from './prepare.ts';
 
 /** Runs a program of the checkout, named by its path there; an unpacked release has none. */
@@ -31,7 +32,10 @@ async function program(context: Context, name: string, args: readonly string[]):
 export async function test(context: Context, suites: readonly string[]): Promise<number> {
   if (process.geteuid?.() === 0) {
     try {
-      await prepareMachine(context, { containerd: undefined, forTests: true });
+      const machine = await prepareMachine(context, { containerd: undefined, forTests: true });
+      // The page of nodelet cri web is tested in it, and it is too large to be brought for anything else.
+      if (machine.programs.chromium === undefined && (suites.length === 0 || suites.includes('cri')))
+        await context.progress.step('packages installed: chromium', () => installPackages(['chromium']));
     } catch (error) {
       if (!(error instanceof OpError)) throw error;
       context.progress.note(`  ${messageOf(error)}: tests that need it are skipped`);

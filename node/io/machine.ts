@@ -32,6 +32,7 @@ export type Program =
   | 'openssl'
   | 'pgrep'
   | 'git'
+  | 'chromium'
   | 'containerd-shim-runc-v2';
 
 const PROGRAMS: readonly Program[] = [
@@ -50,6 +51,7 @@ const PROGRAMS: readonly Program[] = [
   'openssl',
   'pgrep',
   'git',
+  'chromium',
   'containerd-shim-runc-v2',
 ];
 const SYSTEM_PATH = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
