@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { openSync } from 'node:fs';
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir, readFile, readlink, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { assert } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
@@ -82,7 +82,14 @@ export async function attachUntilStopped(host: Host, flags: AttachFlags, clock: 
   await attached[Symbol.asyncDispose]();
   const { opened, bytes } = attached.tap.counts;
   say(`${why === null ? '' : `ended, because ${why}; `}everything is back in its place; ${opened} connections, ${bytes} bytes passed`);
+  if (why === null) await forgetLog();
   return why === null ? 0 : 1;
+}
+
+/** What was said in the background is of no use after a good end; a log of a bad one stays. */
+async function forgetLog(): Promise<void> {
+  const log = await readlink('/proc/self/fd/2').catch(() => '');
+  if (log.startsWith(`${REGISTRY}/`)) await rm(log, { force: true });
 }
 
 /** Starts the same command without a terminal, and waits until it stands or has failed. */
@@ -98,7 +105,10 @@ async function inBackground(host: Host, flags: AttachFlags): Promise<number> {
   stdout.destroy();
   child.unref();
   host.stderr(await readFile(log, 'utf8'));
-  if (said === null) return child.exitCode ?? 1;
+  if (said === null) {
+    await rm(log, { force: true });
+    return child.exitCode ?? 1;
+  }
   if (flags.json) host.stdout(said);
   host.stderr(`nodelet cri attach: goes on as process ${child.pid}, its words are in ${log}\n`);
   return 0;

@@ -337,3 +337,27 @@ test('what was flushed before a kill can be read, and what is no recording is re
     );
   }
 });
+
+test('a runtime that is not there yet, or goes, is said once each time; callers are closed meanwhile', async () => {
+  const said: string[] = [];
+  const upstream = path('late.sock');
+  const given = options({ upstream, say: (text) => said.push(text) });
+  const tap = await openTap(given);
+  for (let tries = 0; tries < 2; tries++) {
+    const caller = connect(given.listen);
+    await new Promise((resolve) =>
+      caller
+        .on('error', () => {})
+        .once('close', resolve)
+        .resume(),
+    );
+  }
+  assert.deepEqual(said, [`${upstream} cannot be reached (nobody listens there): connections are closed until it can`]);
+  const late = createServer((socket) => socket.end('here'));
+  await new Promise<void>((resolve) => void late.listen(upstream, resolve));
+  const caller = connect(given.listen);
+  await new Promise((resolve) => caller.once('close', resolve).resume());
+  assert.deepEqual(said.slice(1), [`${upstream} can be reached again`]);
+  late.close();
+  await tap.stop();
+});

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { rfc3339, type Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { stepAside, stepIn, undo, whoStands } from '../core/standing.ts';
-import { claim, readState, removeState, untilGuardDone, writeState, type AttachState } from './attach-state.ts';
-import { startGuard, type Guard } from './guard.ts';
+import { claim, readState, removeState, statePath, untilGuardDone, writeState, type AttachState } from './attach-state.ts';
+import { startGuard } from './guard.ts';
 import { findPlace, type Place, type Where } from './place.ts';
 import { isAlive, processOf } from './processes.ts';
 import { connectionsTo, renew, untilThrough, type Reconnect, type Renewal } from './renew.ts';
@@ -143,7 +143,9 @@ async function mendLeft(stand: Stand, registry: string, options: { clock: Clock;
 export async function attach(options: AttachOptions, signal: AbortSignal): Promise<Attached> {
   const { clock, say, sys, registry = REGISTRY } = options;
   const undoing: (() => Promise<unknown>)[] = [];
+  const closing = new AbortController();
   const undoAll = async (): Promise<void> => {
+    closing.abort();
     const failures: unknown[] = [];
     for (const one of undoing.splice(0).toReversed()) await one().catch((error: unknown) => failures.push(error));
     if (failures.length > 0) throw failures[0];
@@ -159,7 +161,14 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     const self = await processOf(options.pid);
     if (self === null) throw new OpError('failed', 'attaching', 'this process cannot see itself in /proc');
     const control = join(registry, `${stand.key}.tap`);
-    const guard = await guarded({ sys, folder: stand.outside('folder'), name: place.name, remove: [control, join(registry, `${stand.key}.attach`)] }, undoing);
+    const guard = await startGuard({
+      sys,
+      folder: stand.outside('folder'),
+      name: place.name,
+      remove: [control, statePath(registry, stand.key)],
+      lost: () => say('its guard has ended: if this process is killed now, nodelet cri detach puts everything back'),
+    });
+    undoing.push(async () => guard.release());
     const state: AttachState = {
       ...{ version: 1, key: stand.key, process: self, guard: guard.pid, folder: place.folder, name: place.name, socket, place: place.words, control },
       ...{ since: rfc3339(clock.nowMs()), settled: false },
@@ -168,6 +177,7 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     await writeState(registry, state);
     const ended = Promise.withResolvers<string | null>();
     let tended: ReturnType<typeof tend> | undefined;
+    const { signal: lasting } = closing;
     const tap = await openTap({
       ...options.tap,
       listen: `${place.folder}/${place.name}`,
@@ -185,10 +195,15 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     stand.move(stepIn(stand.see()));
     say(`in the place of ${socket} (${place.words}); the runtime’s own socket is ${place.name}.real beside it`);
     const how = options.reconnect ?? 'auto';
+    // Between its start and our step a caller can have reached the runtime itself.
     const slipped = async (): Promise<void> => {
-      // Between its start and our step a caller can have reached the runtime itself.
-      if (kubelet === null || how === 'never' || how === 'restart' || !(await isAlive(kubelet.process))) return;
-      await connectionsTo(sys, kubelet.process.pid, stand.outside('real'), { shut: true, signal: new AbortController().signal });
+      if (how === 'never' || how === 'restart') return;
+      // The kubelet may be another process by now.
+      const now =
+        kubelet !== null && (await isAlive(kubelet.process))
+          ? kubelet
+          : (await findPlace({ ...options.where, pid: undefined }, options.stateHome, lasting)).kubelet;
+      if (now !== null) await connectionsTo(sys, now.process.pid, stand.outside('real'), { shut: true, signal: lasting });
     };
     tended = tend(stand, { clock, say, socket, renewed: () => void slipped().catch(() => {}), lost: ended.resolve });
     undoing.push(async () => tended?.[Symbol.dispose]());
@@ -203,12 +218,6 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     if (signal.aborted) throw new OpError('aborted', 'attaching', 'stopped by the caller', { cause: error });
     throw error;
   }
-}
-
-async function guarded(options: Parameters<typeof startGuard>[0], undoing: (() => Promise<unknown>)[]): Promise<Guard> {
-  const guard = await startGuard(options);
-  undoing.push(async () => guard.release());
-  return guard;
 }
 
 async function told(kubelet: NonNullable<Place['kubelet']>, options: Parameters<typeof untilThrough>[1] & { say: (text: string) => void }): Promise<void> {

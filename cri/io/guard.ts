@@ -15,6 +15,8 @@ export interface GuardOptions {
   readonly name: string;
   /** Files that it removes, too, when it has put the socket back. */
   readonly remove: readonly string[];
+  /** Called when it has ended without being let go: somebody killed it. */
+  readonly lost: () => void;
 }
 
 async function ready(child: ChildProcess): Promise<void> {
@@ -44,11 +46,16 @@ async function ready(child: ChildProcess): Promise<void> {
 export async function startGuard(options: GuardOptions): Promise<Guard> {
   const child = spawn(options.sys, ['guard', options.folder, options.name, ...options.remove], { detached: true, stdio: ['pipe', 'pipe', 'pipe'], cwd: '/' });
   await ready(child);
+  let released = false;
+  child.once('exit', () => {
+    if (!released) options.lost();
+  });
   // Writing to one that was killed is no failure of ours.
   child.stdin?.on('error', () => {});
   return {
     pid: child.pid ?? 0,
     release: async () => {
+      released = true;
       if (child.exitCode !== null || child.signalCode !== null) return;
       const ended = once(child, 'exit');
       child.stdin?.end('.');
