@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { access, constants, cp, mkdir, readdir, readFile, realpath, rm } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { exec } from '../../base/exec.ts';
@@ -9,10 +9,11 @@ import { suites } from '../../scripts/suites.ts';
 import { runProgram, type Program } from '../command.ts';
 import { bootMachine, endMachine, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
 import { findImage } from './image.ts';
-import { KINDS, needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, workOf, type Kind } from './plan.ts';
+import { KINDS, needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, usualKind, workOf, type Kind } from './plan.ts';
 
 interface Options {
-  readonly kind: Kind;
+  /** Left out: that of `usualKind`. */
+  readonly kind: string | undefined;
   readonly json: boolean;
   readonly seconds: string;
   readonly memory: string | undefined;
@@ -31,18 +32,27 @@ await runProgram('machine', 'Boots a machine with cgroup v2 and runs suites of t
   const { host } = program;
   const cache = `${host.env['XDG_CACHE_HOME'] ?? `${homedir()}/.cache`}/nodelet/machine`;
   program.command
-    .option('--kind <kind>', 'qemu: systemd and everything; bare: without systemd; uml: seconds to boot, without cpuset and nf_tables for IP', 'qemu')
+    .option(
+      '--kind <kind>',
+      'uml: seconds to boot, without cpuset and nf_tables for IP; qemu: everything; bare: that without systemd; left out: the soonest that serves',
+    )
     .option('--seconds <n>', 'the machine ends after this long, whatever it does', '7200')
     .option('--memory <MiB>', 'its memory; 3072 for qemu, 2048 for bare and uml')
     .option('--out <folder>', 'what the work leaves in /exchange/out is copied there');
   program.add<Options>(
     'run [suites...]',
     `run suites of nodelet test, or ${PIECE_NAMES.join(', ')}; or a command behind --`,
-    ['nodelet machine run root cases', 'nodelet machine run up part5', 'nodelet machine --kind uml run cgroups', 'nodelet machine run -- ./nodelet doctor'],
+    [
+      'nodelet machine run root cases',
+      'nodelet machine run cgroups up part5',
+      'nodelet machine --out DIR run kubelets',
+      'nodelet machine run -- ./nodelet doctor',
+    ],
     (options, args) => {
       const isCommand = host.args.includes('--');
       if (args.length === 0) throw new OpError('invalid', 'choosing what to run', 'no suite is named', { advice: `there are: ${names().join(', ')}` });
-      return work(program, cache, options, isCommand ? shellLine(args) : workOfNames(options, args));
+      const kind = kindOf(options, isCommand ? [] : args);
+      return work(program, cache, { ...options, kind }, isCommand ? shellLine(args) : workOfNames(kind, args));
     },
   );
   program.add<Options>(
@@ -64,11 +74,11 @@ await runProgram('machine', 'Boots a machine with cgroup v2 and runs suites of t
     },
   );
   program.add<Options>('down', 'end the machine that stays', ['nodelet machine down'], async (options) => {
-    const kind = kindOf(options);
-    const machine = await runningMachine(`${cache}/running/${kind}`);
-    if (machine !== null) await program.progress.step('machine ended', () => endMachine(machine));
+    const kinds = options.kind === undefined ? KINDS : [kindOf(options)];
+    const running = (await Promise.all(kinds.map((kind) => runningMachine(`${cache}/running/${kind}`)))).filter((machine) => machine !== null);
+    for (const machine of running) await program.progress.step(`${machine.kind} ended`, () => endMachine(machine));
     await sweep(`${cache}/running`);
-    program.answer(options.json, { kind, ended: machine !== null }, machine === null ? [`no machine of kind ${kind} runs`] : []);
+    program.answer(options.json, { ended: running.map(({ kind }) => kind) }, running.length === 0 ? ['no machine runs'] : []);
     return 0;
   });
 });
@@ -77,10 +87,12 @@ function names(): string[] {
   return [...suites().keys(), ...PIECE_NAMES];
 }
 
-function kindOf(options: Options): Kind {
-  const { kind } = options;
-  if (KINDS.includes(kind)) return kind;
-  throw new OpError('invalid', 'reading --kind', `"${kind as string}" is no kind of machine`, { advice: `there are: ${KINDS.join(', ')}` });
+/** The kind that was named, or the one that soonest serves these suites. */
+function kindOf({ kind }: Options, suites: readonly string[] = []): Kind {
+  if (kind === undefined) return usualKind(readFileSync('/proc/cpuinfo', 'utf8'), suites);
+  const known = KINDS.find((one) => one === kind);
+  if (known !== undefined) return known;
+  throw new OpError('invalid', 'reading --kind', `"${kind}" is no kind of machine`, { advice: `there are: ${KINDS.join(', ')}` });
 }
 
 function numberOf(option: string, text: string): number {
@@ -89,13 +101,13 @@ function numberOf(option: string, text: string): number {
   throw new OpError('invalid', `reading ${option}`, `"${text}" is not a whole number above 0`);
 }
 
-function workOfNames(options: Options, args: readonly string[]): string {
+function workOfNames(kind: Kind, args: readonly string[]): string {
   const unknown = unknownNames(args, names());
   if (unknown.length > 0)
     throw new OpError('invalid', 'choosing what to run', `there is no suite ${unknown.join(', ')}`, {
       advice: `there are: ${names().join(', ')}; a command stands behind --`,
     });
-  const more = kindOf(options) === 'uml' ? needQemu(args) : [];
+  const more = kind === 'uml' ? needQemu(args) : [];
   if (more.length > 0) {
     throw new OpError('unsupported', 'choosing what to run', `the user-mode kernel has no nft tables for IP, which ${more.join(', ')} may need`, {
       advice: 'use --kind qemu',
@@ -147,10 +159,9 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
     await using _lock = await lockFile(`${cache}/images.lock`, 'making an image', LOCK_MS);
     return await findImage({ root, cache, progress, signal: host.signal });
   })();
-  const kubectl = await find(`${host.env['NODELET_ASSETS'] ?? ''}:${path}`, 'kubectl');
-  const named = host.env['NODELET_ASSETS'];
   // A link as the root of a shared folder shows nothing behind it.
-  const assets = named === undefined ? null : await realpath(named);
+  const assets = await realpath(host.env['NODELET_ASSETS'] ?? `${cache}/../assets/current`).catch(() => null);
+  const kubectl = await find(`${assets ?? ''}:${path}`, 'kubectl');
   return progress.step(`${kind} booted`, () =>
     bootMachine({ kind, runDir, program: emulator, image, assets, kubectl, memoryMiB, seconds, signal: host.signal }),
   );

@@ -15,6 +15,7 @@ import {
   shellLine,
   umlProblem,
   unknownNames,
+  usualKind,
   workOf,
   type Boot,
 } from './plan.ts';
@@ -104,6 +105,12 @@ describe('what runs in it', () => {
     assert.deepEqual(needQemu(['cgroups', 'sys', 'cases', 'up', 'netfilter']), ['netfilter']);
   });
 
+  test('the kind is the one that is there soonest, where it serves', () => {
+    assert.equal(usualKind('flags\t\t: fpu vmx\n', ['cgroups', 'cases']), 'uml');
+    assert.equal(usualKind('flags\t\t: fpu vmx\n', ['netfilter']), 'qemu');
+    assert.equal(usualKind('flags\t\t: fpu amx_tile\n', ['cgroups']), 'qemu');
+  });
+
   test('words reach the shell as they were typed', () => {
     const words = ['printf', '%s|', `it's`, 'a b', '$HOME', '`id`', '*', '"', '\\', ''];
     assert.equal(
@@ -180,8 +187,8 @@ describe('the command', () => {
 
   test('what this machine lacks is said with the packages that bring it', { skip: process.geteuid?.() === 0 ? false : 'needs root' }, async () => {
     const { code, err } = await run(['up'], '/nonexistent');
-    if (existsSync('/usr/sbin/debootstrap')) assert.match(err, /missing here: qemu-system-x86, and there is no apt-get.*\n.*apt-get install/);
-    else assert.match(err, /missing here: qemu-system-x86, debootstrap.*\n.*apt-get install/);
+    if (existsSync('/usr/sbin/debootstrap')) assert.match(err, /missing here: (qemu-system-x86|user-mode-linux), and there is no apt-get.*\n.*apt-get install/);
+    else assert.match(err, /missing here: (qemu-system-x86|user-mode-linux), debootstrap.*\n.*apt-get install/);
     assert.equal(code, 1);
   });
 });

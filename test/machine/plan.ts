@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
  * as PID 1, sooner there; `uml`: user-mode-linux with systemd, seconds to boot, without cpuset and nf_tables for IP.
  */
 export type Kind = 'qemu' | 'bare' | 'uml';
-export const KINDS: readonly string[] = ['qemu', 'bare', 'uml'] satisfies Kind[];
+export const KINDS: readonly Kind[] = ['qemu', 'bare', 'uml'];
 
 /** Packages of the distribution in the machine's image, besides the smallest system. */
 export const PACKAGES: readonly string[] = [
@@ -135,13 +135,18 @@ export function acceleratorOf(cpuinfo: string, mayOpenKvm: boolean): 'kvm' | 'tc
   return mayOpenKvm && /^flags\s*:.*\b(vmx|svm)\b/m.test(cpuinfo) ? 'kvm' : 'tcg';
 }
 
+/** The kind that serves suites and is there soonest; a processor with AMX is one that the distribution's user-mode kernel may not run on. */
+export const usualKind = (cpuinfo: string, suites: readonly string[]): Kind => (needQemu(suites).length > 0 || hasAmx(cpuinfo) ? 'qemu' : 'uml');
+
+const hasAmx = (cpuinfo: string): boolean => /^flags\s*:.*\bamx_tile\b/m.test(cpuinfo);
+
 /**
  * Why this user-mode kernel (`linux.uml --version`) cannot run on this processor, or null. 6.1 hands a process's
  * floating-point registers back from a buffer of fixed size; with AMX the state is larger, the host answers EFAULT, and
  * the first process dies. Later kernels ask for the size.
  */
 export function umlProblem(version: string, cpuinfo: string): string | null {
-  if (!/^6\.1\./.test(version) || !/^flags\s*:.*\bamx_tile\b/m.test(cpuinfo)) return null;
+  if (!/^6\.1\./.test(version) || !hasAmx(cpuinfo)) return null;
   return `the user-mode kernel ${version.trim()} cannot restore the registers of a processor with AMX: its first process dies`;
 }
 
