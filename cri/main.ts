@@ -17,6 +17,8 @@ import { serveCommand } from './commands/serve.ts';
 import { showCommand } from './commands/show.ts';
 import { statsCommand } from './commands/stats.ts';
 import { tapCommand } from './commands/tap.ts';
+import { recordCommand } from './commands/record.ts';
+import { grepCommand } from './commands/grep.ts';
 import { topCommand } from './commands/top.ts';
 import { verifyCommand } from './commands/verify.ts';
 import { watchCommand } from './commands/watch.ts';
@@ -32,7 +34,9 @@ const COMMANDS = [
   watchCommand,
   topCommand,
   webCommand,
+  recordCommand,
   showCommand,
+  grepCommand,
   reportCommand,
   diffCommand,
   serveCommand,

@@ -1,13 +1,15 @@
-import { OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
+import { choosing, type Choice } from './core/choose-calls.ts';
+import { momentOf } from './core/time-range.ts';
 import { fieldsOf, summarize, summaryLine } from './core/call-line.ts';
 import { IdentityBook } from './core/identity.ts';
 import type { RecordedCall, RecordedEntry } from './core/recording.ts';
 import { readRecording } from './io/recording-read.ts';
 
-export interface ShowOptions {
-  readonly pod?: string;
-  readonly method?: string;
+export interface ShowOptions extends Choice {
+  /** As `momentOf` reads them. */
+  readonly since?: string;
+  readonly until?: string;
   readonly full: boolean;
   readonly json: boolean;
 }
@@ -17,14 +19,22 @@ const MAX_OPEN = 1_000;
 
 /** `nodelet cri show`: calls in the order in which they ended; in memory is one frame and what ids stand for. */
 export async function show(host: Host, file: string, options: ShowOptions): Promise<number> {
-  if (options.pod !== undefined && !/^[^/]+\/[^/]+$/.test(options.pod))
-    throw new OpError('invalid', 'choosing a pod', `"${options.pod}" is no pod`, { advice: 'write --pod NAMESPACE/NAME' });
+  const wanted = choosing(options);
+  const isChoosing = [options.pod, options.container, options.method, options.outcome, options.slowerThan, options.since, options.until].some(
+    (said) => said !== undefined,
+  );
+  let shiftMs = 0;
+  let sinceMs = -Infinity;
+  let untilMs = Infinity;
   const book = new IdentityBook();
   const open = new Map<number, Extract<RecordedEntry, { type: 'opening' }>>();
   const print = (call: RecordedCall, note = ''): void => {
     const summary = summarize(call, book);
-    if (options.method !== undefined && call.method !== options.method) return;
-    if (options.pod !== undefined && !summary.sandbox.startsWith(`${options.pod}#`)) return;
+    const startMs = shiftMs + call.start.monoMs;
+    const endMs = call.end === null ? null : shiftMs + call.end.monoMs;
+    if (startMs > untilMs || (endMs ?? Infinity) < sinceMs) return;
+    const hasFailed = call.status === null ? call.end !== null : call.status.code !== 0;
+    if (!wanted({ ...summary, pod: summary.sandbox.replace(/#\d+$/, ''), startMs, endMs, hasFailed })) return;
     if (options.json) host.stdout(`${JSON.stringify({ ...summary, requests: call.requests, responses: call.responses })}\n`);
     else {
       host.stdout(`${summaryLine(summary)}${note}\n`);
@@ -37,13 +47,18 @@ export async function show(host: Host, file: string, options: ShowOptions): Prom
     }
   };
   const words = (text: string): void => {
-    if (!options.json && options.pod === undefined && options.method === undefined) host.stdout(`${text}\n`);
+    if (!options.json && !isChoosing) host.stdout(`${text}\n`);
   };
   for await (const entry of readRecording(file, (bytes) => host.stderr(`nodelet cri show: the last ${bytes} bytes are cut off: its recorder was killed\n`))) {
     switch (entry.type) {
-      case 'recording':
+      case 'recording': {
+        const startedMs = Date.parse(entry.startedAt.wall);
+        shiftMs = startedMs - entry.startedAt.monoMs;
+        sinceMs = options.since === undefined ? -Infinity : momentOf(options.since, startedMs);
+        untilMs = options.until === undefined ? Infinity : momentOf(options.until, startedMs);
         words(`recorded by ${entry.recorder} from ${entry.startedAt.wall}, ${entry.upstream}${entry.redacted ? '' : ', with secrets'}`);
         break;
+      }
       case 'connection':
         if (entry.event === 'blind') words(`${entry.at.wall.slice(11, 23)} connection ${entry.connection} is not followed from here on: ${entry.reason ?? ''}`);
         break;

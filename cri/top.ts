@@ -43,7 +43,7 @@ export async function top(host: Host, file: string | undefined, flags: TopFlags,
   const say = (text: string): void => host.stderr(`nodelet cri top: ${text}\n`);
   const over = new AbortController();
   const end = AbortSignal.any([host.signal, over.signal]);
-  await using tap = await reachTap(flags, { recorder, pid: host.pid, clock, say });
+  await using tap = await reachTap(flags, { recorder, pid: host.pid, env: host.env, signal: host.signal, clock, say });
   void tap.ended.then(() => over.abort());
   const statistics = new CallStatistics();
   const isWindow = host.isTerminal && !flags.json && !flags.once;

@@ -139,7 +139,7 @@ async function watchTap(host: Host, flags: WatchFlags, clock: Clock, recorder: s
   const say = (text: string): void => host.stderr(`nodelet cri watch: ${text}\n`);
   const over = new AbortController();
   const end = AbortSignal.any([host.signal, over.signal]);
-  await using tap = await reachTap(flags, { recorder, pid: host.pid, clock, say });
+  await using tap = await reachTap(flags, { recorder, pid: host.pid, env: host.env, signal: host.signal, clock, say });
   void tap.ended.then(() => over.abort());
   const network = flags.metrics === undefined ? null : new NetworkTimes(flags.metrics, say);
   await network?.begin(end);

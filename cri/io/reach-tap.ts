@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
+import type { Host } from '../../base/host.ts';
 import { OpError } from '../../base/errors.ts';
 import { runningTaps, type RegisteredTap } from './tap-registry.ts';
 import { openTap, type TapOptions } from './tap.ts';
@@ -10,17 +11,26 @@ export interface ReachOptions {
   /** To start one between these two. */
   readonly listen?: string | undefined;
   readonly upstream?: string | undefined;
+  /** To put one between a kubelet and its runtime: which, as `attach` is told. */
+  readonly socket?: string | undefined;
+  readonly pid?: number | undefined;
+  readonly kind?: string | undefined;
+  readonly node?: string | undefined;
+  readonly name?: string | undefined;
 }
 
 /** What a tap that is started for the command does besides passing on. */
 export interface ReachContext {
   readonly recorder: string;
+  /** This process. */
   readonly pid: number;
+  readonly env: Host['env'];
+  /** Ends attaching. */
+  readonly signal: AbortSignal;
   readonly clock: Clock;
   readonly record?: TapOptions['record'];
   readonly withSecrets?: boolean;
-  readonly rules?: TapOptions['rules'];
-  readonly draw?: TapOptions['draw'];
+  readonly faults?: TapOptions['faults'];
   readonly say: (text: string) => void;
 }
 
@@ -41,14 +51,13 @@ function found(tap: RegisteredTap): ReachedTap {
 }
 
 async function started(listen: string, upstream: string, context: ReachContext): Promise<ReachedTap> {
-  const { record, withSecrets = false, rules, draw, recorder, clock, pid, say } = context;
+  const { record, withSecrets = false, faults, recorder, clock, pid, say } = context;
   const tap = await openTap({
     listen,
     upstream,
     record,
     withSecrets,
-    ...(rules === undefined ? {} : { rules }),
-    ...(draw === undefined ? {} : { draw }),
+    ...(faults === undefined ? {} : { faults }),
     recorder,
     clock,
     say,
@@ -63,9 +72,34 @@ async function started(listen: string, upstream: string, context: ReachContext):
   };
 }
 
+async function attached(options: ReachOptions, context: ReachContext): Promise<ReachedTap> {
+  const { record, withSecrets = false, faults, recorder, clock, pid, say, env, signal } = context;
+  const { attach } = await import('./attach.ts');
+  const { sysProgram, stateHome } = await import('./our-paths.ts');
+  const { socket, pid: kubelet, kind, node, name: set } = options;
+  const stands = await attach(
+    {
+      where: { socket, pid: kubelet, kind, node, set },
+      tap: { record, withSecrets, ...(faults === undefined ? {} : { faults }), recorder },
+      ...{ sys: sysProgram(env), stateHome: stateHome(env), pid, clock, say },
+    },
+    signal,
+  );
+  return {
+    control: stands.control,
+    isFound: false,
+    words: `${stands.socket} (${stands.place.words}), for as long as this runs`,
+    ended: stands.ended.then((why) => {
+      if (why !== null) say(`the tap has ended, because ${why}`);
+    }),
+    [Symbol.asyncDispose]: async () => stands[Symbol.asyncDispose](),
+  };
+}
+
 /**
  * Gets at a tap: the one that is named, one between `listen` and `upstream` that is started for as long as the command
- * runs, or the only one that runs here. Throws OpError `invalid` when it is not said which, `not-found` without any.
+ * runs, one that is attached so where it is said where, or the only one that runs here; without any, one that is attached
+ * to the only kubelet here. Throws OpError `invalid` when it is not said which, and as `openTap` and `attach`.
  */
 export async function reachTap(options: ReachOptions, context: ReachContext): Promise<ReachedTap> {
   const { tap, listen, upstream } = options;
@@ -75,16 +109,25 @@ export async function reachTap(options: ReachOptions, context: ReachContext): Pr
     if (tap !== undefined) throw new OpError('invalid', doing, '--tap names one that runs, --listen starts one', { advice: 'use one of them' });
     return started(listen, upstream, context);
   }
+  const { socket, pid, kind, node, name } = options;
+  if ([socket, pid, kind, node, name].some((said) => said !== undefined)) {
+    if (tap !== undefined) throw new OpError('invalid', doing, 'it is said both which tap and where to attach one', { advice: 'use --tap alone' });
+    return attached(options, context);
+  }
   const running = await runningTaps();
   if (tap !== undefined)
     return found(
       running.find(({ control, listen: at }) => control === tap || at === tap) ?? { pid: 0, control: tap, listen: tap, upstream: 'a runtime', startedAt: '' },
     );
   const [only, ...others] = running;
-  if (only === undefined)
-    throw new OpError('not-found', doing, 'none runs here', {
-      advice: 'start one: sudo nodelet cri attach, or name two sockets with --listen and --upstream',
-    });
+  if (only === undefined) {
+    if (process.geteuid?.() !== 0)
+      throw new OpError('not-found', doing, 'none runs here that can be reached', {
+        advice: 'use sudo, or start one between two sockets with --listen and --upstream',
+      });
+    context.say('no tap runs here: attaching one');
+    return attached(options, context);
+  }
   if (others.length > 0)
     throw new OpError('invalid', doing, `${running.length} run here: ${running.map(({ control }) => control).join(', ')}`, { advice: 'name one with --tap' });
   return found(only);
