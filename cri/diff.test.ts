@@ -75,6 +75,8 @@ test('an expectation file is written, wants reasons, allows what it names, and t
   await writeFile(expect, (await readFile(expect, 'utf8')).replace("reason: ''", 'reason: other rounding'));
   const known = host();
   assert.equal(await diff(known, a, b, { ...usual, expect }), 0, known.out);
+  assert.doesNotMatch(known.out, /cpuShares/, 'what is known is not told');
+  assert.equal(await diff(known, a, b, { ...usual, expect, all: true }), 0);
   assert.match(known.out, /^= {5}config\.linux\.resources\.cpuShares: "102" → "103" {3}\(other rounding\)$/m);
   const stale = host();
   assert.equal(await diff(stale, a, a, { ...usual, expect }), 1);

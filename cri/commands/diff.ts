@@ -15,7 +15,7 @@ export function diffCommand({ host, add, done }: Commands): void {
   ])
     .option('--pod <namespace/name>', 'only that pod; * stands for any text, (node) for calls about no pod')
     .option('--method <method>', 'only calls of that method')
-    .option('--all', 'what differs by nature too: ids, times, uids, addresses', false)
+    .option('--all', 'what differs by nature too (ids, times, uids, addresses), and what is expected', false)
     .option('--ignore <path>', 'leave these fields or calls out; * stands for any text; may be given again', several, [])
     .option('--map <a=b>', 'which pod of A has its place in which of B; may be given again', several, [])
     .option('--expect <file>', 'differences that may be, each with its reason; any other, or one that is no more, ends with 1')

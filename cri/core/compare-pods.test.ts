@@ -115,6 +115,26 @@ test('generated names are matched by their owner, in order; static ones without 
   ]);
 });
 
+test('looks that say different things are told apart by what they say; how often they are made does not count', () => {
+  const look = (request: object, count: number): [string, KeptCall] => [
+    `${count} ${JSON.stringify(request)}`,
+    { method: 'ListContainers', about: '', startMs: 0, endMs: 1, outcome: 'OK', message: '', request: JSON.stringify(request), count, totalMs: count },
+  ];
+  const node = (...looks: [string, KeptCall][]): LifePair['a'] => ({ pod: null, changes: [], looks: new Map(looks) });
+  const running = { filter: { state: { state: 'CONTAINER_RUNNING' } } };
+  const ofPod = (uid: string): object => ({ filter: { labelSelector: { 'io.kubernetes.pod.uid': uid } } });
+  const of = (a: LifePair['a'], b: LifePair['a']): string[] =>
+    new Findings([], null)
+      .of(comparePods({ name: '(node)', a, b }, { all: false }))
+      .map(({ path, a: inA, b: inB }) => `${path}: ${JSON.stringify(inA)} → ${JSON.stringify(inB)}`);
+  const ofRunning = 'ListContainers {"filter":{"state":{"state":"CONTAINER_RUNNING"}}}';
+  assert.deepEqual(of(node(look({}, 9), look(running, 3)), node(look({}, 1), look(ofPod(fakeUid('x')), 2), look(ofPod(fakeUid('y')), 4))), [
+    `${ofRunning}.filter.labelSelector: undefined → {"io.kubernetes.pod.uid":"<uid>"}`,
+    `${ofRunning}.filter.state: {"state":"CONTAINER_RUNNING"} → undefined`,
+  ]);
+  assert.deepEqual(of(node(look({}, 9), look(running, 3)), node(look({}, 1))), [`${ofRunning}: "made" → undefined`]);
+});
+
 test('a second pod of the same name is another one', () => {
   const again = [pod('db', { uid: fakeUid('first') }), pod('db', { uid: fakeUid('second') })];
   const [a, b] = [kept(again, 1), kept([...again.slice(0, 1), pod('web')], 2)];

@@ -44,6 +44,9 @@ export interface CompareOptions {
   readonly all: boolean;
 }
 
+/** Of a request that stands in a call's name. */
+const MAX_FORM = 100;
+
 interface Named {
   readonly name: string;
   readonly call: KeptCall;
@@ -132,6 +135,11 @@ class Comparison {
     return nameWithin(JSON.parse(call.request), this.#namers[which]);
   }
 
+  /** A name without what was made up. */
+  named(name: string, which: 0 | 1): string {
+    return this.#namers[which](name);
+  }
+
   pair(name: string, a: KeptCall | undefined, b: KeptCall | undefined, moved?: Difference): ComparedCall {
     const found: Difference[] = [];
     let byNature: Difference[] = [];
@@ -184,30 +192,46 @@ function changeCalls(comparison: Comparison, a: readonly Named[], b: readonly Na
   return out;
 }
 
-function lookCalls(comparison: Comparison, a: KeptLife | null, b: KeptLife | null, method: string | undefined): ComparedCall[] {
-  const keyOf = (call: KeptCall): string => `${call.method} ${call.about}`;
-  const wanted = (life: KeptLife | null): KeptCall[] => [...(life?.looks.values() ?? [])].filter((call) => method === undefined || call.method === method);
-  const texts = new Map<string, KeptCall[]>();
-  for (const call of wanted(b)) {
-    const text = `${keyOf(call)} ${JSON.stringify(comparison.form(call, 1))}`;
-    texts.set(text, [...(texts.get(text) ?? []), call]);
+/** Calls that only look by what they are about, then by what they say once what is made up is named. */
+function lookForms(comparison: Comparison, life: KeptLife | null, which: 0 | 1, method: string | undefined): Map<string, Map<string, KeptCall>> {
+  const found = new Map<string, Map<string, KeptCall>>();
+  for (const call of life?.looks.values() ?? []) {
+    if (method !== undefined && call.method !== method) continue;
+    const key = comparison.named(`${call.method} ${call.about}`.trimEnd(), which);
+    const forms = found.get(key) ?? new Map<string, KeptCall>();
+    found.set(key, forms);
+    const text = JSON.stringify(comparison.form(call, which));
+    const known = forms.get(text);
+    forms.set(text, known === undefined ? call : { ...known, count: known.count + call.count, totalMs: known.totalMs + call.totalMs });
   }
-  // Those that say the same first; what is left of the same kind is compared field by field.
-  const pairs: [KeptCall, KeptCall | undefined][] = [];
-  const taken = new Set<KeptCall>();
-  for (const call of wanted(a)) {
-    const same = texts.get(`${keyOf(call)} ${JSON.stringify(comparison.form(call, 0))}`)?.shift();
-    if (same !== undefined) taken.add(same);
-    pairs.push([call, same]);
-  }
-  const left = Map.groupBy(
-    wanted(b).filter((call) => !taken.has(call)),
-    keyOf,
-  );
-  const names = new CallNames();
-  const out = pairs.map(([call, same]) => comparison.pair(names.next(call.method, call.about), call, same ?? left.get(keyOf(call))?.shift()));
-  for (const calls of left.values()) for (const call of calls) out.push(comparison.pair(names.next(call.method, call.about), undefined, call));
-  return out;
+  return found;
+}
+
+function lookCalls(comparison: Comparison, { a, b }: LifePair, method: string | undefined): ComparedCall[] {
+  const [inA, inB] = [lookForms(comparison, a, 0, method), lookForms(comparison, b, 1, method)];
+  return [...new Set([...inA.keys(), ...inB.keys()])].flatMap((key) => {
+    const [formsA, formsB] = [inA.get(key) ?? new Map<string, KeptCall>(), inB.get(key) ?? new Map<string, KeptCall>()];
+    const [onlyA, onlyB] = [
+      formsA
+        .keys()
+        .filter((text) => !formsB.has(text))
+        .toArray(),
+      formsB
+        .keys()
+        .filter((text) => !formsA.has(text))
+        .toArray(),
+    ];
+    const [aloneA = '', aloneB = ''] = [onlyA[0], onlyB[0]];
+    const other = onlyA.length === 1 && onlyB.length === 1 ? aloneB : null;
+    const count = new Set([...formsA.keys(), ...formsB.keys()]).size - (other === null ? 0 : 1);
+    // Where there are several, what they say tells them apart.
+    const nameOf = (text: string): string => (count === 1 || text === '{}' ? key : `${key} ${text.length <= MAX_FORM ? text : `${text.slice(0, MAX_FORM)}…`}`);
+    const out = [...formsA].map(([text, call]) =>
+      comparison.pair(nameOf(text), call, formsB.get(text) ?? (other !== null && text === aloneA ? formsB.get(other) : undefined)),
+    );
+    if (other === null) for (const text of onlyB) out.push(comparison.pair(nameOf(text), undefined, formsB.get(text)));
+    return out;
+  });
 }
 
 /** Compares what two kubelets did with one pod: calls by what they are about, requests field by field, order, outcome. */
@@ -220,7 +244,7 @@ export function comparePods(pair: LifePair, options: CompareOptions): ComparedPo
   return {
     ...identity,
     calls: changeCalls(comparison, named(a.changes, alone, options.method), named(b.changes, alone, options.method)),
-    looks: lookCalls(comparison, a, b, options.method),
+    looks: lookCalls(comparison, pair, options.method),
     attempts: options.method === undefined || options.method === 'CreateContainer' ? attempts : [],
   };
 }

@@ -42,6 +42,9 @@ export function requestForm(method: string, request: Readonly<Record<string, unk
   delete form['podSandboxId'];
   // Whole in each CreateContainer.
   if (form['sandboxConfig'] !== undefined) form['sandboxConfig'] = REPEATED;
+  // A pod's annotations go with each look at its image.
+  const image = form['image'] as Record<string, unknown> | undefined;
+  if (method === 'ImageStatus' && image?.['annotations'] !== undefined) image['annotations'] = REPEATED;
   const filter = form['filter'] as Record<string, unknown> | undefined;
   if (filter !== undefined) {
     if (typeof filter['id'] === 'string') filter['id'] = '<id>';

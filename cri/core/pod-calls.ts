@@ -23,6 +23,7 @@ export interface PodCall {
   /** Null for a call about the node or about a pod that nothing has named. */
   readonly pod: PodLife | null;
   readonly service: string;
+  /** With its service's last word where that is not the CRI's: `Containers/Get`. */
   readonly method: string;
   /** Attempt of the sandbox; null when it is unknown. */
   readonly sandboxAttempt: number | null;
@@ -112,7 +113,7 @@ export class PodCalls {
     const told = metadata.name !== undefined && subject.sandbox === '';
     const sandbox = told ? `${metadata.namespace ?? ''}/${metadata.name}#${metadata.attempt ?? 0}` : subject.sandbox;
     const at = sandbox.lastIndexOf('#');
-    const pod = sandbox === '' ? null : this.#podOf(sandbox.slice(0, at), told ? (metadata.uid ?? '') : subject.uid);
+    const pod = sandbox === '' ? this.#listed(request) : this.#podOf(sandbox.slice(0, at), told ? (metadata.uid ?? '') : subject.uid);
     if (pod !== null) this.#describe(pod, method, config, answer);
     let sizeBytes = bytesBefore;
     for (const message of entry.requests) sizeBytes += message.sizeBytes;
@@ -120,7 +121,7 @@ export class PodCalls {
     return {
       pod,
       service: entry.service,
-      method,
+      method: entry.service.startsWith('runtime.') ? method : `${entry.service.slice(entry.service.lastIndexOf('.') + 1)}/${method}`,
       sandboxAttempt: sandbox === '' ? null : Number(sandbox.slice(at + 1)),
       container: subject.container,
       other: subject.other,
@@ -133,6 +134,12 @@ export class PodCalls {
       answers: answersBefore + entry.responses.length,
       sizeBytes,
     };
+  }
+
+  /** The pod whose sandboxes or containers are asked for by the label that kubelets put on them. */
+  #listed(request: Fields): PodLife | null {
+    const uid = record(record(request['filter'])['labelSelector'])['io.kubernetes.pod.uid'];
+    return typeof uid === 'string' ? (this.#byUid.get(uid) ?? null) : null;
   }
 
   #podOf(fullName: string, uid: string): PodLife | null {

@@ -39,10 +39,11 @@ export interface MethodRow {
   readonly totalMs: number;
 }
 
-/** Failures that say the same. */
+/** Failures that say the same, but for ids. */
 export interface FailureRow {
   readonly method: string;
   readonly outcome: string;
+  /** Of the first, whole. */
   readonly message: string;
   readonly count: number;
   /** Of the first. */
@@ -54,6 +55,8 @@ export interface FailureRow {
 /** More calls are counted, and not told one by one. */
 const MAX_CALLS = 1_000_000;
 const MAX_FAILURES = 10_000;
+
+const IDS = /\b[0-9a-f]{12,64}\b/g;
 
 class Durations {
   #values = new Float64Array(64);
@@ -127,7 +130,7 @@ export class ReportCalls {
   }
 
   #fail({ method, outcome, message, pod, container, startMs }: PodCall): void {
-    const key = `${method} ${outcome} ${message}`;
+    const key = `${method} ${outcome} ${message.replaceAll(IDS, '<id>')}`;
     const known = this.#failures.get(key);
     if (known !== undefined) known.count += 1;
     else if (this.#failures.size < MAX_FAILURES) this.#failures.set(key, { method, outcome, message, count: 1, pod: pod?.key ?? '', container, startMs });

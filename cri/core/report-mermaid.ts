@@ -43,7 +43,7 @@ function asked(call: ReportCall): string {
   return `  kubelet->>runtime: ${escaped(titleOf(call))}`;
 }
 
-/** @param named whether another call was open meanwhile, so that the answer says whose it is */
+/** @param named whether other calls stand between question and answer, so that the answer says whose it is */
 function answered(call: ReportCall, named: boolean): string {
   const whose = named ? `${call.method} ${about({ ...call, detail: '' })}`.trim() + ': ' : '';
   if (call.endMs === null) return `  Note over runtime: ${escaped(`${titleOf(call)} had not ended`)}`;
@@ -93,20 +93,22 @@ export function mermaidOf({ pod, calls }: ReportPod): string {
     lines.push(...foldedLooks(looks.slice(look, end)));
     look = end;
   };
-  const open = new Set<ReportCall>();
+  /** Open calls, and how long the diagram was when they were asked. */
+  const open = new Map<ReportCall, number>();
   let last = first;
   for (const { atMs, call, end } of moments) {
     if (end) {
+      const askedAt = open.get(call);
       open.delete(call);
       // What was looked at while it ran stands before its answer.
       if (open.size === 0) looksUntil(atMs);
-      lines.push(answered(call, open.size > 0));
+      lines.push(answered(call, lines.length !== askedAt));
     } else {
       looksUntil(atMs);
       if (atMs - last >= PAUSE_MS) lines.push(`  Note over kubelet,runtime: ${escaped(`${duration(atMs - first)} after the first call`)}`);
       lines.push(asked(call));
       if (call.endMs === null) lines.push(answered(call, false));
-      else open.add(call);
+      else open.set(call, lines.length);
     }
     last = atMs;
   }

@@ -90,19 +90,20 @@ export function resourceSpansOf({ pod, calls }: ReportPod, lastMs: number, serve
     },
   ];
   for (const [at, call] of calls.entries()) {
+    const method = `${call.service}/${call.method.slice(call.method.indexOf('/') + 1)}`;
     const hash = call.container.lastIndexOf('#');
     const code = statusCode(call.outcome);
     spans.push({
       traceId,
       spanId: hashed(`${traceId} ${at}`, 8) + (at + 1).toString(16).padStart(8, '0'),
       parentSpanId: root,
-      name: `${call.service}/${call.method}`,
+      name: method,
       kind: CLIENT,
       startTimeUnixNano: nanos(call.startMs),
       endTimeUnixNano: nanos(ends[at] as number),
       attributes: [
         ...words('rpc.system.name', 'grpc'),
-        ...words('rpc.method', `${call.service}/${call.method}`),
+        ...words('rpc.method', method),
         ...(call.endMs === null ? [] : words('rpc.response.status_code', code)),
         ...words('server.address', server),
         ...(hasFailed(call.outcome) ? words('error.type', code) : []),

@@ -15,6 +15,7 @@ interface RecordOptions {
   readonly agent: 'ours' | 'upstream';
   readonly out?: string;
   readonly keep?: string;
+  readonly calls?: string;
   readonly running: boolean;
 }
 
@@ -29,7 +30,7 @@ async function record(program: Program, options: RecordOptions): Promise<number>
     await (options.running
       ? lab.find()
       : progress.step(`cluster with ${options.agent === 'ours' ? 'our agent' : 'upstream’s kubelet'}`, () => lab.up(options.agent)));
-    const written = await recordPods(lab, options.agent, out, progress, options.keep);
+    const written = await recordPods(lab, options.agent, out, progress, options);
     program.answer(options.json, { written }, written);
     return 0;
   } finally {
@@ -75,7 +76,8 @@ await runProgram('contract', 'What upstream’s kubelet does for six pods, and w
     )
     .addOption(new Option('--agent <whose>', 'whose kubelet').choices(['ours', 'upstream']).default('upstream'))
     .option('--out <folder>', 'where the files go')
-    .option('--keep <file>', 'keep the recording of all calls there')
+    .option('--keep <file>', 'keep the recording of all calls there, secrets and all')
+    .option('--calls <file>', 'write the calls about the six pods there, without secrets (test/cri/recordings)')
     .option('--name <name>', 'the cluster’s name', 'contract')
     .option('--running', 'use a cluster of that name, brought up with --audit, and leave it', false);
   program.add<CompareOptions>(

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Pod } from '../../../proto/kube/types.ts';
 import type { Progress } from '../../../node/io/progress.ts';
 import { eventsOf, lookAtPod, writesOf } from './collect.ts';
+import { keepCalls } from './keep-calls.ts';
 import type { Lab } from './lab.ts';
 import { normalise, type Names } from '../../../cri/core/by-nature.ts';
 import { IMAGE, NAMESPACE, OBJECTS, PODS, type RecordedPod } from './pods.ts';
@@ -114,10 +115,16 @@ async function swept(file: string, uids: readonly string[]): Promise<boolean> {
   return true;
 }
 
+/** Where the calls go beside: all of them, with secrets; and those about the six pods, without. */
+export interface Recordings {
+  readonly keep?: string;
+  readonly calls?: string;
+}
+
 /** Runs the six pods one after the other on a cluster that is up, and writes one file for each into `out`. */
-export async function recordPods(lab: Lab, agent: 'ours' | 'upstream', out: string, progress: Progress, keep?: string): Promise<string[]> {
+export async function recordPods(lab: Lab, agent: 'ours' | 'upstream', out: string, progress: Progress, recordings: Recordings = {}): Promise<string[]> {
   const folder = await mkdtemp(join(tmpdir(), 'contract-'));
-  const file = keep ?? join(folder, 'calls.crirec');
+  const file = recordings.keep ?? join(folder, 'calls.crirec');
   try {
     await lab.kubectl(['create', 'namespace', NAMESPACE]).catch(() => '');
     await lab.kubectl(['delete', 'pods', '--all', '-n', NAMESPACE, '--grace-period=1']);
@@ -148,6 +155,7 @@ export async function recordPods(lab: Lab, agent: 'ours' | 'upstream', out: stri
         throw error;
       }
     }
+    if (recordings.calls !== undefined) await keepCalls(file, recordings.calls);
     await mkdir(out, { recursive: true });
     const written: string[] = [];
     for (const [name, { uid, names, pod, running, resized }] of seen) {
