@@ -81,7 +81,7 @@ test('a container carries what another kubelet needs to take it over', () => {
   assert.equal(security?.noNewPrivs, true);
   assert.equal(security?.readonlyRootfs, true);
   assert.deepEqual(security?.seccomp, { profileType: 'Unconfined' });
-  assert.deepEqual(security?.namespaceOptions, { network: 'POD', ipc: 'POD', pid: 'CONTAINER' });
+  assert.deepEqual(security?.namespaceOptions, { network: 'POD', ipc: 'POD', pid: 'CONTAINER', usernsOptions: { mode: 'NODE' } });
 });
 
 test("the sandbox has the pod's own labels, its log directory and DNS", () => {

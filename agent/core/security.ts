@@ -35,6 +35,7 @@ export function namespacesOf(pod: Pod): NamespaceOptionInput {
     network: spec.hostNetwork === true ? 'NODE' : 'POD',
     ipc: spec.hostIPC === true ? 'NODE' : 'POD',
     pid: spec.hostPID === true ? 'NODE' : spec.shareProcessNamespace === true ? 'POD' : 'CONTAINER',
+    usernsOptions: { mode: 'NODE' },
   };
 }
 
