@@ -47,16 +47,19 @@ export function sandboxItems(sandboxes: readonly PodSandbox[]): Item[] {
   }));
 }
 
+/** `docker.io/library/busybox:1.37` → all that it may be called: without registry, folders, tag. */
+function shorterNames(reference: string): string[] {
+  const parts = reference.split('/');
+  const tails = parts.map((_, at) => parts.slice(at).join('/'));
+  return [...tails, ...tails.map((tail) => splitTag(tail)[0])];
+}
+
 /** Images by what they are called, with and without registry and tag. */
 export function imageItems(images: readonly Image[]): Item[] {
   return images.map(({ id, repoTags, repoDigests }) => ({
     kind: 'image' as const,
     id,
-    names: [
-      ...repoTags,
-      ...repoDigests,
-      ...repoTags.flatMap((tag) => [tag.replace(/^[^/]+\.[^/]+\//, ''), tag.split('/').at(-1) ?? '', splitTag(tag)[0]]),
-    ].filter((name) => name !== ''),
+    names: [...repoTags.flatMap(shorterNames), ...repoDigests].filter((name) => name !== ''),
     attempt: 0,
     owner: id,
   }));
