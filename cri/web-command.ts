@@ -5,6 +5,7 @@ import { OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import type { WebHello } from './core/web-wire.ts';
 import { askTap, connectFeed } from './io/feed.ts';
+import { readFrames } from './io/recording-read.ts';
 import { reachTap, type ReachedTap } from './io/reach-tap.ts';
 import type { TapStatus } from './io/tap.ts';
 import { faultsOfTap } from './io/web-faults.ts';
@@ -28,7 +29,9 @@ interface Source {
   readonly fill: (store: WebStore, signal: AbortSignal) => Promise<void>;
 }
 
-function fromFile(path: string): Source {
+async function fromFile(path: string): Promise<Source> {
+  // What is no recording is said before there is an address.
+  for await (const _frame of readFrames(path)) break;
   return {
     hello: { name: path, upstream: '', live: false, canBreak: false },
     faults: null,
@@ -53,7 +56,7 @@ export async function web(host: Host, file: string | undefined, flags: WebFlags,
   if (file !== undefined) {
     if (flags.tap !== undefined || flags.tapListen !== undefined)
       throw new OpError('invalid', 'choosing what to show', 'a recording and a tap are named', { advice: 'name one of them' });
-    return show(host, fromFile(file), flags, version);
+    return show(host, await fromFile(file), flags, version);
   }
   const say = (text: string): void => host.stderr(`nodelet cri web: ${text}\n`);
   const options = { tap: flags.tap, listen: flags.tapListen, upstream: flags.upstream };

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { RecordedEntry } from '../core/recording.ts';
 import { TimelineCalls } from '../core/timeline-calls.ts';
 import type { TimelineCall } from '../core/timeline.ts';
@@ -6,10 +7,12 @@ import type { FeedEntry } from './feed.ts';
 import { entriesOf, readFrames } from './recording-read.ts';
 import { WebBodies } from './web-bodies.ts';
 
-/** Calls and notes that are kept for viewers; the oldest are forgotten. */
+/** A day of a kubelet with nothing to do, or an hour of a busy one; some 60 MB. */
 const MAX_LOG = 250_000;
 /** What compressed messages of a live feed may take. */
 const BODY_BYTES = 96 * 1024 * 1024;
+/** How long a call waits for others. */
+const GATHER_MS = 30;
 /** What one event carries. */
 const BATCH = 1_000;
 
@@ -22,6 +25,12 @@ export class WebStore implements AsyncDisposable {
   #forgotten = 0;
   #whole = false;
   #waiting = new Set<() => void>();
+  readonly #maxLog: number;
+
+  /** @param maxLog calls and notes that are kept for viewers; the oldest are forgotten */
+  constructor(maxLog = MAX_LOG) {
+    this.#maxLog = maxLog;
+  }
 
   /** Reads a recording to its end. Throws as `readRecording`. */
   async readFile(path: string, signal: AbortSignal): Promise<void> {
@@ -71,7 +80,11 @@ export class WebStore implements AsyncDisposable {
       if (slice.length > 0 || left > 0 || whole) {
         toldWhole ||= whole;
         yield { event: eventOf(slice, left, whole), cursor: at };
-      } else await this.#change(signal);
+      } else {
+        await this.#change(signal);
+        // What comes together goes out together.
+        await delay(GATHER_MS);
+      }
     }
   }
 
@@ -94,7 +107,7 @@ export class WebStore implements AsyncDisposable {
   #push(what: TimelineCall | string): void {
     this.#log.push(what);
     // By the thousand, because each time moves all that is left.
-    if (this.#log.length < MAX_LOG + BATCH) return;
+    if (this.#log.length < this.#maxLog + BATCH) return;
     this.#log = this.#log.slice(BATCH);
     this.#forgotten += BATCH;
   }
