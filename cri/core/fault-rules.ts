@@ -118,9 +118,17 @@ export class ArmedRules {
   readonly #states: { rule: FaultRule; matched: number; fired: number }[];
   readonly #draw: () => number;
 
-  /** @param draw chance: a number in [0, 1) */
-  constructor(rules: readonly FaultRule[], draw: () => number) {
-    this.#states = rules.map((rule) => ({ rule, matched: 0, fired: 0 }));
+  /**
+   * @param draw chance: a number in [0, 1)
+   * @param before what rules that are among these have met already
+   */
+  constructor(rules: readonly FaultRule[], draw: () => number, before: readonly RuleState[] = []) {
+    const left = [...before];
+    this.#states = rules.map((rule) => {
+      const at = left.findIndex((state) => JSON.stringify(state.rule) === JSON.stringify(rule));
+      const [known] = at === -1 ? [] : left.splice(at, 1);
+      return { rule, matched: known?.matched ?? 0, fired: known?.fired ?? 0 };
+    });
     this.#draw = draw;
   }
 

@@ -222,7 +222,7 @@ function settings(of: object, keys: readonly string[]): string[] {
   return keys.flatMap((key) => {
     const value = (of as Readonly<Record<string, unknown>>)[key];
     if (value === undefined) return [];
-    return [`${key}=${typeof value === 'string' && !/^[^\s"]+$/.test(value) ? JSON.stringify(value) : String(value as string | number | boolean)}`];
+    return [`${key}=${typeof value === 'string' && /^[^\s"]+$/.test(value) ? value : JSON.stringify(value)}`];
   });
 }
 

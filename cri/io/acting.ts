@@ -37,10 +37,6 @@ const LIMITS = {
 };
 /** Of a whole connection in one direction. */
 const WINDOW_BYTES = 16 * 1024 * 1024;
-/** The highest number that a call of a connection can have: a GOAWAY that names it leaves none out. */
-const LAST_STREAM = 2 ** 31 - 1;
-/** A caller that was told to go elsewhere, and has no calls, is gone by then. */
-const DRAIN_MS = 1_000;
 /** How long the runtime may take to say what it has. */
 const ASK_MS = 5_000;
 const MAX_REQUEST_BYTES = 256 * 1024 * 1024;
@@ -67,8 +63,6 @@ export interface ActingOptions {
 
 export interface Acting extends AsyncDisposable {
   readonly counts: { open: number };
-  /** Asks all callers to connect anew; calls that are open end as they would. */
-  drain(): void;
 }
 
 /** One caller's connection and the one to the runtime that belongs to it. */
@@ -113,18 +107,13 @@ class Pair {
     this.#upSocket.destroy();
   }
 
-  drain(): void {
-    if (this.#down.destroyed) return;
-    this.#down.goaway(0, LAST_STREAM);
-    const late = setTimeout(() => this.#down.close(), DRAIN_MS).unref();
-    this.#downSocket.once('close', () => clearTimeout(late));
-  }
-
+  /** The runtime's connection takes no new calls. */
   #passGoaway(code: number): void {
-    if (this.#down.destroyed) return;
-    // Calls that have been passed on may still be answered; what comes from now on is refused one by one.
-    this.#down.goaway(code, code === 0 ? LAST_STREAM : this.#lastPassed);
     this.#ending = code === 0;
+    if (this.#down.destroyed) return;
+    if (code !== 0) this.#down.goaway(code, this.#lastPassed);
+    // Calls that are open end as they would; the caller may try those again that came too late to be taken.
+    this.#down.close();
   }
 
   async #take(incoming: Incoming, path: string, agent: string): Promise<void> {
@@ -263,9 +252,6 @@ export async function openActing(options: ActingOptions): Promise<Acting> {
   await chmod(options.path, 0o600);
   return {
     counts,
-    drain: () => {
-      for (const pair of pairs) pair.drain();
-    },
     [Symbol.asyncDispose]: () =>
       new Promise<void>((resolve) => {
         server.close(() => resolve());

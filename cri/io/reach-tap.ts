@@ -30,7 +30,8 @@ export interface ReachContext {
   readonly clock: Clock;
   readonly record?: TapOptions['record'];
   readonly withSecrets?: boolean;
-  readonly faults?: TapOptions['faults'];
+  readonly rules?: TapOptions['rules'];
+  readonly draw?: TapOptions['draw'];
   readonly say: (text: string) => void;
 }
 
@@ -51,13 +52,14 @@ function found(tap: RegisteredTap): ReachedTap {
 }
 
 async function started(listen: string, upstream: string, context: ReachContext): Promise<ReachedTap> {
-  const { record, withSecrets = false, faults, recorder, clock, pid, say } = context;
+  const { record, withSecrets = false, rules, draw, recorder, clock, pid, say } = context;
   const tap = await openTap({
     listen,
     upstream,
     record,
     withSecrets,
-    ...(faults === undefined ? {} : { faults }),
+    ...(rules === undefined ? {} : { rules }),
+    ...(draw === undefined ? {} : { draw }),
     recorder,
     clock,
     say,
@@ -73,14 +75,14 @@ async function started(listen: string, upstream: string, context: ReachContext):
 }
 
 async function attached(options: ReachOptions, context: ReachContext): Promise<ReachedTap> {
-  const { record, withSecrets = false, faults, recorder, clock, pid, say, env, signal } = context;
+  const { record, withSecrets = false, rules, draw, recorder, clock, pid, say, env, signal } = context;
   const { attach } = await import('./attach.ts');
   const { sysProgram, stateHome } = await import('./our-paths.ts');
   const { socket, pid: kubelet, kind, node, name: set } = options;
   const stands = await attach(
     {
       where: { socket, pid: kubelet, kind, node, set },
-      tap: { record, withSecrets, ...(faults === undefined ? {} : { faults }), recorder },
+      tap: { record, withSecrets, ...(rules === undefined ? {} : { rules }), ...(draw === undefined ? {} : { draw }), recorder },
       ...{ sys: sysProgram(env), stateHome: stateHome(env), pid, clock, say },
     },
     signal,

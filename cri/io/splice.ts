@@ -3,6 +3,7 @@ import { chmod, chown, lstat, stat, unlink } from 'node:fs/promises';
 import { carry } from '../../base/carry.ts';
 import { OpError } from '../../base/errors.ts';
 import type { Side } from '../core/connection.ts';
+import { FAREWELL, FrameEdge } from '../core/frame-edge.ts';
 
 /** Sees what passes, after it has been passed on; must not keep `bytes`, and must not throw. */
 export interface Onlooker {
@@ -15,6 +16,12 @@ export interface Onlooker {
 
 export interface Splice extends AsyncDisposable {
   readonly counts: { opened: number; open: number; bytes: number };
+  /**
+   * Asks callers to connect anew, in HTTP/2's way: what is open on the old connections ends as it would.
+   * @param routed those whose connections were routed elsewhere; else those that go straight to `upstream`
+   * @param cutMs when connections that are still there are cut; null: never
+   */
+  sendAway(routed: boolean, cutMs: number | null): void;
 }
 
 /** A receiver may take as long as it likes: the two sides alone decide when they have had enough. */
@@ -59,6 +66,40 @@ function listen(server: Server, path: string): Promise<void> {
   });
 }
 
+/** A connection that can be told to go. */
+class Leaver {
+  readonly #client: Socket;
+  readonly #edge = new FrameEdge();
+  readonly #told: (bytes: Uint8Array) => void;
+  #state: 'stays' | 'is to go' | 'was told' = 'stays';
+
+  constructor(client: Socket, told: (bytes: Uint8Array) => void) {
+    this.#client = client;
+    this.#told = told;
+  }
+
+  /** Sees what the runtime sent, after it was passed on. */
+  passed(bytes: Uint8Array): void {
+    this.#edge.feed(bytes);
+    if (this.#state === 'is to go') this.#tell();
+  }
+
+  leave(cutMs: number | null): void {
+    if (this.#state === 'stays') this.#state = 'is to go';
+    if (this.#state === 'is to go') this.#tell();
+    if (cutMs === null) return;
+    const late = setTimeout(() => this.#client.destroy(), cutMs).unref();
+    this.#client.once('close', () => clearTimeout(late));
+  }
+
+  #tell(): void {
+    if (!this.#edge.isBetween || !this.#client.writable) return;
+    this.#state = 'was told';
+    this.#client.write(FAREWELL);
+    this.#told(FAREWELL);
+  }
+}
+
 function join(client: Socket, upstream: Socket, number: number, counts: Splice['counts'], onlooker: Onlooker | null): void {
   const sides: readonly [Side, Socket, Socket][] = [
     ['client', client, upstream],
@@ -87,15 +128,17 @@ function join(client: Socket, upstream: Socket, number: number, counts: Splice['
  * Listens on one unix socket and joins every connection with one of its own to another: bytes, half-closes, back
  * pressure and failures pass as they are; nothing is parsed. While `upstream` is away a connection is closed at once.
  * `reached` is told of each: null, or the code of the refusal. The listening socket has the mode and owner of the upstream
- * one. Disposing closes all and removes the socket.
+ * one. Disposing closes all and removes the socket. `route` may name another socket for a connection that comes.
  */
 export async function openSplice(options: {
   listen: string;
   upstream: string;
   onlooker: Onlooker | null;
   reached?: (refusal: string | null) => void;
+  route?: () => string | null;
 }): Promise<Splice> {
-  const { onlooker, reached = () => {} } = options;
+  const { onlooker, reached = () => {}, route = () => null } = options;
+  const leavers = { straight: new Set<Leaver>(), routed: new Set<Leaver>() };
   const counts = { opened: 0, open: 0, bytes: 0 };
   const sockets = new Set<Socket>();
   const keep = (socket: Socket): void => {
@@ -106,10 +149,16 @@ export async function openSplice(options: {
     const number = ++counts.opened;
     counts.open += 1;
     keep(client);
-    const upstream = connect({ path: options.upstream, allowHalfOpen: true });
+    const elsewhere = route();
+    const upstream = connect({ path: elsewhere ?? options.upstream, allowHalfOpen: true });
     keep(upstream);
     onlooker?.open(number);
     join(client, upstream, number, counts, onlooker);
+    const leaver = new Leaver(client, (bytes) => onlooker?.data(number, 'server', bytes));
+    upstream.on('data', (bytes: Buffer) => leaver.passed(bytes));
+    const group = elsewhere === null ? leavers.straight : leavers.routed;
+    group.add(leaver);
+    client.once('close', () => group.delete(leaver));
     client.pause();
     const refused = (error: NodeJS.ErrnoException): void => reached(error.code ?? error.message);
     upstream.once('error', refused);
@@ -126,6 +175,9 @@ export async function openSplice(options: {
   if (like !== null && process.geteuid?.() === 0) await chown(options.listen, like.uid, like.gid);
   return {
     counts,
+    sendAway: (routed, cutMs) => {
+      for (const leaver of routed ? leavers.routed : leavers.straight) leaver.leave(cutMs);
+    },
     [Symbol.asyncDispose]: () =>
       new Promise<void>((resolve) => {
         server.close(() => resolve());

@@ -2,6 +2,8 @@ import { realpath } from 'node:fs/promises';
 import { MessageChannel } from 'node:worker_threads';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
+import { realRng } from '../../base/rng.ts';
+import type { FaultRule } from '../core/fault-rules.ts';
 import { RECORDING_VERSION, type RecordingHeader } from '../core/recording.ts';
 import { recordedTime } from './call-log.ts';
 import { startDecoder, type DecodeTotals } from './decoder.ts';
@@ -9,14 +11,8 @@ import { createFeedMemory, feedNumbers, type FeedNumbers } from './feed-gate.ts'
 import { startFeed } from './feed-thread.ts';
 import { socketPath } from './socket-path.ts';
 import { answers, openSplice, type Splice } from './splice.ts';
+import { FaultSwitch, rulesOf, type FaultState, type TapFaults } from './tap-faults.ts';
 import { registerTap, type RegisteredTap } from './tap-registry.ts';
-
-/** Rules that act on calls; `set` and `list` answer what the control socket says to `fault` and `faults`. */
-export interface TapFaults {
-  /** Takes the request as it came; throws OpError `invalid` for one that cannot be. */
-  set(request: Readonly<Record<string, unknown>>): object | Promise<object>;
-  list(): object;
-}
 
 export interface TapOptions {
   /** Paths or `unix://` URLs. */
@@ -36,7 +32,10 @@ export interface TapOptions {
   readonly through?: { readonly bind: string; readonly connect: string };
   /** Called with the code of each connection that the upstream socket did not take. */
   readonly unreachable?: (code: string) => void;
-  readonly faults?: TapFaults;
+  /** Armed from the start. */
+  readonly rules?: readonly FaultRule[];
+  /** Chance for rules that leave something to it: a number in [0, 1). */
+  readonly draw?: () => number;
   readonly recorder: string;
   readonly clock: Clock;
   /** Gets what the tap has to say of itself. */
@@ -55,12 +54,12 @@ export interface TapStatus extends Omit<FeedNumbers, 'recording' | 'fileBytes'> 
   readonly openConnections: number;
   readonly bytes: number;
   readonly recording: { readonly path: string; readonly bytes: number; readonly goesOn: boolean } | null;
-  /** What the fault hook lists; null when the tap takes no rules. */
-  readonly faults: object | null;
+  readonly faults: FaultState;
 }
 
 export interface Tap {
   readonly counts: Splice['counts'];
+  readonly faults: TapFaults;
   /** The control socket; null without. */
   readonly control: string | null;
   /** Resolves when somebody asked over the control socket that it end: its owner calls `stop` then. */
@@ -123,15 +122,19 @@ export async function openTap(options: TapOptions): Promise<Tap> {
     return totals;
   };
   try {
-    const splice = await openSplice({ listen: options.through?.bind ?? listen, upstream: options.through?.connect ?? upstream, onlooker: decoder, reached });
-    opened.push(splice);
+    const [bind, connect] = [options.through?.bind ?? listen, options.through?.connect ?? upstream];
+    const faults = new FaultSwitch({ listen: bind, upstream: connect, clock, draw: options.draw ?? (() => realRng.float()), say });
+    const splice = await openSplice({ listen: bind, upstream: connect, onlooker: decoder, reached, route: () => faults.route() });
+    faults.use(splice);
+    opened.push(splice, faults);
+    if (options.rules !== undefined) await faults.set(options.rules);
     if (options.through === undefined && !(await answers(upstream))) reached('nobody listens there');
     if (decoder !== null) opened.push({ [Symbol.asyncDispose]: async () => void (totals = await decoder.finish()) });
     const asked = Promise.withResolvers<void>();
-    const tap = { counts: splice.counts, stopAsked: asked.promise, stop };
+    const tap = { counts: splice.counts, faults, stopAsked: asked.promise, stop };
     if (wanted === undefined || decoder === null || ends === null) return { ...tap, control: null };
     const control = wanted.path ?? `${listen}.tap`;
-    const answer = answering({ options, header, counts: splice.counts, memory, stop: asked.resolve });
+    const answer = answering({ options, faults, header, counts: splice.counts, memory, stop: asked.resolve });
     const feed = await startFeed({ control, end: { memory, port: ends.port2 }, ringControl: decoder.ringControl }, { answer, say });
     // Ends last: viewers read to the decoder's last entry.
     opened.push(feed);
@@ -170,12 +173,14 @@ async function registered(tap: RegisteredTap, registry: string, say: (text: stri
 /** Answers what is asked over the control socket. */
 function answering(tap: {
   options: TapOptions;
+  faults: TapFaults;
   header: RecordingHeader;
   counts: Splice['counts'];
   memory: SharedArrayBuffer;
   stop: () => void;
 }): (request: Readonly<Record<string, unknown>>) => object | Promise<object> {
-  const { record, faults } = tap.options;
+  const { faults } = tap;
+  const { record } = tap.options;
   const status = (): TapStatus => {
     const { listen, upstream, recorder, startedAt, redacted } = tap.header;
     const { recording, fileBytes, ...numbers } = feedNumbers(tap.memory);
@@ -184,7 +189,7 @@ function answering(tap: {
       ...{ listen, upstream, recorder, startedAt: startedAt.wall, redacted },
       ...{ connections: opened, openConnections: open, bytes, ...numbers },
       recording: record === undefined ? null : { path: record.path, bytes: fileBytes, goesOn: recording },
-      faults: faults?.list() ?? null,
+      faults: faults.list(),
     };
   };
   return (request) => {
@@ -196,8 +201,7 @@ function answering(tap: {
     }
     if (what !== 'fault' && what !== 'faults')
       throw new OpError('invalid', 'ask the tap', `it knows no ${JSON.stringify(what)}`, { advice: 'it knows feed, status, faults, fault and stop' });
-    if (faults === undefined)
-      throw new OpError('unsupported', 'ask the tap', 'it takes no fault rules', { advice: 'start one with nodelet cri tap or attach' });
-    return what === 'fault' ? faults.set(request) : faults.list();
+    if (what === 'faults') return faults.list();
+    return faults.set(rulesOf(request), { add: request['add'] === true, keep: request['keep'] === true });
   };
 }

@@ -1,0 +1,184 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { realClock } from '../../base/clock.ts';
+import { createCriClient } from '../client.ts';
+import { parseRule } from '../core/fault-text.ts';
+import type { RecordedCall } from '../core/recording.ts';
+import { RpcError } from '../errors.ts';
+import { serveFake, type ServedRuntime } from '../fake-serve.ts';
+import { FakeRuntime } from '../fake.ts';
+import { connectRuntime } from '../grpc.ts';
+import { readRecording } from './recording-read.ts';
+import { openTap, type Tap, type TapOptions } from './tap.ts';
+
+let folder: string;
+let fake: FakeRuntime;
+let server: ServedRuntime;
+let made = 0;
+
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tap-faults-'));
+  fake = new FakeRuntime({ clock: realClock });
+  fake.images.add({ name: 'busybox', present: true });
+  server = await serveFake(fake, join(folder, 'runtime'));
+});
+
+after(async () => {
+  await server[Symbol.asyncDispose]();
+  await fake[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+async function started(extra: Partial<TapOptions> = {}): Promise<AsyncDisposable & { tap: Tap; listen: string; record: string; said: string[] }> {
+  const listen = join(folder, `tap-${++made}`);
+  const record = `${listen}.crirec`;
+  const said: string[] = [];
+  const tap = await openTap({
+    listen,
+    upstream: join(folder, 'runtime'),
+    record: { path: record, maxBytes: 1e9, append: false },
+    recorder: 'a test',
+    clock: realClock,
+    say: (text) => said.push(text),
+    ...extra,
+  });
+  return { tap, listen, record, said, [Symbol.asyncDispose]: async () => void (await tap.stop()) };
+}
+
+async function callsOf(record: string): Promise<RecordedCall[]> {
+  const calls: RecordedCall[] = [];
+  for await (const entry of readRecording(record)) if (entry.type === 'call') calls.push(entry);
+  return calls;
+}
+
+async function outcome(call: Promise<unknown>): Promise<string> {
+  try {
+    await call;
+    return 'ok';
+  } catch (error) {
+    return error instanceof RpcError ? error.status : String(error);
+  }
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  for (let tries = 0; !holds(); tries++) {
+    assert.ok(tries < 500);
+    await delay(10);
+  }
+}
+
+const pod = (name: string): object => ({ config: { metadata: { name, namespace: 'default', uid: name, attempt: 0 } } });
+
+test('rules are armed and disarmed live: what is open goes on, what comes is met, all of it is recorded', async () => {
+  await using given = await started();
+  const { tap, listen, record, said } = given;
+  await using client = createCriClient(connectRuntime(listen));
+  assert.equal(await outcome(client.runtime.version({})), 'ok');
+  const { podSandboxId } = await client.runtime.runPodSandbox(pod('long'));
+  const { containerId } = await client.runtime.createContainer({
+    podSandboxId,
+    config: { metadata: { name: 'app', attempt: 0 }, image: { image: 'busybox' } },
+    sandboxConfig: null,
+  });
+  await client.runtime.startContainer({ containerId });
+  const container = fake.containers.get(containerId);
+  assert.ok(container !== undefined);
+  container.script = { onStop: { afterMs: 600 } };
+  const open = outcome(client.runtime.stopContainer({ containerId, timeout: '30' }));
+  await delay(50);
+  await tap.faults.set([parseRule('RunPodSandbox pod=default/web nth=1 after error deadline')]);
+  await delay(50);
+  assert.equal(await outcome(client.runtime.runPodSandbox(pod('web'))), 'DeadlineExceeded');
+  assert.equal(await open, 'ok');
+  await until(() => tap.faults.list().connections.outside === 0);
+  const state = tap.faults.list();
+  assert.equal(state.connections.acting, 1);
+  assert.deepEqual(
+    state.rules.map(({ text, matched, fired }) => [text, matched, fired]),
+    [['RunPodSandbox pod=default/web nth=1 after error DeadlineExceeded', 1, 1]],
+  );
+  assert.ok(said.includes('rule 1 was done to RunPodSandbox default/web'), said.join());
+  await tap.faults.set([]);
+  await until(() => tap.faults.list().connections.acting === 0);
+  assert.equal(await outcome(client.runtime.runPodSandbox(pod('free'))), 'ok');
+  await client[Symbol.asyncDispose]();
+  await tap.stop();
+  assert.equal(existsSync(`${listen}.acting`), false);
+  const calls = await callsOf(record);
+  const seen = calls.map(({ method, status, connection }) => `${method} ${status?.name} ${connection}`);
+  assert.deepEqual(seen.filter((line) => !/^(Create|Start)Container/.test(line)).toSorted(), [
+    'RunPodSandbox DeadlineExceeded 2',
+    'RunPodSandbox OK 1',
+    'RunPodSandbox OK 3',
+    'StopContainer OK 1',
+    'Version OK 1',
+  ]);
+  const spoilt = calls.find(({ status }) => status?.name === 'DeadlineExceeded');
+  assert.deepEqual(spoilt?.trailers, { 'nodelet-fault': '1 RunPodSandbox pod=default/web nth=1 after error DeadlineExceeded' });
+});
+
+test('rules from the start; beside others; with what they have counted, or anew', async () => {
+  await using given = await started({ rules: [parseRule('Version error unavailable')] });
+  const { tap, listen } = given;
+  await using client = createCriClient(connectRuntime(listen));
+  assert.equal(await outcome(client.runtime.version({})), 'Unavailable');
+  const matched = (): readonly number[] => tap.faults.list().rules.map((state) => state.matched);
+  await tap.faults.set([parseRule('Status drop')], { add: true });
+  assert.deepEqual(matched(), [1, 0]);
+  assert.equal(await outcome(client.runtime.status({})), 'Internal');
+  await tap.faults.set([parseRule('Status drop'), parseRule('Version hang')], { keep: true });
+  assert.deepEqual(matched(), [1, 0]);
+  await tap.faults.set([parseRule('Status drop')]);
+  assert.deepEqual(matched(), [0]);
+});
+
+test('a caller that never rests loses no call while rules come and go', async () => {
+  await using given = await started();
+  const { tap, listen } = given;
+  await using client = createCriClient(connectRuntime(listen));
+  const before_ = fake.calls.length;
+  let answered = 0;
+  const over = new AbortController();
+  const call = async (): Promise<void> => {
+    for (;;) {
+      try {
+        await client.runtime.version({});
+        return;
+      } catch (error) {
+        // Not begun, says its own side; gRPC for Go tries such a call again by itself.
+        if (!(error instanceof RpcError) || !error.description.includes('REFUSED_STREAM')) throw error;
+      }
+    }
+  };
+  const calling = Array.from({ length: 8 }, async () => {
+    for (; !over.signal.aborted; answered++) await call();
+  });
+  for (let round = 0; round < 10; round++) {
+    await tap.faults.set(round % 2 === 0 ? [parseRule('RunPodSandbox hang')] : []);
+    const goal = answered + 20;
+    await until(() => answered >= goal);
+  }
+  over.abort();
+  await Promise.all(calling);
+  assert.equal(fake.calls.length - before_, answered);
+  assert.ok(tap.counts.opened > 5);
+});
+
+test('a stream that does not end is cut when a rule is for it', async () => {
+  await using given = await started();
+  const { tap, listen } = given;
+  await using client = createCriClient(connectRuntime(listen));
+  const read = async (): Promise<void> => {
+    for await (const event of client.runtime.getContainerEvents({})) assert.ok(event);
+  };
+  const first = outcome(read());
+  await until(() => fake.calls.some(({ method }) => method === 'GetContainerEvents'));
+  await tap.faults.set([parseRule('GetContainerEvents error unimplemented')]);
+  assert.equal(await first, 'Unavailable');
+  assert.equal(await outcome(read()), 'Unimplemented');
+});
