@@ -56,6 +56,8 @@ export const criState: Readonly<Record<FakeContainer['status']['state'], Contain
   unknown: 'CONTAINER_UNKNOWN',
 };
 
+const DEFAULT_SIGNAL = 'SIGNAL_RUNTIME_DEFAULT';
+
 /** What a runtime tells of it. */
 export function sandboxStatus(sandbox: FakeSandbox): object {
   const { config } = sandbox;
@@ -93,7 +95,7 @@ export function containerStatus(container: FakeContainer, isNew: boolean): objec
     mounts: config.mounts,
     logPath: container.logPath,
     resources: config.linux?.resources == null ? null : { linux: config.linux.resources },
-    stopSignal: isNew ? ((config.stopSignal ?? 'RUNTIME_DEFAULT') === 'RUNTIME_DEFAULT' ? 'SIGTERM' : config.stopSignal) : 'RUNTIME_DEFAULT',
+    stopSignal: isNew && (config.stopSignal ?? DEFAULT_SIGNAL) === DEFAULT_SIGNAL ? 'SIGNAL_SIGTERM' : isNew ? config.stopSignal : DEFAULT_SIGNAL,
   };
 }
 

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import type { ContainerConfig, PodSandboxConfig } from '../proto/cri/types.ts';
 import { isStream, listFields } from './core/methods.ts';
 import { commandText, type Playback, type PlayedOutcome, type PlayedSubject } from './core/playback.ts';
-import { podOf, textAt, type Fields, type PlayedContainer } from './core/playback-world.ts';
+import { at, podOf, textAt, type Fields, type PlayedContainer } from './core/playback-world.ts';
 import type { PlayedLife } from './core/playback-lives.ts';
 import { RpcError, type RpcStatus } from './errors.ts';
 import { FakeRuntime, type ContainerScript } from './fake.ts';
@@ -169,7 +169,7 @@ export class PlaybackRuntime implements Transport {
     const { requestType } = methodShape(given.service, given.method);
     const call = { ...given, request: fillShape(requestType, given.request) as object };
     const startedMs = this.#options.clock.monoMs();
-    const told: { source: Source } = { source: 'fake' };
+    const told: { source: Source } = { source: 'world' };
     try {
       const answer = await this.#answer(call, options, told);
       this.onCall(call, told.source, { answer }, startedMs);
@@ -223,7 +223,26 @@ export class PlaybackRuntime implements Transport {
     }
     // The fake has no such method, and the recorded runtime took it.
     if (method === 'UpdatePodSandboxResources' && outcome !== undefined) return Promise.resolve({});
+    if (method === 'ContainerStatus') return this.#withTraits(call, options);
     return this.world.call(call, options);
+  }
+
+  /** A status with what the recorded runtime told of the container's user, stop signal and limits. */
+  async #withTraits(call: RuntimeCall, options: CallOptions): Promise<object> {
+    const answer = (await this.world.call(call, options)) as { status: Fields | null };
+    const container = this.world.byId(this.world.containers, textAt(call.request, 'containerId'));
+    const pod = this.world.sandboxes.get(container?.sandboxId ?? '')?.config.metadata;
+    const traits = this.#playback.world.traits.get(`${podOf(pod)}/${container?.config.metadata?.name ?? ''}`);
+    if (traits === undefined) return answer;
+    const linux = at(answer, 'status', 'resources', 'linux') as Fields | null | undefined;
+    const status = {
+      ...answer.status,
+      ...(traits.user === undefined ? {} : { user: traits.user }),
+      ...(traits.stopSignal === undefined ? {} : { stopSignal: traits.stopSignal }),
+      // No runtime tells them back.
+      ...(linux == null ? {} : { resources: { linux: { ...linux, hugepageLimits: [] } } }),
+    };
+    return fillShape('ContainerStatusResponse', { ...answer, status }) as object;
   }
 
   /** Times of measurement are now, and the image folder is one that is here. */

@@ -74,6 +74,7 @@ export function podOf(metadata: unknown): string {
 const NS_PER_MS = 1_000_000n;
 const MAX_GONE = 10_000;
 const MAX_ADDRESSES = 100;
+const MAX_TRAITS = 100_000;
 
 /** What the recorded runtime held, learned call by call; what was removed is forgotten, after `onGone` has seen it. */
 export class PlayedWorld {
@@ -83,6 +84,8 @@ export class PlayedWorld {
   readonly removed = new Set<string>();
   /** By pod, in the order in which they were seen. */
   readonly addresses = new Map<string, (readonly string[])[]>();
+  /** By `namespace/name/container`. */
+  readonly traits = new Map<string, { readonly user: unknown; readonly stopSignal: unknown }>();
   #beganMs = 0;
   /** A list that was asked for before a removal and answered after it names what is gone. */
   readonly #gone = new Set<string>();
@@ -193,12 +196,20 @@ export class PlayedWorld {
       id: textAt(fields, 'imageId') || container.image.id,
     };
     container.logPath = textAt(fields, 'logPath') || container.logPath;
+    this.#sawTraits(container, fields);
     if (nsAt(fields, 'startedAt') > 0n) container.startedAtNs = nsAt(fields, 'startedAt');
     if (container.state !== 'CONTAINER_EXITED' || nsAt(fields, 'finishedAt') === 0n) return;
     container.finishedAtNs = nsAt(fields, 'finishedAt');
     container.exitCode = Number(at(fields, 'exitCode') ?? 0);
     container.reason = textAt(fields, 'reason');
     container.message = textAt(fields, 'message');
+  }
+
+  /** What only a status tells, and the same for each container of that name. */
+  #sawTraits({ pod, name }: PlayedContainer, fields: Fields): void {
+    if (at(fields, 'user') === undefined && at(fields, 'stopSignal') === undefined) return;
+    const key = `${pod}/${name}`;
+    if (this.traits.size < MAX_TRAITS || this.traits.has(key)) this.traits.set(key, { user: at(fields, 'user'), stopSignal: at(fields, 'stopSignal') });
   }
 
   /** Learns from a call that succeeded, or from one message of a stream. */
