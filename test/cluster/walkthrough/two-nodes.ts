@@ -28,6 +28,7 @@ export const twoNodes: readonly Step[] = [
     id: '2.1',
     what: 'pods on both nodes',
     async run(lab) {
+      await lab.k(['wait', '--for=condition=Ready', 'nodes', '--all', '--timeout=110s']);
       await lab.kubectl(['taint', 'node', lab.aside.name, `${ASIDE}=:NoSchedule`]);
       await shopThere(lab);
       const counts = countByNode(await readyPods(lab, 'shop', 'app=web', 3));
