@@ -6,6 +6,7 @@ import { callCommand } from './commands/call.ts';
 import { addTo } from './commands/command.ts';
 import { diffCommand } from './commands/diff.ts';
 import { execCommand } from './commands/exec.ts';
+import { faultCommand } from './commands/fault.ts';
 import { imagesCommand } from './commands/images.ts';
 import { inspectCommand } from './commands/inspect.ts';
 import { logsCommand } from './commands/logs.ts';
@@ -39,6 +40,7 @@ const COMMANDS = [
   grepCommand,
   reportCommand,
   diffCommand,
+  faultCommand,
   serveCommand,
   replayCommand,
   callCommand,

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { Clock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
+import { parseRule } from './core/fault-text.ts';
 import { openTap } from './io/tap.ts';
 import { REGISTRY } from './io/tap-registry.ts';
 
@@ -15,11 +16,14 @@ export interface TapFlags {
   readonly quiet: boolean;
   readonly json: boolean;
   readonly control: boolean;
+  readonly fault: readonly string[];
+  readonly faults?: string;
 }
 
 /** `nodelet cri tap`: until it is told to end. Words about itself go to standard error, calls to standard output. */
 export async function tap(host: Host, flags: TapFlags, clock: Clock, recorder: string): Promise<number> {
   const say = (text: string): void => host.stderr(`nodelet cri tap: ${text}\n`);
+  const rules = [...(flags.faults === undefined ? [] : await (await import('./io/fault-file.ts')).readRules(flags.faults)), ...flags.fault.map(parseRule)];
   const running = await openTap({
     listen: flags.listen,
     upstream: flags.upstream,
@@ -28,6 +32,7 @@ export async function tap(host: Host, flags: TapFlags, clock: Clock, recorder: s
     output: flags.quiet ? 'none' : flags.json ? 'json' : 'lines',
     bufferBytes: flags.buffer,
     ...(flags.control ? { control: { registry: REGISTRY, pid: host.pid } } : {}),
+    ...(rules.length === 0 ? {} : { rules }),
     recorder,
     clock,
     say,

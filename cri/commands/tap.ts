@@ -17,6 +17,13 @@ export function tapCommand({ host, clock, add, done }: Commands): void {
     .option('--buffer <size>', 'what may wait for the decoder', readSize, 16 * 1024 ** 2)
     .option('--with-secrets', 'record environment values, registry credentials and raw bytes too', false)
     .option('--no-control', 'serve no control socket at <listen>.tap, so that watch, top and others cannot look in')
+    .option(
+      '--fault <rule>',
+      'break calls by this rule (nodelet cri fault --help); may stand several times',
+      (rule: string, before: string[]) => [...before, rule],
+      [],
+    )
+    .option('--faults <file>', 'rules of a file')
     .option('-q, --quiet', 'no line for each call', false)
     .action(async (flags: TapFlags) => done(await (await import('../tap-command.ts')).tap(host, flags, clock, `nodelet ${version}`)));
 }
