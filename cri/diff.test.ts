@@ -56,7 +56,7 @@ test('what differs stands below its call, with the times of both', async () => {
   assert.deepEqual(lines.slice(2, 7), [
     '',
     '  default/web',
-    '    RunPodSandbox                                 +0.0 ms     190 ms        +0.0 ms     190 ms',
+    '    RunPodSandbox                                       0     190 ms              0     190 ms',
     '~     config.linux.resources.cpuShares: "102" → "103"',
     '    CreateContainer main#0                        +199 ms      20 ms        +199 ms      20 ms',
   ]);

@@ -6,7 +6,8 @@ import { printYaml, readYaml } from '../base/yaml.ts';
 import { alignPods, type LifePair, type PodMapping } from './core/align.ts';
 import { comparePods } from './core/compare-pods.ts';
 import { Findings, type Finding } from './core/diff-findings.ts';
-import { AlikePods, duration, podLines, type DiffLine } from './core/diff-text.ts';
+import { AlikePods, podLines, type DiffLine } from './core/diff-text.ts';
+import { durationText } from './core/duration-text.ts';
 import { Expectations, pattern, type Known } from './core/expected.ts';
 import { KeptCalls } from './core/kept-calls.ts';
 import { readPodCalls } from './io/pod-calls-read.ts';
@@ -133,7 +134,7 @@ export async function diff(host: Host, fileA: string, fileB: string, options: Di
       ['B', fileB, b],
     ] as const)
       host.stdout(
-        `${name}  ${file}: ${kept.lives.filter(({ pod }) => pod !== null).length} pods, ${kept.calls} calls, ${duration(Math.max(0, kept.lastMs - kept.firstMs))}\n`,
+        `${name}  ${file}: ${kept.lives.filter(({ pod }) => pod !== null).length} pods, ${kept.calls} calls, ${durationText(Math.max(0, kept.lastMs - kept.firstMs))}\n`,
       );
     for (const shown of alike.pods) {
       host.stdout('\n');

@@ -4,13 +4,12 @@ import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { version } from '../base/version.ts';
 import { pattern } from './core/expected.ts';
-import { PodCalls, type PodCall } from './core/pod-calls.ts';
 import { htmlOf } from './core/report-html.ts';
 import { ReportMaker, summaryOf, type ReportFacts } from './core/report-facts.ts';
 import { mermaidOf } from './core/report-mermaid.ts';
 import { resourceSpansOf } from './core/report-otlp.ts';
 import { traceEvents } from './core/report-perfetto.ts';
-import { readRecording } from './io/recording-read.ts';
+import { readPodCalls } from './io/pod-calls-read.ts';
 
 export interface ReportOptions {
   readonly pod?: string;
@@ -30,24 +29,16 @@ const MAX_NAMED = 8;
 
 async function factsOf(host: Host, file: string, pod: string | undefined): Promise<ReportFacts> {
   const maker = new ReportMaker();
-  const calls = new PodCalls();
   const wanted = pod === undefined ? null : pattern(pod);
-  const take = (call: PodCall): void => {
+  const others = new Set<string>();
+  let cutBytes = 0;
+  for await (const call of readPodCalls(host, 'report', file, { entry: (entry) => maker.entry(entry), cut: (bytes) => (cutBytes = bytes) })) {
     if (wanted === null || (call.pod !== null && wanted.test(call.pod.key))) maker.call(call);
-  };
-  let cut = 0;
-  for await (const entry of readRecording(file, (bytes) => (cut = bytes))) {
-    maker.entry(entry);
-    const call = calls.take(entry);
-    if (call !== null) take(call);
-    host.signal.throwIfAborted();
+    else if (call.pod !== null) others.add(call.pod.key);
   }
-  for (const call of calls.rest()) take(call);
-  const facts = maker.facts(pod === undefined ? basename(file) : `${basename(file)}: ${pod}`, cut);
+  const facts = maker.facts(pod === undefined ? basename(file) : `${basename(file)}: ${pod}`, cutBytes);
   if (pod !== undefined && facts.pods.length === 0)
-    throw new OpError('not-found', `report ${pod} of ${file}`, 'the recording has no such pod', {
-      advice: `it has ${named([...calls.pods].map(({ key }) => key))}`,
-    });
+    throw new OpError('not-found', `report ${pod} of ${file}`, 'the recording has no such pod', { advice: `it has ${named([...others])}` });
   return facts;
 }
 

@@ -1,5 +1,6 @@
 import type { CallSide, ComparedCall, ComparedPod } from './compare-pods.ts';
 import type { Finding } from './diff-findings.ts';
+import { durationText } from './duration-text.ts';
 
 /** A line and what it is: `-` only in the first, `+` only in the second, `~` differs, `=` known, `.` by nature. */
 export interface DiffLine {
@@ -16,18 +17,10 @@ function shown(value: unknown): string {
   return text.length <= MAX_VALUE ? text : `${text.slice(0, MAX_VALUE)}… (${text.length} characters)`;
 }
 
-/** `3.2 ms`, `412 ms`, `12.4 s`, `3 min 10 s`. */
-export function duration(ms: number): string {
-  if (ms < 9.95) return `${ms.toFixed(1)} ms`;
-  if (ms < 999.5) return `${ms.toFixed(0)} ms`;
-  if (ms < 99_950) return `${(ms / 1000).toFixed(1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.floor((ms % 60_000) / 1000)} s`;
-}
-
 function column(side: CallSide | null): string {
   if (side === null) return '–'.padStart(12).padEnd(26);
-  const took = side.durationMs === null ? 'open' : duration(side.durationMs);
-  return `${`+${duration(side.offsetMs)}`.padStart(12)} ${took.padStart(10)}   `;
+  const took = side.durationMs === null ? 'open' : durationText(side.durationMs);
+  return `${(side.offsetMs === 0 ? '0' : `+${durationText(side.offsetMs)}`).padStart(12)} ${took.padStart(10)}   `;
 }
 
 function times(side: CallSide | null): string {

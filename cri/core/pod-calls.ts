@@ -61,11 +61,6 @@ export class PodCalls {
   readonly #named = new Map<string, number>();
   #shiftMs = 0;
 
-  /** In the order in which they were first spoken of. */
-  get pods(): Iterable<PodLife> {
-    return this.#byUid.values();
-  }
-
   take(entry: RecordedEntry): PodCall | null {
     switch (entry.type) {
       case 'recording':

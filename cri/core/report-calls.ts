@@ -1,5 +1,6 @@
 import { callDetail } from './call-detail.ts';
 import { CHANGES } from './changes.ts';
+import { Histogram } from './histogram.ts';
 import type { PodCall, PodLife } from './pod-calls.ts';
 import { hasFailed, type CallKind, kindOf } from './timeline.ts';
 
@@ -58,29 +59,6 @@ const MAX_FAILURES = 10_000;
 
 const IDS = /\b[0-9a-f]{12,64}\b/g;
 
-class Durations {
-  #values = new Float64Array(64);
-  #length = 0;
-  totalMs = 0;
-
-  add(ms: number): void {
-    this.totalMs += ms;
-    if (this.#length === this.#values.length) {
-      const longer = new Float64Array(this.#length * 2);
-      longer.set(this.#values);
-      this.#values = longer;
-    }
-    this.#values[this.#length] = ms;
-    this.#length += 1;
-  }
-
-  /** The shortest that so large a part does not exceed; 0 for none. */
-  sorted(): (part: number) => number {
-    const values = this.#values.slice(0, this.#length).sort();
-    return (part) => values[Math.max(0, Math.ceil(values.length * part) - 1)] ?? 0;
-  }
-}
-
 /** Streams last until somebody ends them: how long says nothing. */
 export function isWatch(method: string): boolean {
   return kindOf(method) === 'watch';
@@ -94,7 +72,7 @@ export function isLook(method: string): boolean {
 /** Gathers what a report tells of a recording. */
 export class ReportCalls {
   readonly #pods = new Map<PodLife | null, { pod: PodLife | null; calls: ReportCall[]; failed: number }>();
-  readonly #methods = new Map<string, { calls: number; failed: number; durations: Durations }>();
+  readonly #methods = new Map<string, { calls: number; failed: number; durations: Histogram }>();
   readonly #failures = new Map<string, FailureRow & { count: number }>();
   calls = 0;
   failed = 0;
@@ -109,7 +87,7 @@ export class ReportCalls {
     this.lastMs = Math.max(this.lastMs, call.endMs ?? call.startMs);
     const failed = hasFailed(call.outcome);
     let method = this.#methods.get(call.method);
-    if (method === undefined) this.#methods.set(call.method, (method = { calls: 0, failed: 0, durations: new Durations() }));
+    if (method === undefined) this.#methods.set(call.method, (method = { calls: 0, failed: 0, durations: new Histogram() }));
     method.calls += 1;
     if (call.endMs !== null && !isWatch(call.method)) method.durations.add(call.endMs - call.startMs);
     let pod = this.#pods.get(call.pod);
@@ -147,8 +125,8 @@ export class ReportCalls {
   /** By the time they took together, most first. */
   get methods(): readonly MethodRow[] {
     const rows = [...this.#methods].map(([method, { calls, failed, durations }]): MethodRow => {
-      const at = durations.sorted();
-      return { method, kind: kindOf(method), calls, failed, p50Ms: at(0.5), p99Ms: at(0.99), longestMs: at(1), totalMs: durations.totalMs };
+      const [p50Ms, p99Ms] = [durations.quantile(0.5), durations.quantile(0.99)];
+      return { method, kind: kindOf(method), calls, failed, p50Ms, p99Ms, longestMs: durations.maxMs, totalMs: durations.sumMs };
     });
     return rows.sort((a, b) => b.totalMs - a.totalMs || (a.method < b.method ? -1 : 1));
   }

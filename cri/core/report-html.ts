@@ -1,4 +1,4 @@
-import { duration } from './diff-text.ts';
+import { durationText } from './duration-text.ts';
 import type { ReportFacts } from './report-facts.ts';
 import { isLook, startedInMs, type FailureRow, type MethodRow, type ReportCall, type ReportPod } from './report-calls.ts';
 import { escapeHtml as esc, podSvg } from './report-svg.ts';
@@ -43,7 +43,7 @@ function methodTable(rows: readonly MethodRow[]): string {
       `<tr><td>${esc(method)}</td><td class="n">${calls}</td><td class="n${failed > 0 ? ' bad' : ''}">${failed}</td>` +
       (totalMs === 0
         ? '<td class="n soft" colspan="4">lasts as long as somebody listens</td><td></td>'
-        : [p50Ms, p99Ms, longestMs, totalMs].map((ms) => `<td class="n">${duration(ms)}</td>`).join('') +
+        : [p50Ms, p99Ms, longestMs, totalMs].map((ms) => `<td class="n">${durationText(ms)}</td>`).join('') +
           `<td class="share"><i class="${kind}" style="width:${((100 * totalMs) / most).toFixed(1)}%"></i></td>`) +
       '</tr>',
   );
@@ -53,7 +53,7 @@ function methodTable(rows: readonly MethodRow[]): string {
 function failureTable(rows: readonly FailureRow[], zeroMs: number): string {
   const body = rows.map(
     ({ method, outcome, message, count, pod, container, startMs }) =>
-      `<tr><td class="n">+${duration(startMs - zeroMs)}</td><td>${esc(method)}</td><td>${esc(pod)}${container === '' ? '' : ` <span class="soft">${esc(container)}</span>`}</td><td class="n">${count}</td><td><span class="bad">${esc(outcome)}</span></td><td class="message">${esc(message)}</td></tr>`,
+      `<tr><td class="n">+${durationText(startMs - zeroMs)}</td><td>${esc(method)}</td><td>${esc(pod)}${container === '' ? '' : ` <span class="soft">${esc(container)}</span>`}</td><td class="n">${count}</td><td><span class="bad">${esc(outcome)}</span></td><td class="message">${esc(message)}</td></tr>`,
   );
   return `<table><thead><tr><th class="n">first at</th><th>method</th><th>pod</th><th class="n">times</th><th>status</th><th>message</th></tr></thead><tbody>${body.join('')}</tbody></table>`;
 }
@@ -61,10 +61,10 @@ function failureTable(rows: readonly FailureRow[], zeroMs: number): string {
 function listed(calls: readonly ReportCall[], zeroMs: number): string {
   const changes = calls.filter((call) => !isLook(call.method) || hasFailed(call.outcome));
   const lines = changes.slice(0, MAX_LISTED).map((call) => {
-    const took = call.endMs === null ? 'open' : duration(call.endMs - call.startMs);
+    const took = call.endMs === null ? 'open' : durationText(call.endMs - call.startMs);
     const what = [call.container, call.detail || call.other].filter((part) => part !== '').join(' ');
     const end = [call.outcome, call.message].filter((part) => part !== '').join(': ');
-    return esc(`${`+${duration(call.startMs - zeroMs)}`.padStart(12)} ${took.padStart(9)}  ${call.method.padEnd(18)} ${what}  ${end}`);
+    return esc(`${`+${durationText(call.startMs - zeroMs)}`.padStart(12)} ${took.padStart(9)}  ${call.method.padEnd(18)} ${what}  ${end}`);
   });
   if (changes.length > MAX_LISTED) lines.push(`… and ${changes.length - MAX_LISTED} more`);
   return `<details><summary class="soft">${changes.length} calls one by one</summary><pre>${lines.join('\n')}</pre></details>`;
@@ -75,7 +75,7 @@ function podSection(pod: ReportPod, lastMs: number, open: boolean): string {
   const started = startedInMs(pod);
   const facts = [
     `${calls.length} calls`,
-    ...(started === null ? [] : [`containers started in ${duration(started)}`]),
+    ...(started === null ? [] : [`containers started in ${durationText(started)}`]),
     ...(failed === 0 ? [] : [`<span class="bad">${failed} failed</span>`]),
   ];
   const name = pod.pod === null ? 'the node' : pod.pod.key;
@@ -92,7 +92,7 @@ export function* htmlOf(facts: ReportFacts): Generator<string> {
     [String(ofPods.length), ofPods.length === 1 ? 'pod' : 'pods'],
     [String(facts.calls), 'calls'],
     [String(facts.failed), 'failed'],
-    [duration(Math.max(0, lastMs - firstMs)), 'recorded'],
+    [durationText(Math.max(0, lastMs - firstMs)), 'recorded'],
   ];
   yield `<div class="cards">${cards.map(([value, what]) => `<div class="card"><b${what === 'failed' && value !== '0' ? ' class="bad"' : ''}>${value}</b>${what}</div>`).join('')}</div>`;
   for (const note of facts.notes) yield `<p class="bad">${esc(note)}</p>`;

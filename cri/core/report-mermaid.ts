@@ -1,4 +1,4 @@
-import { duration } from './diff-text.ts';
+import { durationText } from './duration-text.ts';
 import { isLook, type ReportCall, type ReportPod } from './report-calls.ts';
 import { hasFailed } from './timeline.ts';
 
@@ -36,7 +36,7 @@ function titleOf(call: ReportCall): string {
 }
 
 function took({ startMs, endMs }: ReportCall): string {
-  return endMs === null ? 'still open' : duration(endMs - startMs);
+  return endMs === null ? 'still open' : durationText(endMs - startMs);
 }
 
 function asked(call: ReportCall): string {
@@ -63,7 +63,7 @@ function foldedLooks(calls: readonly ReportCall[]): string[] {
     const longest = same.reduce((a, b) => ((b.endMs ?? 0) - b.startMs > (a.endMs ?? 0) - a.startMs ? b : a));
     const lasted = (same.at(-1)?.startMs ?? first.startMs) - first.startMs;
     return [
-      `  loop ${same.length} times in ${escaped(duration(lasted))}`,
+      `  loop ${same.length} times in ${escaped(durationText(lasted))}`,
       `  ${asked(first)}`,
       `  ${answered(longest, false).replace(/, ([\d.]+ m?s)$/, ', $1 at most')}`,
       '  end',
@@ -105,7 +105,7 @@ export function mermaidOf({ pod, calls }: ReportPod): string {
       lines.push(answered(call, lines.length !== askedAt));
     } else {
       looksUntil(atMs);
-      if (atMs - last >= PAUSE_MS) lines.push(`  Note over kubelet,runtime: ${escaped(`${duration(atMs - first)} after the first call`)}`);
+      if (atMs - last >= PAUSE_MS) lines.push(`  Note over kubelet,runtime: ${escaped(`${durationText(atMs - first)} after the first call`)}`);
       lines.push(asked(call));
       if (call.endMs === null) lines.push(answered(call, false));
       else open.set(call, lines.length);

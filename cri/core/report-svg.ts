@@ -1,4 +1,4 @@
-import { duration } from './diff-text.ts';
+import { durationText } from './duration-text.ts';
 import { isLook, isWatch, type ReportCall, type ReportPod } from './report-calls.ts';
 import { GAP_WIDTH, scaleOf, type Scale } from './report-scale.ts';
 import { hasFailed, toneOf, withoutAttempt } from './timeline.ts';
@@ -33,9 +33,9 @@ function shortened(text: string, width: number): string {
 }
 
 function tooltip(call: ReportCall, zeroMs: number): string {
-  const took = call.endMs === null ? 'not ended' : duration(call.endMs - call.startMs);
+  const took = call.endMs === null ? 'not ended' : durationText(call.endMs - call.startMs);
   const what = [call.method, call.container, call.detail || call.other].filter((part) => part !== '').join(' ');
-  return escapeHtml(`${what}\n+${duration(call.startMs - zeroMs)}, ${took}\n${[call.outcome, call.message].filter((part) => part !== '').join(': ')}`);
+  return escapeHtml(`${what}\n+${durationText(call.startMs - zeroMs)}, ${took}\n${[call.outcome, call.message].filter((part) => part !== '').join(': ')}`);
 }
 
 /** Ticks at round times of the widest part, and where each part begins. */
@@ -44,7 +44,7 @@ function axis(scale: Scale, zeroMs: number, height: number): string {
   let labelledTo = -Infinity;
   const tick = (ms: number, x: number): void => {
     out += `<path class="grid" d="M${x.toFixed(1)} ${AXIS - 6}V${height}"/>`;
-    const text = `+${duration(ms - zeroMs)}`;
+    const text = ms === zeroMs ? '0' : `+${durationText(ms - zeroMs)}`;
     const from = Math.min(x + 3, PLOT_WIDTH + 8 - text.length * LETTER);
     if (from < labelledTo) return;
     out += `<text class="time" x="${from.toFixed(1)}" y="${AXIS - 10}">${text}</text>`;
@@ -60,7 +60,7 @@ function axis(scale: Scale, zeroMs: number, height: number): string {
     const next = scale.parts[at + 1];
     if (next === undefined) continue;
     const x = part.x + part.width;
-    const idle = duration(next.fromMs - part.toMs);
+    const idle = durationText(next.fromMs - part.toMs);
     out += `<rect class="gap" x="${x.toFixed(1)}" y="${AXIS - 6}" width="${GAP_WIDTH}" height="${height - AXIS + 6}"/><text class="idle" x="${(x + GAP_WIDTH / 2).toFixed(1)}" y="${height + 12}">${idle}</text>`;
   }
   return out;
