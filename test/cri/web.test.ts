@@ -13,6 +13,7 @@ import { connectRuntime } from '../../cri/grpc.ts';
 import { openTap } from '../../cri/io/tap.ts';
 import { findBrowser, openBrowser, runWeb, watchedPage, type WatchedPage } from './browser.ts';
 import { writeManyCalls } from './many-calls.ts';
+import { measureFrames } from './web-frames.ts';
 
 const program = findBrowser();
 const skip = program === null ? 'there is no chromium here: apt-get install chromium' : false;
@@ -160,6 +161,16 @@ describe('nodelet cri web', { skip, timeout: 240_000 }, () => {
     await picture(page, 'narrow-light');
     clean(watched, server.url);
     await page.close();
+  });
+
+  test('with 100,000 calls a frame takes the page less than 33 ms', async () => {
+    const file = join(folder, 'many.crirec');
+    writeManyCalls(file, 1_000, 100_000);
+    await using server = await runWeb(file);
+    const { loadedMs, moves } = await measureFrames(browser, server.url);
+    console.log(`100,000 calls there after ${loadedMs} ms`, JSON.stringify(moves));
+    // Intervals are the machine's, which may be busy; what the page itself takes is held to.
+    for (const { what, frames, threadMs } of moves) assert.ok(frames > 10 && threadMs.p95 < 33, `${what}: ${threadMs.p95} ms`);
   });
 
   test('live: calls arrive, pause holds the window, a fault is armed and disarmed by clicks', async () => {
