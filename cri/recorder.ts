@@ -8,26 +8,20 @@ import {
   type RecordedStatus,
   type RecordedTime,
 } from './core/recording.ts';
+import { plainJson } from './core/plain-json.ts';
 import { withoutDefaults } from './core/without-defaults.ts';
 import { RpcError } from './errors.ts';
 import { methodShape } from './shape.ts';
 import type { CallOptions, Interceptor, RuntimeCall } from './transport.ts';
 
-export interface RecorderOptions {
+interface RecorderOptions {
   readonly clock: Clock;
   readonly recorder: string;
   readonly write: (entry: RecordedEntry) => void;
 }
 
-function asText(value: unknown): unknown {
-  if (value instanceof Uint8Array) return Buffer.from(value).toString('base64');
-  if (Array.isArray(value)) return value.map(asText);
-  if (value === null || typeof value !== 'object') return value;
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, asText(inner)]));
-}
-
 function messageOf(type: string, message: object): RecordedMessage {
-  const fields = redact(asText(withoutDefaults(type, message)) as object);
+  const fields = redact(plainJson(withoutDefaults(type, message)) as object);
   return { fields, sizeBytes: JSON.stringify(fields).length };
 }
 

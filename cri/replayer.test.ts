@@ -181,3 +181,32 @@ test('a call that failed when it was recorded is expected to fail', async () => 
   const [other] = (await replay(entries)).replayed;
   assert.deepEqual([other?.matched, other?.recorded.status, other?.seen.status], [false, 'Unavailable', 'OK']);
 });
+
+test('a container that has ended before it was asked is no difference, unless the recording never saw it end', async () => {
+  const asked = async (client: CriClient, clock: FakeClock): Promise<string> => {
+    const init = await started(client, await pod(client, 'web'), 'init');
+    await client.runtime.containerStatus({ containerId: init });
+    await clock.advance(500);
+    await client.runtime.containerStatus({ containerId: init });
+    return init;
+  };
+  const change = (fake: FakeRuntime): void => fake.script('init', { exitAfterMs: 100 });
+  const ends = await record(async (client, clock) => {
+    const init = await asked(client, clock);
+    await clock.advance(3000);
+    await client.runtime.containerStatus({ containerId: init });
+  });
+  const same = await replay(ends, { speed: 1, change });
+  assert.deepEqual(
+    same.replayed.filter(({ matched }) => !matched),
+    [],
+  );
+  const runs = await record(async (client, clock) => {
+    await client.runtime.stopContainer({ containerId: await asked(client, clock), timeout: 1 });
+  });
+  const crashed = (await replay(runs, { speed: 1, change })).replayed.filter(({ matched }) => !matched);
+  assert.deepEqual(
+    crashed.map(({ differences }) => differences.map(({ path }) => path)),
+    [['status.reason', 'status.state']],
+  );
+});

@@ -3,7 +3,7 @@ import { messageOf, OpError } from '../base/errors.ts';
 import type { Difference } from './core/differences.ts';
 import { plainJson } from './core/plain-json.ts';
 import { textAt, type Fields } from './core/playback-world.ts';
-import { compareAnswers, isStillToCome, stateOf, statusName } from './core/replay-compare.ts';
+import { compareAnswers, isAhead, isStillToCome, stateOf, statusName } from './core/replay-compare.ts';
 import type { ReplayStep } from './core/replay-plan.ts';
 import type { Needed, Rewriter } from './core/replay-rewrite.ts';
 import { withoutDefaults } from './core/without-defaults.ts';
@@ -23,7 +23,7 @@ export interface Replayed {
   readonly matched: boolean;
 }
 
-export interface ReplayerOptions {
+interface ReplayerOptions {
   readonly transport: Transport;
   readonly rewriter: Rewriter;
   readonly clock: Clock;
@@ -65,6 +65,8 @@ export class Replayer {
   readonly #options: ReplayerOptions;
   readonly #running = new Set<Running>();
   #startedMs: number | null = null;
+  /** By id of that time: results about containers that have ended earlier than was recorded. */
+  readonly #ahead = new Map<string, Replayed[]>();
   #atOnce = 0;
   #failure: { readonly error: unknown } | null = null;
   readonly #turns: (() => void)[] = [];
@@ -95,6 +97,8 @@ export class Replayer {
   /** Resolves when all calls have ended. Throws what kept a call from being made at all. */
   async end(): Promise<void> {
     while (this.#running.size > 0) await Promise.all([...this.#running].map(({ done }) => done));
+    for (const waiting of this.#ahead.values()) for (const one of waiting) this.#options.onReplayed(one);
+    this.#ahead.clear();
     if (this.#failure !== null) throw this.#failure.error;
   }
 
@@ -149,7 +153,7 @@ export class Replayer {
   }
 
   async #make(step: ReplayStep): Promise<void> {
-    const { clock, rewriter, onReplayed, onSkipped, prepare } = this.#options;
+    const { clock, rewriter, onSkipped, prepare } = this.#options;
     if (this.#missing(step) !== null) return onSkipped(step, 'what it is about was not made here');
     const image = step.method === 'CreateContainer' ? await this.#options.image(((step.request['config'] as Fields)['image'] ?? {}) as Fields) : '';
     const { request, needed } = rewriter.rewrite(step.method, step.request, () => image);
@@ -161,7 +165,7 @@ export class Replayer {
     // Whether defaults are on the wire is the habit of a language, not of a runtime.
     const recorded = withoutDefaults(methodShape(step.service, step.method).responseType, step.response) as Fields;
     const found = status === 'OK' && expected === 'OK' ? compareAnswers(step.method, recorded, seen.answer) : [];
-    onReplayed({
+    const result: Replayed = {
       call: step.call,
       method: step.method,
       subject: step.subject,
@@ -169,7 +173,28 @@ export class Replayer {
       seen: { status, message: seen.error?.description ?? '', durationMs: seen.tookMs ?? clock.monoMs() - startedMs },
       differences: found,
       matched: status === expected && found.length === 0,
-    });
+    };
+    this.#tell(step, result, isAhead(step.method, stateOf(step.response), stateOf(seen.answer)));
+  }
+
+  /**
+   * Tells a result. That a container has ended which was recorded running says nothing until the recording sees it end by
+   * itself, then it was a matter of when it was asked; or until it is stopped or never spoken of again.
+   */
+  #tell(step: ReplayStep, result: Replayed, ahead: boolean): void {
+    const { onReplayed } = this.#options;
+    const id = textAt(step.request, 'containerId');
+    const waiting = this.#ahead.get(id) ?? [];
+    if (ahead) {
+      this.#ahead.set(id, [...waiting, result]);
+      return;
+    }
+    const endedByItself = step.method === 'ContainerStatus' && stateOf(step.response) === 'CONTAINER_EXITED';
+    if (waiting.length > 0 && (endedByItself || /^(Stop|Remove)/.test(step.method))) {
+      this.#ahead.delete(id);
+      for (const one of waiting) onReplayed(endedByItself ? { ...one, differences: [], matched: true } : one);
+    }
+    onReplayed(result);
   }
 
   async #call(step: ReplayStep, request: Fields): Promise<{ answer: Fields; error: RpcError | null; tookMs: number }> {

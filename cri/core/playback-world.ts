@@ -3,7 +3,7 @@ import type { RecordedCall } from './recording.ts';
 export type Fields = Readonly<Record<string, unknown>>;
 
 /** A sandbox of the runtime that was recorded. */
-export interface PlayedSandbox {
+interface PlayedSandbox {
   readonly id: string;
   /** `namespace/name`: what stays the same when ids, uids and attempts do not. */
   readonly pod: string;

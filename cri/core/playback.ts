@@ -16,7 +16,7 @@ export interface PlayedOutcome {
   life?: PlayedLife;
 }
 
-export interface PlayedImage {
+interface PlayedImage {
   /** An Image message. */
   readonly fields: Fields;
   /** Whether the runtime had it when recording began. */
@@ -59,7 +59,7 @@ const MAX_STREAMS = 1_000;
 const MAX_IMAGES = 10_000;
 const DEADLINE: RecordedStatus = { code: 4, name: 'DeadlineExceeded', message: 'context deadline exceeded' };
 
-export function subjectKey(method: string, { pod, container, other }: PlayedSubject): string {
+function subjectKey(method: string, { pod, container, other }: PlayedSubject): string {
   return `${method} ${pod} ${container} ${other}`;
 }
 

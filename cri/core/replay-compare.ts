@@ -62,3 +62,8 @@ export function isStillToCome(method: string, recorded: string, seen: string): b
   if (method === 'ContainerStatus') return recorded === 'CONTAINER_EXITED' && seen !== 'CONTAINER_EXITED';
   return method === 'PodSandboxStatus' && recorded === 'SANDBOX_NOTREADY' && seen !== recorded;
 }
+
+/** Whether a container is further in its life than when it was recorded. */
+export function isAhead(method: string, recorded: string, seen: string): boolean {
+  return method === 'ContainerStatus' && recorded === 'CONTAINER_RUNNING' && seen === 'CONTAINER_EXITED';
+}

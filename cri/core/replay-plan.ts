@@ -25,7 +25,7 @@ export interface ReplayStep {
 }
 
 /** A recorded call that is not made again. */
-export interface NotReplayed {
+interface NotReplayed {
   readonly call: number;
   readonly method: string;
   readonly why: string;

@@ -11,7 +11,7 @@ export interface ComparedCall {
   readonly matched: boolean;
 }
 
-export interface MethodTally {
+interface MethodTally {
   readonly method: string;
   readonly calls: number;
   readonly differ: number;

@@ -40,10 +40,15 @@ function start(...words: string[]): Command {
 }
 
 /** CPU seconds and highest memory of a process so far. */
-function costOf({ child, err }: Command): string {
-  assert.equal(child.exitCode, null, err());
+function costOf(command: Command): string {
+  const { child } = command;
+  assert.equal(child.exitCode, null, command.err());
   const stat = readFileSync(`/proc/${child.pid}/stat`, 'utf8');
-  const [user, system] = stat.slice(stat.lastIndexOf(')') + 2).split(' ').slice(11, 13).map(Number);
+  const [user, system] = stat
+    .slice(stat.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(11, 13)
+    .map(Number);
   const cpuSeconds = ((user ?? 0) + (system ?? 0)) / TICKS_A_SECOND;
   const rssMib = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1]) / 1024;
   assert.ok(cpuSeconds < MAX_CPU_SECONDS, `${cpuSeconds} s of CPU`);
