@@ -14,6 +14,8 @@ export interface Machine {
   readonly containerdVersion: string | null;
   readonly kubectlVersion: string | null;
   readonly mayLowerOomScore: boolean;
+  /** fs.inotify.max_user_instances: what all of a user's programs together may have. */
+  readonly inotifyInstances: number;
 }
 
 export type Program =
@@ -137,6 +139,7 @@ export async function inspectMachine(options: { containerd?: string | undefined;
     containerdMajor: containerdVersion === null ? null : Number(containerdVersion.split('.')[0]),
     kubectlVersion,
     mayLowerOomScore: await hasCapability(CAP_SYS_RESOURCE),
+    inotifyInstances: Number(await readFile('/proc/sys/fs/inotify/max_user_instances', 'utf8').catch(() => '0')),
   };
 }
 
