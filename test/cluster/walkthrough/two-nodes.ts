@@ -105,8 +105,8 @@ export const twoNodes: readonly Step[] = [
     id: '2.4',
     what: 'each node pulls an image once',
     async run(lab) {
-      await lab.k(['-n', 'shop', 'scale', 'deploy/web', '--replicas=5']);
-      const pods = await readyPods(lab, 'shop', 'app=web', 5);
+      await lab.k(['-n', 'shop', 'scale', 'deploy/web', '--replicas=7']);
+      const pods = await readyPods(lab, 'shop', 'app=web', 7);
       const { items } = await lab.get<{ items: EventSeen[] }>(['-n', 'shop', 'events']);
       const pulls: number[] = [];
       const told: number[] = [];
