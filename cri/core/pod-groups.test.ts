@@ -131,7 +131,7 @@ test('bars begin in their column and are never nothing', () => {
   assert.equal(axisText({ fromMs: 0, toMs: 1_000, columns: 12 }), '0     1.00 s');
 });
 
-test('a window: the node’s calls first, then the pod that was heard of last, no line too long or too many', () => {
+test('a window: the node’s calls first, then the pod that was changed last, no line too long or too many', () => {
   const groups = new PodGroups(10);
   for (const one of life) groups.take(one);
   groups.take(call('RunPodSandbox', 5_000, 9, { pod: 'n/late', group: 'n/late' }));

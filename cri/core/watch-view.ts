@@ -15,7 +15,7 @@ export interface ViewHead {
 const NODE_LINES = 10;
 
 /**
- * A window of `rows` lines: the head, the node's calls, then pods, the one that was heard of last first. A group that
+ * A window of `rows` lines: the head, the node's calls, then pods, the one that was changed last first. A group that
  * finds no room whole shows its end.
  */
 export function viewLines(head: ViewHead, groups: readonly CallGroup[], rows: number, columns: number, paint: Paint): string[] {
@@ -24,7 +24,7 @@ export function viewLines(head: ViewHead, groups: readonly CallGroup[], rows: nu
     paint.faint(head.note.slice(0, columns)),
   ];
   const ofNode = groups.find(({ pod }) => pod === '');
-  const ofPods = groups.filter(({ pod }) => pod !== '').sort((a, b) => b.lastMs - a.lastMs);
+  const ofPods = groups.filter(({ pod }) => pod !== '').sort((a, b) => b.changedMs - a.changedMs);
   const put = (group: CallGroup, room: number): void => {
     const all = groupLines(group, columns, paint);
     const [title = '', ...rest] = all;
