@@ -55,7 +55,7 @@ class Acting {
     const gone = (): void => this.#gone.abort();
     down.on('aborted', gone);
     down.on('close', gone);
-    down.on('wantTrailers', () => down.sendTrailers(sendable([...this.#trailers, ...this.#mark()])));
+    down.on('wantTrailers', () => void (down.closed || down.sendTrailers(sendable([...this.#trailers, ...this.#mark()]))));
   }
 
   /** Tells whoever looks at the call that its failure is not the runtime's. */

@@ -73,7 +73,8 @@ export function openUpstream(session: ClientHttp2Session, { down, raw, sensitive
   let trailers: RawHeaders = [];
   if (!ended) {
     down.on('trailers', (_headers, _flags, found: RawHeaders) => (trailers = found));
-    up.on('wantTrailers', () => up.sendTrailers(sendable(trailers)));
+    // A reset ends what is written first, and must not look like the end that trailers make.
+    up.on('wantTrailers', () => void (up.closed || up.sendTrailers(sendable(trailers))));
     for (const bytes of first) up.write(bytes);
     pump(down, up);
     if (down.readableEnded) up.end();
@@ -98,7 +99,7 @@ export function passAnswer(down: ServerHttp2Stream, up: ClientHttp2Stream): void
   });
   up.on('response', (_headers, flags: number, raw: RawHeaders) => respond(down, raw, isLast(flags)));
   up.on('trailers', (_headers, _flags, raw: RawHeaders) => (trailers = raw));
-  down.on('wantTrailers', () => down.sendTrailers(sendable(trailers ?? [])));
+  down.on('wantTrailers', () => void (down.closed || down.sendTrailers(sendable(trailers ?? []))));
   pump(up, down);
   up.on('end', () => {
     // A reset ends what can be read too.
