@@ -25,11 +25,11 @@ interface Options {
   readonly json: boolean;
 }
 
-const PARTS = ['2', '4a'] as const;
+export const PARTS = ['2', '4a'] as const;
 const expected = (agent: string): string => new URL(`expected/${agent}.json`, import.meta.url).pathname;
 
 /** Steps in their order: the first pods of a fresh cluster come first, and the loss of all nodes last. */
-function stepsOf(parts: readonly string[]): Step[] {
+export function stepsOf(parts: readonly string[]): Step[] {
   const two = parts.includes('2');
   return [...(two ? twoNodes : []), ...(parts.includes('4a') ? controlPlane : []), ...(two ? lossSteps() : [])];
 }
