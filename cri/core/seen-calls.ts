@@ -115,7 +115,7 @@ export function partsOf(call: SeenCall): string[] {
   const told = callFields(call.method, call.request, call.answer, call.outcome === 'OK' || call.kind === 'event');
   // What is named needs no id.
   const id = call.request['containerId'] ?? call.request['podSandboxId'];
-  const parts = call.pod !== '' && typeof id === 'string' ? told.filter((part) => part !== id.slice(0, 12)) : told;
+  const parts = call.pod === '' ? told : told.filter((part) => part !== String(id).slice(0, 12) && !part.startsWith('pod.uid='));
   if (call.kind === 'call' && call.answers > 1) parts.push(`${call.answers} answers`);
   // An image that the table has said already needs no second word.
   return parts.length === 0 && call.other !== '' && call.pod === '' ? [call.other] : parts;
