@@ -30,7 +30,7 @@ function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/
     cgroupRoot: '/',
     failCgroupV1: true,
     pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 50n },
-    allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n },
+    allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n, pids: 30_000n },
     ...given,
   };
   return { sys, options, read: (path: string) => sys.get(`/sys/fs/cgroup${path}`) };
@@ -41,8 +41,8 @@ test('roots, classes and pods get their limits', async () => {
   const cgroups = await openCgroups(options);
   await cgroups.ensureRoots();
   assert.deepEqual(
-    [read('/kubepods/cgroup.subtree_control'), read('/kubepods/memory.max'), read('/kubepods/besteffort/cpu.weight')],
-    ['+cpu +memory +pids', '1073741824', '1'],
+    [read('/kubepods/cgroup.subtree_control'), read('/kubepods/memory.max'), read('/kubepods/pids.max'), read('/kubepods/besteffort/cpu.weight')],
+    ['+cpu +memory +pids', '1073741824', '30000', '1'],
   );
   await cgroups.syncQos([]);
   assert.equal(await cgroups.ensurePod(burstable), '/kubepods/burstable/podu1');

@@ -42,7 +42,7 @@ export interface CgroupsOptions {
   readonly failCgroupV1: boolean;
   readonly pod: PodCgroupSettings;
   /** What all pods together may use (`enforceNodeAllocatable: [pods]`): capacity without what is reserved; null: unbounded. */
-  readonly allocatable: { readonly milliCpu: bigint; readonly memoryBytes: bigint } | null;
+  readonly allocatable: { readonly milliCpu: bigint; readonly memoryBytes: bigint; readonly pids: bigint | null } | null;
   readonly kill?: (pid: number) => void;
 }
 
@@ -99,7 +99,9 @@ export class PodCgroups implements Cgroups {
     const { allocatable, log } = this.#options;
     if (allocatable !== null) {
       try {
-        await this.#write([[kubepods(this.#root), sharesOnly(cpuShares(allocatable.milliCpu), allocatable.memoryBytes)]]);
+        await this.#write([
+          [kubepods(this.#root), { ...sharesOnly(cpuShares(allocatable.milliCpu)), memoryBytes: allocatable.memoryBytes, pidsMax: allocatable.pids }],
+        ]);
       } catch (error) {
         // Pods that use more already are left to eviction: the node starts all the same.
         log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
@@ -307,8 +309,8 @@ export class PodCgroups implements Cgroups {
   }
 }
 
-function sharesOnly(shares: bigint, memoryBytes: bigint | null = null): CgroupResources {
-  return { cpuShares: shares, cpuQuotaUs: null, cpuPeriodUs: 100_000n, memoryBytes, pidsMax: null };
+function sharesOnly(shares: bigint): CgroupResources {
+  return { cpuShares: shares, cpuQuotaUs: null, cpuPeriodUs: 100_000n, memoryBytes: null, pidsMax: null };
 }
 
 function killHard(pid: number): void {

@@ -1,3 +1,4 @@
+import { Buffer } from 'node:buffer';
 import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
@@ -5,7 +6,7 @@ import type { Sys } from '../../base/sys/types.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { MachineFacts } from '../core/node-status.ts';
-import { podsAllocatable } from '../core/settings.ts';
+import { mostPids, PID_FILES, podsAllocatable } from '../core/settings.ts';
 import { openCgroups } from './cgroups.ts';
 import type { PodCgroups } from './cgroups.ts';
 import type { Cri } from './cri.ts';
@@ -44,7 +45,7 @@ export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; f
   return fallback === 'systemd' ? 'systemd' : 'cgroupfs';
 }
 
-export function openNodeCgroups(deps: {
+export async function openNodeCgroups(deps: {
   sys: Sys;
   clock: Clock;
   log: Log;
@@ -53,6 +54,8 @@ export function openNodeCgroups(deps: {
   driver: 'cgroupfs' | 'systemd';
 }): Promise<PodCgroups> {
   const { sys, clock, log, config, machine, driver } = deps;
+  const limits = await sys.readFiles(PID_FILES);
+  const maxPids = mostPids(limits.map((bytes) => Buffer.from(bytes ?? []).toString('utf8')));
   return openCgroups({
     sys,
     clock,
@@ -61,6 +64,6 @@ export function openNodeCgroups(deps: {
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,
     pod: { cpuCFSQuota: config.cpuCFSQuota, cpuPeriodUs: BigInt(durationMs(config.cpuCFSQuotaPeriod) * 1000), podPidsLimit: BigInt(config.podPidsLimit) },
-    allocatable: podsAllocatable(config, machine),
+    allocatable: podsAllocatable(config, { ...machine, maxPids }),
   });
 }

@@ -13,6 +13,7 @@ const proc: Record<string, string> = {
   '/proc/net/dev': 'Inter-|\n face |\n    lo: 1 1 0\n  eth0: 10 1 2 0 0 0 0 0 20 1 3 0 0 0 0 0\n',
   '/proc/net/route': 'Iface\tDestination\neth0\t00000000\n',
   '/proc/sys/kernel/pid_max': '4194304\n',
+  '/proc/sys/kernel/threads-max': '30000\n',
   '/proc/loadavg': '0.1 0.2 0.3 2/300 1234\n',
 };
 
@@ -114,7 +115,7 @@ test('the summary has node, pods that run, their containers, disks and networks'
   ]);
   assert.deepEqual(
     many(summary, 'node.fs.capacityBytes', 'node.fs.usedBytes', 'node.runtime.imageFs.usedBytes', 'node.rlimit.maxpid', 'node.rlimit.curproc'),
-    [100, 40, 33, 4_194_304, 300],
+    [100, 40, 33, 30_000, 300],
   );
   assert.deepEqual(many(summary, 'node.network.name', 'node.network.rxBytes', 'node.network.txErrors'), ['eth0', 10, 3]);
   assert.equal(at(summary, 'pods.length'), 1);

@@ -4,6 +4,7 @@ import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { ContainerStats, CpuUsage, FilesystemUsage, MemoryUsage, NetworkUsage, PodSandboxStats, UInt64Value } from '../../proto/cri/types.ts';
 import type { MachineFacts } from '../core/node-status.ts';
+import { mostPids, PID_FILES } from '../core/settings.ts';
 import {
   cadvisorMetrics,
   resourceMetrics,
@@ -199,12 +200,12 @@ function interfacesOf(network: NetworkUsage | null): InterfaceFacts[] {
   }));
 }
 
-const procFiles = ['/proc/stat', '/proc/meminfo', '/proc/net/dev', '/proc/net/route', '/proc/sys/kernel/pid_max', '/proc/loadavg'] as const;
+const procFiles = ['/proc/stat', '/proc/meminfo', '/proc/net/dev', '/proc/net/route', '/proc/loadavg', ...PID_FILES] as const;
 
 async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsFacts> {
   const { clock, machine } = options;
   const [files, fs, imageFs] = await Promise.all([options.sys.readFiles(procFiles), readFileSystem(options), readImageFs(options)]);
-  const [stat = '', meminfo = '', dev = '', route = '', pidMax = '', loadavg = ''] = files.map((bytes) =>
+  const [stat = '', meminfo = '', dev = '', route = '', loadavg = '', ...pidLimits] = files.map((bytes) =>
     bytes === null ? '' : Buffer.from(bytes).toString(),
   );
   const atMs = clock.nowMs();
@@ -239,7 +240,7 @@ async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsF
         .find((fields) => fields[1] === '00000000')?.[0] ?? '',
     fs,
     imageFs,
-    maxPids: Number(pidMax) || null,
+    maxPids: mostPids(pidLimits),
     processes: Number(/\d+\/(\d+)/.exec(loadavg)?.[1] ?? 0) || null,
     cpus: machine.cpus,
     memoryBytes: machine.memoryBytes,

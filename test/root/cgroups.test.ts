@@ -49,7 +49,7 @@ describe('cgroups of this machine', { skip: need }, () => {
       cgroupRoot: root,
       failCgroupV1: false,
       pod: { cpuCFSQuota: true, cpuPeriodUs: 100_000n, podPidsLimit: 100n },
-      allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n },
+      allocatable: { milliCpu: 2000n, memoryBytes: 1n << 30n, pids: 10_000n },
     });
   });
   after(async () => {
