@@ -213,11 +213,23 @@ export async function endMachine(machine: Machine): Promise<void> {
   await rm(runDir, { recursive: true, force: true });
 }
 
-/** Kills the process group of a machine. */
-export async function killMachine(machine: { readonly pid: number; readonly startTicks: string }): Promise<void> {
-  if (!(await isAlive(machine))) return;
+/** Kills the process group of a machine, and what of user-mode-linux left that group. */
+export async function killMachine(machine: { readonly pid: number; readonly startTicks: string; readonly runDir: string }): Promise<void> {
+  if (await isAlive(machine)) killOne(-machine.pid);
+  await killLeft(machine.runDir);
+}
+
+/** Kills every process that was started with this folder's disk: user-mode-linux makes a session of its own. */
+export async function killLeft(runDir: string): Promise<void> {
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const words = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0');
+    if (words.some((word) => word.startsWith(`ubd0=${runDir}/`))) killOne(Number(pid));
+  }
+}
+
+function killOne(pid: number): void {
   try {
-    process.kill(-machine.pid, 'SIGKILL');
+    process.kill(pid, 'SIGKILL');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }

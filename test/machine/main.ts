@@ -7,7 +7,7 @@ import { lockFile } from '../../node/io/lock.ts';
 import { installPackages } from '../../node/io/packages.ts';
 import { suites } from '../../scripts/suites.ts';
 import { runProgram, type Program } from '../command.ts';
-import { bootMachine, endMachine, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
+import { bootMachine, endMachine, killLeft, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
 import { findImage } from './image.ts';
 import { KINDS, needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, usualKind, workOf, type Kind } from './plan.ts';
 
@@ -203,8 +203,10 @@ async function find(path: string, name: string): Promise<string | null> {
 async function sweep(folder: string): Promise<void> {
   const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);
   for (const entry of entries) {
-    if (entry.isDirectory() && (await runningMachine(`${folder}/${entry.name}`)) === null)
-      await rm(`${folder}/${entry.name}`, { recursive: true, force: true });
+    const runDir = `${folder}/${entry.name}`;
+    if (!entry.isDirectory() || (await runningMachine(runDir)) !== null) continue;
+    await killLeft(runDir);
+    await rm(runDir, { recursive: true, force: true });
   }
 }
 

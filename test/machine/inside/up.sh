@@ -25,6 +25,7 @@ cat test/machine/inside/pods.yaml >> /tmp/all.yaml
 [ -z "$(systemd-detect-virt | grep qemu)" ] || sed -i 's/replicas: 3/replicas: 1/' /tmp/all.yaml
 # shellcheck disable=SC2086
 ./nodelet up /tmp/all.yaml ${NODELET_TEST_PROXY:+--proxy $NODELET_TEST_PROXY} --timeout 1200; check up "status $?" 'status 0'
+[ "$failed" = 0 ] || tail -n 12 $dir/log/agent.log $dir/log/containerd.log
 if [ ! -e $KUBECONFIG ]; then finish; fi
 kubectl get pods --watch -o 'jsonpath={.metadata.name} {.metadata.uid} {.status.phase} {.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].lastState.terminated.reason}:{.status.containerStatuses[0].lastState.terminated.exitCode} {.status.containerStatuses[0].resources}{"\n"}' > /tmp/pods 2>&1 &
 watcher=$!

@@ -1,7 +1,9 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../../base/errors.ts';
 import { exec } from '../../../base/exec.ts';
+import { mostPids, PID_FILES } from '../../../agent/core/settings.ts';
 import { hostOf } from '../../../base/process.ts';
 import { configMaps, namespaces, nodes, pods, secrets, serviceAccounts, subresource } from '../../../base/kubeapi/refs.ts';
 import type { ConfigMap, Container, Node, Pod, Secret } from '../../../proto/kube/types.ts';
@@ -95,7 +97,7 @@ async function prepare(node: LoneNode): Promise<void> {
   for (let tries = 0; ; tries += 1) {
     const { items } = await node.api.list(serviceAccounts(NAMESPACE));
     if (items.length > 0 || tries > 600) break;
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await delay(100);
   }
   for (const object of OBJECTS) {
     if (object.kind === 'ConfigMap') await node.api.create<ConfigMap>(configMaps(NAMESPACE), object);
@@ -120,9 +122,8 @@ async function logsOf(pod: Pod): Promise<string> {
   return (await Promise.all(files.map((file) => readFile(`${folder}/${file}`, 'utf8')))).join('');
 }
 
-async function part5(node: LoneNode, driver: Driver): Promise<Shown> {
-  await make(node, asks);
-  await make(node, eater('all'));
+/** 5.1 and the first half of 5.2, of pods that were made already. */
+async function part5(node: LoneNode, driver: Driver): Promise<Omit<Shown, 'one'>> {
   const running = await node.until(NAMESPACE, 'asks', 'Ready', isReady);
   const [status] = running.status?.containerStatuses ?? [];
   const facts = Object.entries(await podFacts(driver, running));
@@ -130,23 +131,6 @@ async function part5(node: LoneNode, driver: Driver): Promise<Shown> {
   const told = await node.cri.runtime.containerStatus({ containerId: status?.containerID?.replace(/^.*:\/\//, '') ?? '' });
   const ended = await node.until(NAMESPACE, 'all', 'ended once', (pod) => pod.status?.containerStatuses?.[0]?.lastState?.terminated !== undefined);
   const { reason = '', exitCode } = ended.status?.containerStatuses?.[0]?.lastState?.terminated ?? {};
-  await node.remove(NAMESPACE, 'all');
-  await node.configure({ singleProcessOOMKill: true });
-  await make(node, eater('one'));
-  await node.until(NAMESPACE, 'one', 'Running', (pod) => pod.status?.phase === 'Running');
-  let words = '';
-  for (let tries = 0; tries < 600; tries += 1) {
-    const pod = await node.api.get<Pod>(pods(NAMESPACE, 'one'));
-    words = /child \d+/.exec(await logsOf(pod))?.[0] ?? '';
-    const restarts = pod.status?.containerStatuses?.[0]?.restartCount ?? 0;
-    if (words !== '' || restarts > 0) {
-      words = `${words === '' ? 'no word of the child' : words}, restarts ${restarts}`;
-      break;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 500));
-  }
-  for (const name of ['asks', 'one']) await node.remove(NAMESPACE, name);
-  await node.configure({ singleProcessOOMKill: false });
   return {
     request: status?.resources?.requests?.['cpu'] ?? 'none',
     allocated: status?.allocatedResources?.['cpu'] ?? 'none',
@@ -154,8 +138,22 @@ async function part5(node: LoneNode, driver: Driver): Promise<Shown> {
     containerWeight: weight(/<container m>(\.scope)?$/),
     runtimeShares: told.status?.resources?.linux?.cpuShares ?? 'none',
     all: `${reason}:${exitCode ?? ''}`,
-    one: words,
   };
+}
+
+/** The second half of 5.2, which needs another configuration. */
+async function oneOnly(node: LoneNode): Promise<string> {
+  await node.configure({ singleProcessOOMKill: true });
+  await make(node, eater('one'));
+  await node.until(NAMESPACE, 'one', 'Running', (pod) => pod.status?.phase === 'Running');
+  for (let tries = 0; tries < 300; tries += 1) {
+    const pod = await node.api.get<Pod>(pods(NAMESPACE, 'one'));
+    const words = /child \d+/.exec(await logsOf(pod))?.[0];
+    const restarts = pod.status?.containerStatuses?.[0]?.restartCount ?? 0;
+    if (words !== undefined || restarts > 0) return `${words ?? 'no word of the child'}, restarts ${restarts}`;
+    await delay(1000);
+  }
+  return 'nothing ended';
 }
 
 interface Recorded {
@@ -174,21 +172,18 @@ async function resize(node: LoneNode, { name, resizeTo }: RecordedPod): Promise<
   });
 }
 
-async function record(node: LoneNode, driver: Driver): Promise<Recorded> {
+async function record(node: LoneNode, driver: Driver): Promise<Recorded['pods']> {
   const seen: Recorded['pods'] = {};
   for (const recorded of PODS) {
-    await make(node, recorded.pod);
     const pod = await node.until(NAMESPACE, recorded.name, 'as it is recorded', (now) =>
       'condition' in recorded.until ? isReady(now) : (now.status?.containerStatuses?.[0]?.restartCount ?? 0) >= recorded.until.restarts,
     );
     const running = await podFacts(driver, pod);
     const resized = recorded.resizeTo === undefined ? {} : { resized: await podFacts(driver, await resize(node, recorded)) };
     seen[recorded.name] = { running, ...resized, ...(driver === 'systemd' ? { units: await unitFacts(Object.keys(running), pod) } : {}) };
-    await node.remove(NAMESPACE, recorded.name);
-    say(`     ${recorded.name}: ${Object.keys(running).length} cgroups`);
+    await step(`     ${recorded.name}: ${Object.keys(running).length} cgroups`);
   }
-  const classes = await classFacts(driver);
-  return { classes, pods: seen, ...(driver === 'systemd' ? { units: await unitFacts(Object.keys(classes), null) } : {}) };
+  return seen;
 }
 
 async function versions(node: LoneNode): Promise<object> {
@@ -201,6 +196,7 @@ async function versions(node: LoneNode): Promise<object> {
     kernel: info?.kernelVersion,
     systemd: stdout.split('\n')[0],
     cpus: cpus().length,
+    maxPids: mostPids(await Promise.all(PID_FILES.map((path) => readFile(path, 'utf8')))),
     capacity: { cpu: status?.capacity?.['cpu'], memory: status?.capacity?.['memory'] },
     allocatable: { cpu: status?.allocatable?.['cpu'], memory: status?.allocatable?.['memory'] },
   };
@@ -211,7 +207,7 @@ async function tryOne(agent: Agent, driver: Driver): Promise<Shown | null> {
   const options = {
     agent,
     driver,
-    folder: '/var/lib/lone',
+    folder: `/var/lib/lone/${agent}-${driver}`,
     assets,
     dist: new URL('../../../dist', import.meta.url).pathname,
     image: IMAGE,
@@ -219,18 +215,40 @@ async function tryOne(agent: Agent, driver: Driver): Promise<Shown | null> {
   };
   try {
     await using node = await LoneNode.open(options);
-    await prepare(node);
-    await step(`${agent}, ${driver}: node Ready`);
-    const about = await versions(node);
-    const shown = await part5(node, driver);
-    await step(`${agent}, ${driver}: part 5 ${JSON.stringify(shown)}`);
-    const recorded = await record(node, driver);
-    await mkdir(OUT, { recursive: true });
-    await writeFile(`${OUT}/${agent}-${driver}.json`, `${JSON.stringify({ versions: about, ...recorded }, null, 1)}\n`);
-    return shown;
+    return await look(node, agent, driver);
   } catch (error) {
     say(`     ${agent}, ${driver}: ${messageOf(error)}`);
     return null;
+  }
+}
+
+async function look(node: LoneNode, agent: Agent, driver: Driver): Promise<Shown> {
+  try {
+    await prepare(node);
+    await step(`${agent}, ${driver}: node Ready`);
+    const about = await versions(node);
+    // All at once: one after the other takes long on a slow machine.
+    const all = [asks, eater('all'), ...PODS.map(({ pod }) => pod)];
+    for (const pod of all) await make(node, pod);
+    const first = await part5(node, driver);
+    await step(`${agent}, ${driver}: part 5 ${JSON.stringify(first)}`);
+    const seen = await record(node, driver);
+    await node.remove(
+      NAMESPACE,
+      all.map(({ metadata }) => metadata.name ?? ''),
+    );
+    const classes = await classFacts(driver);
+    const units = driver === 'systemd' ? { units: await unitFacts(Object.keys(classes), null) } : {};
+    await mkdir(OUT, { recursive: true });
+    await writeFile(`${OUT}/${agent}-${driver}.json`, `${JSON.stringify({ versions: about, classes, pods: seen, ...units }, null, 1)}\n`);
+    await step(`${agent}, ${driver}: recorded`);
+    const shown = { ...first, one: await oneOnly(node) };
+    await step(`${agent}, ${driver}: part 5 ${JSON.stringify(shown)}`);
+    await node.remove(NAMESPACE, ['one']);
+    return shown;
+  } catch (error) {
+    for (const line of await node.lastWords()) say(`     ${line}`);
+    throw error;
   }
 }
 

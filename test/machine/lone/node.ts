@@ -40,9 +40,10 @@ const POD_RANGE = '10.91.1.0/24';
 const LINK = 'lone0';
 const PORT = 6453;
 const PAUSE = 'registry.k8s.io/pause:3.10.2';
-const START_MS = 300_000;
+/** For the slowest machine: emulated, and its host busy. */
+const START_MS = 900_000;
 const STOP_MS = 20_000;
-const POLL_MS = 250;
+const POLL_MS = 500;
 
 /** The first of these that is there. */
 const firstOf = (paths: readonly string[], what: string): string => {
@@ -189,9 +190,12 @@ export class LoneNode implements AsyncDisposable {
     });
   }
 
-  /** What a file of the kubelet's log says last, for a person. */
-  lastWords(): Promise<string> {
-    return lastLine(`${this.#options.folder}/kubelet.log`);
+  /** What each program said last, for a person who looks for a cause. */
+  async lastWords(): Promise<string[]> {
+    const names = [...this.#running.keys()];
+    return Promise.all(
+      names.map(async (name) => `${name} (${this.#running.get(name)?.exitCode ?? 'runs'}): ${await lastLine(`${this.#options.folder}/${name}.log`)}`),
+    );
   }
 
   /** Waits until a pod holds what is asked for; `what` for the message. */
@@ -209,13 +213,12 @@ export class LoneNode implements AsyncDisposable {
     );
   }
 
-  async remove(namespace: string, name: string): Promise<void> {
-    const { folder, signal } = this.#options;
-    await this.api.delete(pods(namespace, name), { gracePeriodSeconds: 1 });
-    await within(`${name} to be gone`, signal, async () => {
-      const { items } = await this.api.list<Pod>(pods(namespace));
-      if (items.some(({ metadata }) => metadata.name === name))
-        throw new OpError('unavailable', `removing ${name}`, `still there: ${await lastLine(`${folder}/kubelet.log`)}`);
+  /** Deletes pods and waits until they are gone. */
+  async remove(namespace: string, names: readonly string[]): Promise<void> {
+    for (const name of names) await this.api.delete(pods(namespace, name), { gracePeriodSeconds: 1 });
+    await within(`${names.join(', ')} to be gone`, this.#options.signal, async () => {
+      const left = (await this.api.list<Pod>(pods(namespace))).items.map(({ metadata }) => metadata.name ?? '').filter((name) => names.includes(name));
+      if (left.length > 0) throw new OpError('unavailable', 'removing pods', `still there: ${left.join(', ')}`);
     });
   }
 
@@ -228,10 +231,11 @@ export class LoneNode implements AsyncDisposable {
       if (child !== undefined) await stop(child);
     }
     if (driver === 'systemd') await tryExec(['systemctl', 'stop', 'kubepods.slice'], {});
-    await tryExec(
-      ['sh', '-c', `umount -l ${folder}/run/io.containerd.runtime.v2.task/k8s.io/*/rootfs; find /sys/fs/cgroup/kubepods -depth -type d -exec rmdir {} +`],
-      {},
-    );
+    // What still runs then is ended with its cgroup; what is mounted goes from the innermost on.
+    const left = `for procs in $(find /sys/fs/cgroup/kubepods /sys/fs/cgroup/kubepods.slice -name cgroup.procs); do kill -9 $(cat $procs); done; sleep 1
+      grep -o '${folder}/[^ ]*' /proc/self/mounts | sort -r | while read -r at; do umount -l "$at"; done
+      find /sys/fs/cgroup/kubepods -depth -type d -exec rmdir {} +`;
+    await tryExec(['sh', '-c', left], {});
     await tryExec(['ip', 'link', 'delete', LINK], {});
     await rm(folder, { recursive: true, force: true }).catch(() => undefined);
   }
