@@ -1,4 +1,4 @@
-import { access, mkdir, readdir } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
@@ -23,6 +23,7 @@ import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
 import { createImagePuller } from './io/images.ts';
 import type { AgentMetrics } from './io/metrics.ts';
+import { hasSelinux, hasSwapController, hugePageSizes, thermalPaths } from './io/kernel-facts.ts';
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { PodCertificates } from './io/pod-certificates.ts';
@@ -168,12 +169,13 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       singleProcessOOMKill: settings.singleProcessOOMKill,
       memoryCapacityBytes: BigInt(machine.memoryBytes),
       hugePageSizes: await hugePageSizes(),
-      swapControllerAvailable: machine.swapBytes > 0,
+      swapControllerAvailable: await hasSwapController(cgroups.version),
+      hasSelinux: await hasSelinux(),
       maskedPaths: [...defaultMaskedPaths, ...(await thermalPaths())],
       nodeName: node.name,
     },
   };
-  const source = createApiPods({ api, nodeName: node.name, log: log.child('pods') });
+  const source = createApiPods({ api, nodeName: node.name, log: log.child('pods'), clock });
   const statics = openStatics({ clock, log, api, node, config: options.config, apiPods: source, statuses, loop: () => loop });
   const loop: Loop = createLoop({
     clock,
@@ -266,30 +268,4 @@ function othersThan(pod: Pod, loop: Loop, resizes: Resizes): Pod[] {
     .list()
     .filter((other) => other.metadata.uid !== uid && loop.holdsResources(other.metadata.uid ?? ''))
     .map((other) => resizes.heldPod(other));
-}
-
-/** `2MB` for each size the kernel has, as the runtime's limits are named. */
-async function hugePageSizes(): Promise<string[]> {
-  const names = await readdir('/sys/kernel/mm/hugepages').catch(() => [] as string[]);
-  return names.flatMap((name) => {
-    const kib = Number(/^hugepages-(\d+)kB$/.exec(name)?.[1] ?? 0);
-    if (kib === 0) return [];
-    return kib % 1_048_576 === 0 ? [`${kib / 1_048_576}GB`] : kib % 1024 === 0 ? [`${kib / 1024}MB`] : [`${kib}KB`];
-  });
-}
-
-/** What tells of the machine's heat, and by it of other pods' work; hidden where the kernel has it. */
-async function thermalPaths(): Promise<string[]> {
-  const root = '/sys/devices/system/cpu';
-  const names = await readdir(root).catch(() => [] as string[]);
-  const paths = names.filter((name) => /^cpu\d+$/.test(name)).map((name) => `${root}/${name}/thermal_throttle`);
-  const there = await Promise.all(
-    paths.map((path) =>
-      access(path).then(
-        () => true,
-        () => false,
-      ),
-    ),
-  );
-  return paths.filter((_, index) => there[index]);
 }

@@ -11,6 +11,8 @@ export interface ConfigContext {
   /** Page sizes the kernel knows, as cgroups name them (`2MB`): each gets a limit of 0 unless asked for. */
   readonly hugePageSizes: readonly string[];
   readonly swapControllerAvailable: boolean;
+  /** Whether the kernel labels files: only then is a runtime asked to. */
+  readonly hasSelinux: boolean;
   readonly maskedPaths: readonly string[];
   readonly nodeName: string;
 }

@@ -16,6 +16,7 @@ const context: ConfigContext = {
   memoryCapacityBytes: 1n << 33n,
   hugePageSizes: ['2MB'],
   swapControllerAvailable: false,
+  hasSelinux: false,
   maskedPaths: ['/proc/kcore'],
   nodeName: 'node-1',
 };

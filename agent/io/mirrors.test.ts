@@ -24,7 +24,7 @@ async function setUp(t: TestContext, first: Pod | null) {
   const clock = createFakeClock();
   const api = new FakeKubeApi({ clock });
   const node = api.put({ ...nodes(), name: 'n1' }, { apiVersion: 'v1', kind: 'Node', metadata: { name: 'n1' }, spec: {} } as never);
-  const apiPods = createApiPods({ api, nodeName: 'n1', log: silentLog });
+  const apiPods = createApiPods({ api, nodeName: 'n1', log: silentLog, clock });
   const writer = createStatusApi({ clock, rng: seededRng(1), log: silentLog, api });
   let current = first;
   const runs = { value: false };

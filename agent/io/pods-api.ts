@@ -1,9 +1,10 @@
+import type { Clock } from '../../base/clock.ts';
 import type { KubeApi, KubeObject } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
-import { mirrorAnnotation, sourceAnnotation } from '../core/static-pod.ts';
+import { mirrorAnnotation, seenAnnotation, sourceAnnotation } from '../core/static-pod.ts';
 import { ownConditions } from '../core/status-conditions.ts';
 import type { PodKey, PodView } from '../core/types.ts';
 import type { PodSourceReader } from '../seams.ts';
@@ -16,9 +17,10 @@ export interface ApiPods extends PodSourceReader {
 }
 
 /** The pods that the API server binds to this node. */
-export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }): ApiPods {
+export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log; clock: Clock }): ApiPods {
   const pods = new Map<string, PodView>();
   const mirrors = new Map<string, Pod>();
+  const firstSeen = new Map<string, string>();
   const callbacks: ((key: PodKey, change: 'wish' | 'status') => void)[] = [];
   let synced = false;
   const tell = (key: PodKey, change: 'wish' | 'status' = 'wish'): void => {
@@ -30,8 +32,11 @@ export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }
       mirrors.set(key.uid, pod);
       return 'wish';
     }
-    // Whatever an author wrote there: where a pod comes from is known here.
-    if (pod.metadata.annotations?.[sourceAnnotation] !== undefined) pod.metadata.annotations[sourceAnnotation] = 'api';
+    // Whatever an author wrote there: where a pod comes from, and since when, is known here. The runtime and the pod's own
+    // files are told both.
+    const seen = firstSeen.get(key.uid) ?? new Date(deps.clock.nowMs()).toISOString();
+    firstSeen.set(key.uid, seen);
+    pod.metadata.annotations = { ...pod.metadata.annotations, [sourceAnnotation]: 'api', [seenAnnotation]: seen };
     const before = pods.get(key.uid)?.pod;
     pods.set(key.uid, { key, source: 'api', pod });
     return before !== undefined && sameWish(before, pod) ? 'status' : 'wish';
@@ -39,6 +44,7 @@ export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }
   const drop = (key: PodKey): void => {
     pods.delete(key.uid);
     mirrors.delete(key.uid);
+    firstSeen.delete(key.uid);
   };
   return {
     source: 'api',
@@ -57,6 +63,7 @@ export function createApiPods(deps: { api: KubeApi; nodeName: string; log: Log }
             pods.clear();
             mirrors.clear();
             for (const pod of items) put(pod);
+            for (const uid of firstSeen.keys()) if (!pods.has(uid)) firstSeen.delete(uid);
             synced = true;
             const keys = new Map([...before, ...items.map(keyOf)].map((key) => [key.uid, key]));
             for (const key of keys.values()) tell(key);

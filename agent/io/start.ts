@@ -140,7 +140,7 @@ async function prepare(deps: StepDeps, run: RunContext, container: Container, sa
     for (const mount of volumes.mounts) {
       const image = await mountedImage(deps, run, container, sandbox, mount, signal);
       if (image?.ok === false) return image;
-      mounts.push(mountInput(mount, image?.image));
+      mounts.push(mountInput(mount, image?.image, deps.context.hasSelinux));
     }
     const path = container.terminationMessagePath ?? '';
     if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
@@ -178,7 +178,7 @@ async function mountedImage(
   return { ok: true, image: { image: got.imageRef, userSpecifiedImage: reference, annotations, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } };
 }
 
-function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined): MountInput {
+function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined, hasSelinux: boolean): MountInput {
   const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, imageSubPath } = mount;
   return {
     hostPath,
@@ -186,7 +186,7 @@ function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined): M
     readonly: mount.readonly,
     propagation,
     ...(recursiveReadOnly === undefined ? {} : { recursiveReadOnly }),
-    ...(selinuxRelabel === undefined ? {} : { selinuxRelabel }),
+    ...(selinuxRelabel === true && hasSelinux ? { selinuxRelabel } : {}),
     ...(image === undefined ? {} : { image }),
     ...(imageSubPath === undefined ? {} : { imageSubPath }),
   };

@@ -109,7 +109,7 @@ export class AgentWorld implements GoldenWorld {
     this.probes = new FakeProbes();
     const probes = this.probes;
     const statuses = createStatusApi({ clock, rng, log, api });
-    const apiPods = createApiPods({ api, nodeName: 'node-1', log });
+    const apiPods = createApiPods({ api, nodeName: 'node-1', log, clock });
     const rules = backoffRules(this.crashLoopMaxMs);
     const images = createImagePuller({
       cri,
@@ -167,6 +167,7 @@ export class AgentWorld implements GoldenWorld {
         memoryCapacityBytes: 8n << 30n,
         hugePageSizes: [],
         swapControllerAvailable: false,
+        hasSelinux: false,
         maskedPaths: defaultMaskedPaths,
         nodeName: 'node-1',
       },

@@ -83,6 +83,7 @@ export function conditionsList({ pending, inProgress }: ResizeConditions): PodCo
             ...(condition.reason === '' ? {} : { reason: condition.reason }),
             ...(condition.message === '' ? {} : { message: condition.message }),
             ...(condition.observedGeneration === 0 ? {} : { observedGeneration: condition.observedGeneration }),
+            lastProbeTime: timeText(condition.sinceMs),
             lastTransitionTime: timeText(condition.sinceMs),
           },
         ];

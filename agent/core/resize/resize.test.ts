@@ -208,7 +208,15 @@ test('conditions keep their generation and time until they say something else', 
   assert.equal(progress(failed.conditions, '', '', 5, 3000).conditions.inProgress?.reason, 'Error');
   const list = conditionsList(failed.conditions);
   assert.deepEqual(list, [
-    { type: 'PodResizeInProgress', status: 'True', reason: 'Error', message: 'm', observedGeneration: 2, lastTransitionTime: '1970-01-01T00:00:02Z' },
+    {
+      type: 'PodResizeInProgress',
+      status: 'True',
+      reason: 'Error',
+      message: 'm',
+      observedGeneration: 2,
+      lastProbeTime: '1970-01-01T00:00:02Z',
+      lastTransitionTime: '1970-01-01T00:00:02Z',
+    },
   ]);
   assert.deepEqual(conditionsFrom({ metadata: {}, spec: { containers: [] }, status: { conditions: list } }), failed.conditions);
 });

@@ -1,0 +1,36 @@
+import { access, readdir, readFile } from 'node:fs/promises';
+
+/** `2MB` for each size the kernel has, as the runtime's limits are named. */
+export async function hugePageSizes(): Promise<string[]> {
+  const names = await readdir('/sys/kernel/mm/hugepages').catch(() => [] as string[]);
+  return names.flatMap((name) => {
+    const kib = Number(/^hugepages-(\d+)kB$/.exec(name)?.[1] ?? 0);
+    if (kib === 0) return [];
+    return kib % 1_048_576 === 0 ? [`${kib / 1_048_576}GB`] : kib % 1024 === 0 ? [`${kib / 1024}MB`] : [`${kib}KB`];
+  });
+}
+
+const isThere = (path: string): Promise<boolean> =>
+  access(path).then(
+    () => true,
+    () => false,
+  );
+
+/** Whether a cgroup can limit swap, be there any or not: the file stands in each but the topmost. */
+export async function hasSwapController(version: 1 | 2): Promise<boolean> {
+  if (version === 1) return isThere('/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes');
+  const own = /^0::(.+)$/m.exec(await readFile('/proc/self/cgroup', 'utf8'))?.[1] ?? '/';
+  return isThere(`/sys/fs/cgroup${own}/memory.swap.max`);
+}
+
+/** What tells of the machine's heat, and by it of other pods' work; hidden where the kernel has it. */
+export async function thermalPaths(): Promise<string[]> {
+  const root = '/sys/devices/system/cpu';
+  const names = await readdir(root).catch(() => [] as string[]);
+  const paths = names.filter((name) => /^cpu\d+$/.test(name)).map((name) => `${root}/${name}/thermal_throttle`);
+  const there = await Promise.all(paths.map(isThere));
+  return paths.filter((_, index) => there[index]);
+}
+
+/** Whether the kernel labels files by SELinux. */
+export const hasSelinux = (): Promise<boolean> => isThere('/sys/fs/selinux/enforce');
