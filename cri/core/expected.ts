@@ -5,6 +5,8 @@ export interface Known {
   readonly pod: string;
   readonly path: string;
   readonly reason: string;
+  /** Depends on how fast a machine is: it may be there or not. */
+  readonly sometimes?: boolean;
 }
 
 export interface Judged {
@@ -46,7 +48,7 @@ export class Expectations<K extends Known> {
 
   /** Known ones that are no more. */
   get stale(): K[] {
-    return this.#known.map(({ known }) => known).filter((known) => !this.#used.has(known));
+    return this.#known.map(({ known }) => known).filter((known) => !this.#used.has(known) && known.sometimes !== true);
   }
 }
 

@@ -80,7 +80,8 @@ function leaves(value: unknown, path: string): string[] {
       .filter(([key]) => !key.startsWith('$'))
       .flatMap(([key, inner]) => leaves(inner, `${path}.${key}`));
   }
-  return [`${path} = ${JSON.stringify(value)}`];
+  // A field that is taken away again, or said to be empty: which of both depends on how writes were cut.
+  return value === null ? [] : [`${path} = ${JSON.stringify(value)}`];
 }
 
 function comparable({ pod: _pod, cri, apiWrites, events, running, ...rest }: Contract): Record<string, unknown> {
