@@ -296,3 +296,38 @@ test('addresses are the recorded ones, and none is given twice', async () => {
   assert.equal(ips[1], '10.88.0.1');
   assert.equal(new Set(ips).size, 3, ips.join(' '));
 });
+
+test('lists come in pieces where the recorded runtime gave them so, and not where it did not', async () => {
+  const entries = await record(crashes);
+  const plain = play(entries);
+  const all = async (client: CriClient): Promise<string[]> => {
+    const names: string[] = [];
+    for await (const { containers } of client.runtime.streamContainers({})) names.push(...containers.map(({ metadata }) => metadata?.name ?? ''));
+    return names;
+  };
+  await assert.rejects(all(plain.client), refused('Unimplemented', /unknown method StreamContainers/));
+  const at = { wall: '2026-01-01T00:00:09.000Z', monoMs: 9000 };
+  const stream = { call: 900, connection: 1, stream: 1801, service: 'runtime.v1.RuntimeService', method: 'StreamContainers', start: at };
+  const { client } = play([
+    ...entries,
+    { type: 'opening', ...stream, requests: [{ fields: {}, sizeBytes: 0 }] },
+    { type: 'message', call: 900, at, message: { fields: { containers: [] }, sizeBytes: 0 } },
+    { type: 'call', ...stream, end: at, requests: [], responses: [], responsesBefore: 1, status: { code: 0, name: 'OK', message: '' } },
+  ]);
+  await started(client, await sandbox(client, 'web'), 'app');
+  assert.deepEqual(await all(client), ['app']);
+});
+
+test('events of what callers do are given to those who listen', async () => {
+  const { client } = play(await record(crashes));
+  const heard: string[] = [];
+  const listening = (async () => {
+    for await (const { containerEventType, podSandboxStatus } of client.runtime.getContainerEvents({})) {
+      heard.push(`${containerEventType} ${podSandboxStatus?.metadata?.name}`);
+      if (heard.length === 4) break;
+    }
+  })();
+  await started(client, await sandbox(client, 'web'), 'app');
+  await listening;
+  assert.deepEqual(heard, ['CONTAINER_CREATED_EVENT web', 'CONTAINER_STARTED_EVENT web', 'CONTAINER_CREATED_EVENT web', 'CONTAINER_STARTED_EVENT web']);
+});

@@ -277,8 +277,7 @@ export class PlaybackRuntime implements Transport {
   async *#list(call: RuntimeCall, options: CallOptions): AsyncGenerator<object> {
     const list = listOf(call.method);
     const field = listFields[call.method];
-    if (list === undefined || field === undefined || !this.#playback.knows(call.method, { pod: '', container: '', other: '' }))
-      throw this.world.unimplemented(call.method);
+    if (list === undefined || field === undefined || !this.#playback.streams(call.method)) throw this.world.unimplemented(call.method);
     const whole = (await this.call({ ...call, method: list }, options)) as Fields;
     const items = (whole[listFields[list] ?? ''] ?? []) as object[];
     for (let from = 0; from === 0 || from < items.length; from += STREAM_CHUNK) yield { [field]: items.slice(from, from + STREAM_CHUNK) };

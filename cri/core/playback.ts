@@ -1,4 +1,5 @@
 import { fieldsOf } from './call-line.ts';
+import { isStream } from './methods.ts';
 import { lifeOf, type PlayedLife } from './playback-lives.ts';
 import { at, podOf, PlayedWorld, textAt, type Fields, type PlayedContainer } from './playback-world.ts';
 import type { RecordedCall, RecordedEntry, RecordedOpening, RecordedStatus } from './recording.ts';
@@ -73,6 +74,7 @@ export class Playback {
   readonly images = new Map<string, PlayedImage>();
   readonly #constants = new Map<string, { fields: Fields } | { status: RecordedStatus }>();
   readonly #known = new Set<string>();
+  readonly #streamed = new Set<string>();
   readonly #outcomes = new Map<string, PlayedOutcome[]>();
   readonly #given = new Map<string, number>();
   readonly #samples = new Map<string, number[]>();
@@ -108,6 +110,7 @@ export class Playback {
         const call: RecordedCall = { ...opening, type: 'call', end: null, responses: [], status: null };
         this.#learn(call, fieldsOf(opening.requests[0]), fieldsOf(entry.message));
         this.#known.add(subjectKey(opening.method, NOTHING));
+        this.#streamed.add(opening.method);
         break;
       }
       case 'call':
@@ -128,6 +131,7 @@ export class Playback {
     if (call.end !== null) this.#known.add(subjectKey(method, subject));
     this.world.askedToStop(method, request, Date.parse(call.start.wall));
     if (status?.code === 0) this.#learn(call, request, response);
+    if (status?.code === 0 && isStream(method)) this.#streamed.add(method);
     this.#sample(call);
     if (CONSTANT.has(method)) this.#constant(method, response, status);
     if (REPEATED.has(method)) this.#outcome(call, subject, request, response);
@@ -251,6 +255,11 @@ export class Playback {
   /** Whether the recording has such a call. */
   knows(method: string, subject: PlayedSubject): boolean {
     return this.#known.has(subjectKey(method, subject));
+  }
+
+  /** Whether the runtime had that stream. */
+  streams(method: string): boolean {
+    return this.#streamed.has(method);
   }
 
   constant(method: string): { readonly fields: Fields } | { readonly status: RecordedStatus } | undefined {
