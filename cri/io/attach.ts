@@ -1,16 +1,15 @@
-import { watch } from 'node:fs';
 import { join } from 'node:path';
 import { rfc3339, type Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
-import { stepAside, stepIn, undo, whoStands } from '../core/standing.ts';
+import { stepIn, undo } from '../core/standing.ts';
 import { claim, readState, removeState, statePath, untilGuardDone, writeState, type AttachState } from './attach-state.ts';
 import { startGuard } from './guard.ts';
 import { findPlace, type Place, type Where } from './place.ts';
 import { isAlive, processOf } from './processes.ts';
 import { connectionsTo, renew, untilThrough, type Reconnect, type Renewal } from './renew.ts';
-import { answers } from './splice.ts';
 import { openStand, type Stand } from './stand.ts';
 import { REGISTRY } from './tap-registry.ts';
+import { tend, type Tending } from './tend.ts';
 import { openTap, type Tap, type TapOptions } from './tap.ts';
 
 export interface AttachOptions {
@@ -45,79 +44,11 @@ export interface Attached extends AsyncDisposable {
   readonly ended: Promise<string | null>;
 }
 
-/** How long a runtime may refuse connections before the tap gives it its place back: it may be about to listen. */
-const PATIENCE_MS = 1_000;
-/** How often a runtime that is gone is looked at. */
-const LOOK_MS = 1_000;
-
 /** Takes back what a killed one left in the folder; true when there was something. */
 export function mend(stand: Stand): boolean {
   const moves = undo(stand.see());
   stand.move(moves);
   return moves.length > 0;
-}
-
-/** Keeps the tap in its place while the runtime ends, starts and binds its socket anew. */
-function tend(
-  stand: Stand,
-  options: { clock: Clock; say: (text: string) => void; renewed: () => void; lost: (why: string) => void; socket: string },
-): Disposable & { unreachable(): void } {
-  const { clock, say, socket } = options;
-  /** The socket that the place was given back to, because nobody listened there. */
-  let dead: string | null = null;
-  let timer: Disposable | undefined;
-  let over = false;
-  const later = (ms: number, then: () => Promise<void>): void => {
-    if (timer !== undefined || over) return;
-    timer = clock.after(ms, () => {
-      timer = undefined;
-      if (!over) void then().catch((error: unknown) => options.lost(messageOf(error)));
-    });
-  };
-  const enter = (): void => {
-    stand.dressAs('path');
-    stand.move(stepIn(stand.see()));
-    dead = null;
-    say(`the runtime listens at ${socket} anew: in its place again`);
-    options.renewed();
-  };
-  const look = (): void => {
-    if (over) return;
-    try {
-      const seen = stand.see();
-      if (seen.own === null) return options.lost('its own socket was removed');
-      if (whoStands(seen) === 'runtime' && seen.path !== dead) enter();
-    } catch (error) {
-      options.lost(messageOf(error));
-    }
-  };
-  const lookAgain = async (): Promise<void> => {
-    if (await stand.isFolderGone()) return options.lost('its folder was removed');
-    if (dead === null) return;
-    if (stand.see().path === dead && (await answers(stand.at('path'))) && !over) enter();
-    else later(LOOK_MS, lookAgain);
-  };
-  const check = async (): Promise<void> => {
-    const before = stand.see();
-    if (whoStands(before) !== 'tap' || (await answers(stand.at('real'))) || over) return;
-    const seen = stand.see();
-    if (seen.real === null || seen.real !== before.real) return;
-    dead = seen.real;
-    stand.move(stepAside(seen));
-    say(`the runtime does not listen: callers are refused at ${socket} until it does`);
-    later(LOOK_MS, lookAgain);
-  };
-  const watcher = watch(stand.at('path').slice(0, stand.at('path').lastIndexOf('/')), look);
-  watcher.on('error', (error) => options.lost(messageOf(error)));
-  look();
-  return {
-    unreachable: () => later(PATIENCE_MS, check),
-    [Symbol.dispose]: () => {
-      over = true;
-      watcher.close();
-      timer?.[Symbol.dispose]();
-    },
-  };
 }
 
 /** Waits for the guard of a killed one, which may be at it this moment, then mends what is left. */
@@ -176,7 +107,7 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     undoing.push(async () => removeState(registry, stand.key));
     await writeState(registry, state);
     const ended = Promise.withResolvers<string | null>();
-    let tended: ReturnType<typeof tend> | undefined;
+    let tended: Tending | undefined;
     const { signal: lasting } = closing;
     const tap = await openTap({
       ...options.tap,
@@ -205,11 +136,12 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
           : (await findPlace({ ...options.where, pid: undefined }, options.stateHome, lasting)).kubelet;
       if (now !== null) await connectionsTo(sys, now.process.pid, stand.outside('real'), { shut: true, signal: lasting });
     };
-    tended = tend(stand, { clock, say, socket, renewed: () => void slipped().catch(() => {}), lost: ended.resolve });
+    tended = tend(stand, { clock, say, socket, first: place.first, renewed: () => void slipped().catch(() => {}), lost: ended.resolve });
     undoing.push(async () => tended?.[Symbol.dispose]());
     const renewal = kubelet === null ? null : await renew(kubelet, how, { sys, socket: stand.outside('real'), signal });
     say(renewal?.words ?? 'no kubelet was found that calls there: callers are seen as they connect');
-    if (kubelet !== null && renewal?.did === 'closed') await told(kubelet, { sys, socket: stand.outside('own'), clock, signal, say });
+    if (kubelet !== null && renewal !== null && renewal.did !== 'nothing')
+      say(await untilThrough(kubelet, renewal.did, { sys, socket: stand.outside('own'), opened: () => tap.counts.opened, clock, signal }));
     await writeState(registry, { ...state, settled: true });
     signal.throwIfAborted();
     return { control, socket, place, tap, renewal, ended: ended.promise, [Symbol.asyncDispose]: undoAll };
@@ -218,13 +150,4 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
     if (signal.aborted) throw new OpError('aborted', 'attaching', 'stopped by the caller', { cause: error });
     throw error;
   }
-}
-
-async function told(kubelet: NonNullable<Place['kubelet']>, options: Parameters<typeof untilThrough>[1] & { say: (text: string) => void }): Promise<void> {
-  const tookMs = await untilThrough(kubelet, options);
-  options.say(
-    tookMs === null
-      ? `the kubelet (process ${kubelet.process.pid}) has not connected anew yet`
-      : `the kubelet speaks through the tap (after ${(tookMs / 1000).toFixed(1)} s)`,
-  );
 }

@@ -4,7 +4,7 @@ import { posix } from 'node:path';
 import { hasCode, OpError } from '../../base/errors.ts';
 import { tryExec } from '../../base/exec.ts';
 import { findKubelets, readKubelet, rootOf, type Kubelet } from './find-kubelet.ts';
-import { ancestorsOf, namespaceOf, processOf } from './processes.ts';
+import { ancestorsOf, namespaceOf, processOf, type ProcessName } from './processes.ts';
 import { resolveIn } from './resolve-in.ts';
 import { socketPath } from './socket-path.ts';
 
@@ -31,6 +31,8 @@ export interface Place {
   /** For a person: "this machine", "kind node …". */
   readonly words: string;
   readonly kubelet: Kubelet | null;
+  /** The node’s first process, with which its files go; null for this machine. */
+  readonly first: ProcessName | null;
 }
 
 const ENGINES = ['docker', 'podman', 'nerdctl'];
@@ -143,5 +145,12 @@ export async function findPlace(where: Where, stateHome: string, signal: AbortSi
     throw new OpError('not-found', `looking for the runtime of ${scope.words}`, `there is no socket at ${socket}`, {
       advice: 'does the runtime run? name another socket with --socket',
     });
-  return { folder: root + posix.dirname(socket), name: posix.basename(socket), socket, words: scope.words, kubelet };
+  return {
+    folder: root + posix.dirname(socket),
+    name: posix.basename(socket),
+    socket,
+    words: scope.words,
+    kubelet,
+    first: root === '' || scope.first === null ? null : await processOf(scope.first),
+  };
 }

@@ -103,15 +103,26 @@ export async function renew(kubelet: Kubelet, how: Reconnect, options: { sys: st
 }
 
 const SEEN_MS = 15_000;
+/** One that was started again has its own start before it. */
+const START_MS = 60_000;
 const LOOK_MS = 200;
 
-/** Waits until the kubelet has a connection to the tap; null when it does not within 15 s, else how long it took in milliseconds. */
-export async function untilThrough(kubelet: Kubelet, options: { sys: string; socket: string; clock: Clock; signal: AbortSignal }): Promise<number | null> {
-  const { sys, socket, clock, signal } = options;
+/** Waits until what the kubelet says comes through the tap, of which `opened` counts the connections; says how long that took, or that it does not. */
+export async function untilThrough(
+  kubelet: Kubelet,
+  did: 'closed' | 'restarted',
+  options: { sys: string; socket: string; opened: () => number; clock: Clock; signal: AbortSignal },
+): Promise<string> {
+  const { sys, socket, clock, signal, opened } = options;
+  const isThrough = async (): Promise<boolean> =>
+    did === 'restarted'
+      ? opened() > 0
+      : (await isAlive(kubelet.process)) && (await connectionsTo(sys, kubelet.process.pid, socket, { shut: false, signal })) > 0;
   const startMs = clock.monoMs();
-  while (clock.monoMs() - startMs < SEEN_MS && (await isAlive(kubelet.process))) {
-    if ((await connectionsTo(sys, kubelet.process.pid, socket, { shut: false, signal })) > 0) return Math.round(clock.monoMs() - startMs);
+  while (clock.monoMs() - startMs < (did === 'restarted' ? START_MS : SEEN_MS)) {
+    if (await isThrough())
+      return `${did === 'restarted' ? 'the first caller comes' : 'the kubelet speaks'} through the tap (after ${((clock.monoMs() - startMs) / 1000).toFixed(1)} s)`;
     await clock.sleep(LOOK_MS, signal);
   }
-  return null;
+  return 'the kubelet has not connected anew yet';
 }
