@@ -172,7 +172,7 @@ for (const { agent, kubelet, start, args, skip } of [
           String(call),
         );
     }
-    console.log(shown.join('\n'));
+    console.log(shown.join('\n').replaceAll(ROOT, ''));
     await tellInit(node.directory, `stop ${kubelet}`);
   });
 }
