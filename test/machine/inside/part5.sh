@@ -26,7 +26,7 @@ spec:
   containers:
     - name: m
       image: busybox:1.36
-      command: [sh, -c, 'if [ -e /seen/it ]; then sleep 100000; fi; touch /seen/it; sh -c "x=a; while :; do x=\$x\$x; done"; echo child \$?; sleep 100000']
+      command: [sh, -c, 'if [ -e /seen/it ]; then sleep 100000; fi; touch /seen/it; sh -c "x=a; while :; do x=\\\$x\\\$x; done"; echo child \$?; sleep 100000']
       volumeMounts: [{ name: seen, mountPath: /seen }]
       resources: { limits: { memory: 64Mi } }
   volumes: [{ name: seen, emptyDir: {} }]
