@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { chmod, copyFile, mkdir, readdir, readFile, rmdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { exec } from '../../base/exec.ts';
@@ -201,6 +202,56 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
     tap.child.kill('SIGKILL');
     await eventually('the folder is as it was', SLOW_MS, async () => ((await readdir(there)).length === 1 ? true : null));
     await goesOn(node);
+    await using next = run(nodelet('cri', 'attach', '--kind', 'a-node'), { env: { ...env(), PATH: `${folder}:${process.env['PATH']}` } });
+    await said(next, 'watch it with');
+    node.child.kill('SIGKILL');
+    assert.deepEqual(await once(next.child, 'exit'), [1, null]);
+    assert.match(next.out(), /ended, because the node has ended/);
+  });
+
+  test('a kubelet under a systemd unit is started again by it, and only when it is the main process of that unit', async (t) => {
+    const hierarchy = ['/sys/fs/cgroup/unified', '/sys/fs/cgroup'].find((path) => existsSync(join(path, 'cgroup.procs')));
+    if (hierarchy === undefined) return t.skip('needs a cgroup hierarchy of version 2, also beside one of version 1');
+    folder = join(program.dir, String(++made));
+    socket = join(folder, 'run/containerd.sock');
+    await mkdir(join(folder, 'run'), { recursive: true });
+    await using runtime = run([process.execPath, script('fake-runtime.ts'), socket]);
+    await said(runtime, 'answers');
+    const group = join(hierarchy, `nodelet-attach-${process.pid}`);
+    await mkdir(join(group, 'kubelet.service'), { recursive: true });
+    try {
+      // Something of systemd's name, which starts a kubelet whenever there is none; and what asks it for the main process and for a restart.
+      const keeper = `echo $$ > "${group}/kubelet.service/cgroup.procs"\nwhile :; do (exec -a kubelet "${process.execPath}" ${script('fake-kubelet.ts')} --container-runtime-endpoint=unix://${socket}) & echo $! > ${folder}/main; wait $!; echo again; done`;
+      await copyFile('/usr/bin/bash', join(folder, 'systemd'));
+      await chmod(join(folder, 'systemd'), 0o755);
+      const asked = `#!/bin/sh\necho "$*" >> ${folder}/asked\ncase $1 in show) cat ${folder}/main ;; restart) kill "$(cat ${folder}/main)" ;; esac\n`;
+      await writeFile(join(folder, 'systemctl'), asked, { mode: 0o755 });
+      await using systemd = run([join(folder, 'systemd'), '-c', keeper]);
+      await said(systemd, 'answer');
+      const main = async (): Promise<string> => (await readFile(join(folder, 'main'), 'utf8')).trim();
+      const path = { env: { ...env(), PATH: `${folder}:${process.env['PATH']}` } };
+      const first = await main();
+      await using tap = run(nodelet('cri', 'attach', '--pid', first, '--reconnect', 'restart'), path);
+      await said(tap, 'kubelet.service started again');
+      await said(tap, 'the first caller comes through the tap');
+      assert.notEqual(await main(), first);
+      assert.equal(await readFile(join(folder, 'asked'), 'utf8'), 'show --property=MainPID --value kubelet.service\nrestart kubelet.service\n');
+      tap.child.kill('SIGINT');
+      await once(tap.child, 'exit');
+      const second = await main();
+      await writeFile(join(folder, 'systemctl'), asked.replace(`cat ${folder}/main ;;`, 'echo 1 ;;'), { mode: 0o755 });
+      await using other = run(nodelet('cri', 'attach', '--pid', second, '--reconnect', 'restart'), path);
+      await said(other, 'it is not the main process of kubelet.service');
+      assert.equal(await main(), second);
+    } finally {
+      await eventually('the group is empty', SLOW_MS, async () => {
+        for (const pid of (await readFile(join(group, 'kubelet.service/cgroup.procs'), 'utf8')).split('\n').filter((line) => line !== ''))
+          process.kill(Number(pid), 'SIGKILL');
+        await rmdir(join(group, 'kubelet.service'));
+        return true;
+      });
+      await rmdir(group);
+    }
   });
 
   test('a folder that is read-only: said, and nothing is changed', async () => {
