@@ -8,7 +8,7 @@ import { writeManyCalls } from './many-calls.ts';
 import { writeManyPods } from './thousand-pods.ts';
 
 /*
- * Recordings of 1,000 pods: diff and report answer within seconds in bounded memory. Times are CPU seconds, because
+ * Recordings of 1,000 pods: diff, report, watch, top, show and grep answer within seconds in bounded memory. Times are CPU seconds, because
  * other tests may have the machine.
  */
 
@@ -70,4 +70,23 @@ test('a diagram of one of 1,000 pods', async () => {
   const { code, out } = await run('report', join(folder, 'busy'), '--mermaid', '--pod', 'kube-system/web-0');
   assert.equal(code, 0);
   assert.match(out, /^sequenceDiagram\n/);
+});
+
+for (const [words, wanted] of [
+  [['watch'], /^payments\/web-/m],
+  [['watch', '--lines'], /PodSandboxStatus ×\d+/],
+  [['top', '--json'], /"method":"ContainerStatus"/],
+  [['show', '--outcome', 'failed'], /failed to set up sandbox network/],
+] as const)
+  test(`100,000 calls of 1,000 pods: ${words.join(' ')}`, async () => {
+    const [command, ...rest] = words;
+    const { code, out } = await run(command, join(folder, 'busy'), ...rest);
+    assert.equal(code, 0);
+    assert.match(out, wanted);
+  });
+
+test('a word is found in 100,000 calls of 1,000 pods', async () => {
+  const { code, out } = await run('grep', 'range set', join(folder, 'busy'), '--method', 'RunPodSandbox', '--count');
+  assert.equal(code, 0);
+  assert.ok(Number(out) > 100, out);
 });
