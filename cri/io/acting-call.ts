@@ -8,7 +8,7 @@ import { ByteBudget, MessageReader, type WireMessage } from '../core/grpc-messag
 import { isStream } from '../core/methods.ts';
 import { rpcStatuses, type RpcStatus } from '../core/status.ts';
 import { withoutItems } from '../core/wire-items.ts';
-import { answerOf, CODE, headerOf, respond, reset, sendable, type Answer, type RawHeaders } from './acting-relay.ts';
+import { answerOf, CODE, headerOf, respond, reset, whenWanted, type Answer, type RawHeaders } from './acting-relay.ts';
 import { decodeMessage, inflate } from './messages.ts';
 
 /** A call that a rule is done to. */
@@ -55,7 +55,7 @@ class Acting {
     const gone = (): void => this.#gone.abort();
     down.on('aborted', gone);
     down.on('close', gone);
-    down.on('wantTrailers', () => void (down.closed || down.sendTrailers(sendable([...this.#trailers, ...this.#mark()]))));
+    whenWanted(down, () => [...this.#trailers, ...this.#mark()]);
   }
 
   /** Tells whoever looks at the call that its failure is not the runtime's. */
@@ -147,7 +147,8 @@ class Acting {
 
   async #edit(answer: Answer, up: ClientHttp2Stream): Promise<void> {
     const { down, rule, armed } = this.#call;
-    const reader = new MessageReader(new ByteBudget(MAX_MESSAGE_BYTES));
+    const budget = new ByteBudget(MAX_MESSAGE_BYTES);
+    const reader = new MessageReader(budget);
     const encoding = headerOf(answer.head, 'grpc-encoding') ?? '';
     const fate = armed.eventsOf(rule);
     const reads = rule.hide !== undefined || rule.events !== undefined || rule.truncate !== undefined;
@@ -173,6 +174,7 @@ class Acting {
           return up.close(CODE.cancel);
         }
         for (const part of await this.#edited(message, message.bytes, encoding, fate)) await this.#write(part);
+        budget.give(message.sizeBytes);
         passed += 1;
         if (isCut()) return;
       }

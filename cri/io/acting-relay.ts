@@ -38,10 +38,30 @@ export function isLast(flags: number): boolean {
   return (flags & END_STREAM) !== 0;
 }
 
+/** Does something to a call that is still there; what Node will not send resets the call, and harms no other. */
+function carefully(stream: ServerHttp2Stream | ClientHttp2Stream, act: () => void): void {
+  // A reset ends what is written first, and must not look like the end that trailers make.
+  if (stream.destroyed || stream.closed) return;
+  try {
+    act();
+  } catch {
+    stream.close(CODE.internal);
+  }
+}
+
 /** Answers as the runtime did: without the date that Node would add. */
 export function respond(down: ServerHttp2Stream, raw: RawHeaders, isEnd: boolean): void {
   const options = { sendDate: false, ...(isEnd ? { endStream: true } : { waitForTrailers: true }) };
-  if (!down.destroyed && !down.closed && !down.headersSent) down.respond(sendable(raw), options);
+  if (!down.headersSent) carefully(down, () => down.respond(sendable(raw), options));
+}
+
+/** Sends trailers once they are asked for. */
+export function whenWanted(stream: ServerHttp2Stream | ClientHttp2Stream, trailers: () => RawHeaders): void {
+  stream.on('wantTrailers', () => carefully(stream, () => stream.sendTrailers(sendable(trailers()))));
+}
+
+function passInformation(down: ServerHttp2Stream, up: ClientHttp2Stream): void {
+  up.on('headers', (_headers, _flags, raw: RawHeaders) => carefully(down, () => down.additionalHeaders(sendable(raw))));
 }
 
 /** Resets a call after what was written to it. */
@@ -73,8 +93,7 @@ export function openUpstream(session: ClientHttp2Session, { down, raw, sensitive
   let trailers: RawHeaders = [];
   if (!ended) {
     down.on('trailers', (_headers, _flags, found: RawHeaders) => (trailers = found));
-    // A reset ends what is written first, and must not look like the end that trailers make.
-    up.on('wantTrailers', () => void (up.closed || up.sendTrailers(sendable(trailers))));
+    whenWanted(up, () => trailers);
     for (const bytes of first) up.write(bytes);
     pump(down, up);
     if (down.readableEnded) up.end();
@@ -94,12 +113,10 @@ export function openUpstream(session: ClientHttp2Session, { down, raw, sensitive
 /** Passes on what the runtime answers: headers, messages, trailers and reset, no faster than the caller takes them. */
 export function passAnswer(down: ServerHttp2Stream, up: ClientHttp2Stream): void {
   let trailers: RawHeaders | null = null;
-  up.on('headers', (_headers, _flags, raw: RawHeaders) => {
-    if (!down.destroyed && !down.closed) down.additionalHeaders(sendable(raw));
-  });
+  passInformation(down, up);
   up.on('response', (_headers, flags: number, raw: RawHeaders) => respond(down, raw, isLast(flags)));
   up.on('trailers', (_headers, _flags, raw: RawHeaders) => (trailers = raw));
-  down.on('wantTrailers', () => void (down.closed || down.sendTrailers(sendable(trailers ?? []))));
+  whenWanted(down, () => trailers ?? []);
   pump(up, down);
   up.on('end', () => {
     // A reset ends what can be read too.
@@ -125,9 +142,7 @@ export interface Answer {
 export function answerOf(down: ServerHttp2Stream, up: ClientHttp2Stream): Promise<Answer | null> {
   let trailers: RawHeaders | null = null;
   up.on('trailers', (_headers, _flags, raw: RawHeaders) => (trailers = raw));
-  up.on('headers', (_headers, _flags, raw: RawHeaders) => {
-    if (!down.destroyed && !down.closed) down.additionalHeaders(sendable(raw));
-  });
+  passInformation(down, up);
   return new Promise((resolve) => {
     up.once('close', () => resolve(null));
     up.once('response', (_headers, flags: number, head: RawHeaders) =>

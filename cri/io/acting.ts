@@ -15,7 +15,7 @@ import type { ArmedRules, FaultRule, Subject } from '../core/fault-rules.ts';
 import { SubjectBook } from '../core/fault-subjects.ts';
 import { ByteBudget, MessageReader } from '../core/grpc-messages.ts';
 import { actOn } from './acting-call.ts';
-import { CODE, isLast, openUpstream, passAnswer, headerOf, type Incoming, type RawHeaders } from './acting-relay.ts';
+import { CODE, isLast, openUpstream, passAnswer, headerOf, reset, type Incoming, type RawHeaders } from './acting-relay.ts';
 import { decodeMessage, inflate } from './messages.ts';
 
 /*
@@ -81,6 +81,7 @@ class Pair {
     this.#book = book;
     this.#downSocket = socket;
     this.#upSocket = connectSocket({ path: options.upstream });
+    this.#upSocket.on('error', () => {});
     // Before the calls are told of it: the caller sees its connection end, as without a tap.
     this.#upSocket.once('close', () => {
       if (this.#ending) this.#down.close();
@@ -97,7 +98,8 @@ class Pair {
     this.#down.on('stream', (down: ServerHttp2Stream, headers: IncomingHttpHeaders & { [sensitiveHeaders]?: string[] }, flags: number, raw: RawHeaders) => {
       down.on('error', () => {});
       const incoming = { down, raw, sensitive: headers[sensitiveHeaders] ?? [], ended: isLast(flags) };
-      void this.#take(incoming, headers[':path'] ?? '', headers['user-agent'] ?? '');
+      // Whatever goes wrong with one call harms no other.
+      this.#take(incoming, headers[':path'] ?? '', headers['user-agent'] ?? '').catch(() => reset(down, CODE.internal));
     });
   }
 
