@@ -67,6 +67,8 @@ export class Replayer {
   #startedMs: number | null = null;
   /** By id of that time: results about containers that have ended earlier than was recorded. */
   readonly #ahead = new Map<string, Replayed[]>();
+  /** Wakes who waits for room. */
+  #ended: () => void = () => {};
   #atOnce = 0;
   #failure: { readonly error: unknown } | null = null;
   readonly #turns: (() => void)[] = [];
@@ -79,7 +81,7 @@ export class Replayer {
   async offer(step: ReplayStep): Promise<void> {
     const { clock, speed, signal } = this.#options;
     this.#startedMs ??= clock.monoMs() - step.startMs / speed;
-    while (this.#running.size >= MAX_AHEAD && !signal.aborted) await Promise.race([...this.#running].map(({ done }) => done));
+    while (this.#running.size >= MAX_AHEAD && !signal.aborted) await new Promise<void>((resolve) => (this.#ended = resolve));
     if (Number.isFinite(speed)) {
       const aheadMs = step.startMs - MAX_AHEAD_MS - (clock.monoMs() - this.#startedMs) * speed;
       if (aheadMs > 0) await this.#until(aheadMs / speed);
@@ -89,7 +91,10 @@ export class Replayer {
       .catch((error: unknown) => {
         this.#failure ??= { error };
       })
-      .finally(() => this.#running.delete(running));
+      .finally(() => {
+        this.#running.delete(running);
+        this.#ended();
+      });
     const running: Running = { step, done };
     this.#running.add(running);
   }
