@@ -4,7 +4,7 @@ import type { FaultFlags } from '../fault-command.ts';
 import type { Commands } from './command.ts';
 import { reachOptions } from './reach-options.ts';
 
-export function readSeed(text: string): number {
+function readSeed(text: string): number {
   const seed = Number(text);
   if (!Number.isSafeInteger(seed)) throw new InvalidArgumentError('write a whole number.');
   return seed;

@@ -18,7 +18,7 @@ export interface Incoming {
 type Sendable = OutgoingHttpHeaders & { [sensitiveHeaders]?: string[] };
 
 /** For sending: the same names with the same values, several where there were several. */
-export function sendable(raw: RawHeaders, sensitive: readonly string[] = []): Sendable {
+function sendable(raw: RawHeaders, sensitive: readonly string[] = []): Sendable {
   const out: Sendable = {};
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const [name = '', value = ''] = raw.slice(at, at + 2);
