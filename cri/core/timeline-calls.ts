@@ -83,7 +83,7 @@ export class TimelineCalls {
     const { method, sandbox, container, other, connection, outcome, message } = summarize(entry, this.#book);
     const call: TimelineCall = {
       id: this.#next,
-      method,
+      method: entry.service.startsWith('runtime.v1.') ? method : `${entry.service.slice(entry.service.lastIndexOf('.') + 1)}/${method}`,
       sandbox,
       container,
       other,

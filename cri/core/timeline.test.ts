@@ -42,6 +42,7 @@ test('rows are the node, the images and the pods, with their parts', () => {
     call('Version', 11, 12),
     call('CreateContainer', 21, 22, { ...web, container: 'app#0' }),
     call('PullImage', 1, 5, { other: 'busybox' }),
+    call('Containers/Get', 6, 7),
     call('CreateContainer', 31, 32, { ...web, container: 'app#1' }),
     call('ContainerStatus', 33, 34, { other: '0123456789ab' }),
     call('StopPodSandbox', 40, 41, { sandbox: 'default/web#1' }),
@@ -52,11 +53,13 @@ test('rows are the node, the images and the pods, with their parts', () => {
     '  ContainerStatus 1',
     'images 1',
     '  busybox 1',
+    'others 1',
+    '  Containers/Get 1',
     'default/web 4',
     '  sandbox 2',
     '  app 2',
   ]);
-  assert.deepEqual([timeline.startMs, timeline.endMs, timeline.count], [1, 41, 7]);
+  assert.deepEqual([timeline.startMs, timeline.endMs, timeline.count], [1, 41, 8]);
 });
 
 test('bars stand by their start, whatever ended first; at the same time below each other', () => {

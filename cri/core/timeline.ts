@@ -2,6 +2,7 @@
 export interface TimelineCall {
   /** Counts up within what is shown; call numbers begin again in a file with several recordings. */
   readonly id: number;
+  /** With its service before it where that is not the runtime's: `Containers/Get`. */
   readonly method: string;
   /** As in `Subject` (identity.ts). */
   readonly sandbox: string;
@@ -66,13 +67,16 @@ export interface Bar {
   readonly lane: number;
 }
 
-/** A row: the node as a whole, the images, or a pod; below it one for each method, image or container. */
+/** `others`: what is no CRI at all; runtimes have services of their own on the same socket. */
+type GroupKind = 'node' | 'images' | 'others' | 'pod';
+
+/** A row: the node as a whole, the images, other services, or a pod; below it one for each method, image or container. */
 export interface Row {
   readonly key: string;
   readonly name: string;
   /** What stands before the name: a pod's namespace. */
   readonly prefix: string;
-  readonly kind: 'node' | 'images' | 'pod' | 'part';
+  readonly kind: GroupKind | 'part';
   readonly parent: Row | null;
   readonly parts: Row[];
   /** Short calls by their start. */
@@ -85,7 +89,7 @@ export interface Row {
 
 interface Place {
   readonly group: string;
-  readonly kind: 'node' | 'images' | 'pod';
+  readonly kind: GroupKind;
   readonly part: string;
 }
 
@@ -101,6 +105,7 @@ function placeOf(call: TimelineCall): Place {
     return { group: withoutAttempt(call.sandbox), kind: 'pod', part };
   }
   if (/Image/.test(call.method) && call.other !== '') return { group: 'images', kind: 'images', part: call.other };
+  if (call.method.includes('/')) return { group: 'others', kind: 'others', part: call.method };
   return { group: 'node', kind: 'node', part: call.container === '' ? call.method : withoutAttempt(call.container) };
 }
 
@@ -139,7 +144,7 @@ export class Timeline {
   /** The last thing that is known to have happened. */
   endMs = -Infinity;
 
-  /** The node, the images, then pods in the order in which they were first spoken of. */
+  /** The node, the images, other services, then pods in the order in which they were first spoken of. */
   get rows(): readonly Row[] {
     return [...this.#first, ...this.#pods];
   }
@@ -178,14 +183,14 @@ export class Timeline {
     this.endMs = Math.max(this.endMs, call.endMs ?? call.startMs);
   }
 
-  #rowAt(group: string, kind: 'node' | 'images' | 'pod'): Row {
+  #rowAt(group: string, kind: GroupKind): Row {
     const found = this.#rows.get(group);
     if (found !== undefined) return found;
     const slash = kind === 'pod' ? group.indexOf('/') : -1;
     const row = newRow(group, group.slice(slash + 1), group.slice(0, slash + 1), kind, null);
     this.#rows.set(group, row);
     if (kind === 'pod') this.#pods.push(row);
-    else this.#first = ['node', 'images'].flatMap((key) => this.#rows.get(key) ?? []);
+    else this.#first = ['node', 'images', 'others'].flatMap((key) => this.#rows.get(key) ?? []);
     return row;
   }
 

@@ -7,6 +7,10 @@ const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true
 
 function coloured(line: string): DocumentFragment {
   const out = document.createDocumentFragment();
+  if (line.startsWith('//')) {
+    out.append(made('span', 'c', line));
+    return out;
+  }
   let last = 0;
   for (const found of line.matchAll(TOKEN)) {
     if (found.index > last) out.append(line.slice(last, found.index));

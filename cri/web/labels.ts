@@ -4,6 +4,8 @@ import type { Model } from './model.ts';
 import { ROW_PX } from './paint.ts';
 import { countText } from './words.ts';
 
+/** What the rows are called that are no pods. */
+const GROUPS: Readonly<Partial<Record<Row['kind'], string>>> = { node: 'the node as a whole', images: 'images', others: 'other services' };
 /** Of a long name the end always stays: pods of a deployment differ there. */
 const LONG_NAME = 16;
 const TAIL = 6;
@@ -75,8 +77,8 @@ export class Labels {
     element.setAttribute('aria-label', `${row.prefix}${row.name}, ${countText(calls, 'call')}${row.failed > 0 ? `, ${row.failed} failed` : ''}`);
     twist.textContent = row.kind === 'part' ? '' : open ? '▼' : '▶';
     prefix.textContent = row.prefix;
-    const text = row.kind === 'node' ? 'the node as a whole' : row.name;
-    const head = text.length > LONG_NAME ? text.length - TAIL : text.length;
+    const text = GROUPS[row.kind] ?? row.name;
+    const head = GROUPS[row.kind] === undefined && text.length > LONG_NAME ? text.length - TAIL : text.length;
     name.data = text.slice(0, head);
     tail.textContent = text.slice(head);
     bad.textContent = row.failed > 0 ? `▲${row.failed.toLocaleString('en')}` : '';

@@ -9,7 +9,7 @@ import type { Browser, Page } from 'playwright-core';
 import { findBrowser, openBrowser, runWeb } from './browser.ts';
 import { writeManyCalls } from './many-calls.ts';
 
-const STEPS = 90;
+const STEPS = 50;
 const STEP_MS = 16;
 
 interface TraceEvent {

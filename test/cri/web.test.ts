@@ -66,7 +66,7 @@ async function untilText(page: Page, selector: string, pattern: RegExp): Promise
   await page.locator(selector).filter({ hasText: pattern }).waitFor({ state: 'attached', timeout: 30_000 });
 }
 
-describe('nodelet cri web', { skip, timeout: 240_000 }, () => {
+describe('nodelet cri web', { skip, timeout: 900_000 }, () => {
   test('a recording: rows, filters, from call to call by keys, both messages', async () => {
     const file = join(folder, 'small.crirec');
     const { calls } = writeManyCalls(file, 24, 900);
