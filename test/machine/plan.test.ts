@@ -41,8 +41,8 @@ describe('the command line of a machine', () => {
     assert.deepEqual([after(line, '-smp'), after(line, '-m'), after(line, '-nic')], [['2'], ['3072'], ['none']]);
     assert.match(after(line, '-append').join(), /root=\/dev\/vda rw console=ttyS0/);
     assert.deepEqual(
-      after(line, '-drive').map((drive) => drive.split(',').filter((part) => /^(file|snapshot)=/.test(part))),
-      [['file=/c/disk', 'snapshot=on']],
+      after(line, '-drive').map((drive) => drive.split(',').filter((part) => /^(file|file\.locking|snapshot)=/.test(part))),
+      [['file=/c/disk', 'file.locking=off', 'snapshot=on']],
     );
     assert.deepEqual(after(line, '-virtfs'), ['local,path=/r/exchange,mount_tag=exchange,security_model=none,multidevs=remap']);
     assert.ok(line.includes('-no-reboot'));

@@ -173,7 +173,8 @@ function qemu(boot: Boot): string[] {
     ...['-cpu', boot.accelerator === 'kvm' ? 'host' : 'max'],
     ...['-kernel', boot.image.kernel, '-initrd', boot.image.initrd],
     ...['-append', `root=/dev/vda rw console=ttyS0 quiet mitigations=off ${boot.kind === 'bare' ? `init=${FIRST} panic=-1` : 'systemd.show_status=false'}`],
-    ...['-drive', `file=${boot.image.disk},format=raw,if=virtio,cache=unsafe,snapshot=on`],
+    // Nobody writes to the image, and a machine of the other kind holds a lock on it.
+    ...['-drive', `file=${boot.image.disk},format=raw,file.locking=off,if=virtio,cache=unsafe,snapshot=on`],
     ...share(boot.exchange, 'exchange', false),
     ...(boot.assets === null ? [] : share(boot.assets, 'assets', true)),
   ];
