@@ -72,7 +72,7 @@ async function measured(browser: Browser, page: Page, what: string, step: () => 
     await step();
     await page.waitForTimeout(STEP_MS);
   }
-  const intervals = (await page.evaluate('cancelAnimationFrame(window.frame), window.intervals')) as number[];
+  const intervals = await page.evaluate<number[]>('cancelAnimationFrame(window.frame), window.intervals');
   const { traceEvents } = JSON.parse((await browser.stopTracing()).toString()) as { traceEvents: TraceEvent[] };
   return { what, frames: intervals.length, intervalMs: spread(intervals), threadMs: spread(threadTimes(traceEvents)) };
 }
