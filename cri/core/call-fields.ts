@@ -75,7 +75,7 @@ function listed(method: string, one: string, busy?: (item: Fields) => boolean, w
   return (request, answer) => {
     const items = list(answer[listFields[method] ?? '']);
     const many = busy === undefined ? 0 : items.filter((item) => busy(fields(item))).length;
-    return [...filter(request), Object.keys(answer).length > 0 || items.length > 0 ? count(items, one) : `0 ${one}s`, many > 0 && `${many} ${word}`];
+    return [...filter(request), count(items, one), many > 0 && `${many} ${word}`];
   };
 }
 
