@@ -1,6 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { readdir, readFile, statfs } from 'node:fs/promises';
 import { isIP, isIPv4 } from 'node:net';
+import { createSocket } from 'node:dgram';
 import { arch, cpus, hostname, networkInterfaces, release } from 'node:os';
 import type { Clock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
@@ -91,7 +92,7 @@ export async function nodeAddresses(nodeName: string, nodeIPs: readonly string[]
   if (given.length > 0) {
     for (const ip of given) {
       if (isIP(ip) === 0) throw new OpError('invalid', 'read --node-ip', `${JSON.stringify(ip)} is not an IP address`);
-      if (!local.includes(ip))
+      if (!local.includes(ip) && !(await isBindable(ip)))
         throw new OpError('invalid', 'read --node-ip', `${ip} is not an address of this machine`, { advice: `Its addresses are ${local.join(', ')}.` });
     }
     return [...given.map((address): NodeAddress => ({ type: 'InternalIP', address })), name];
@@ -110,8 +111,23 @@ export async function waitForAddresses(clock: Clock, nodeIPs: readonly string[],
   const untilMs = clock.monoMs() + addressWaitMs;
   while (clock.monoMs() < untilMs) {
     const local = localAddresses();
-    if (given.every((ip) => local.includes(ip))) return;
+    const found = await Promise.all(given.map(async (ip) => local.includes(ip) || isBindable(ip)));
+    if (found.every(Boolean)) return;
     await clock.sleep(addressPollMs, signal);
+  }
+}
+
+/** Whether the kernel takes an address for its own: links without a carrier are missing among Node's interfaces. */
+async function isBindable(ip: string): Promise<boolean> {
+  if (ip.startsWith('127.') || ip === '::1') return false;
+  const socket = createSocket(isIPv4(ip) ? 'udp4' : 'udp6');
+  try {
+    return await new Promise<boolean>((resolve) => {
+      socket.once('error', () => resolve(false));
+      socket.bind({ address: ip, port: 0, exclusive: true }, () => resolve(true));
+    });
+  } finally {
+    socket.close();
   }
 }
 
