@@ -105,7 +105,7 @@ export class LoneNode implements AsyncDisposable {
     await rm(folder, { recursive: true, force: true });
     await mkdir(`${folder}/cni`, { recursive: true });
     await writeFile(`${folder}/resolv.conf`, 'nameserver 127.0.0.1\n');
-    await tryExec(['ip', 'link', 'add', LINK, 'type', 'bridge'], { signal });
+    await tryExec(['ip', 'link', 'add', LINK, 'type', 'dummy'], { signal });
     await tryExec(['ip', 'address', 'add', `${ADDRESS}/24`, 'dev', LINK], { signal });
     await exec(['ip', 'link', 'set', LINK, 'up'], { signal });
     const running = new Map<string, ChildProcess>();
