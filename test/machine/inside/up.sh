@@ -87,7 +87,7 @@ grep -hE '^[WE][0-9]|level=(warning|error)' $dir/log/agent.log $dir/log/containe
 
 step down
 ./nodelet down; check down "status $?" 'status 0'
-check 'no cgroup stays' "$(find $cgroups -maxdepth 3 -name '*nodelet*' -o -maxdepth 3 -name 'kubepods*')" ''
+check 'no cgroup stays' "$(find $cgroups -maxdepth 3 -name '*nodelet*' -o -maxdepth 3 -name 'kubepods*' | grep -v /nodelet-work.service)" ''
 check 'no link stays' "$(ip -o link | grep -c nodelet)" 0
 check 'no process stays' "$(ps -eo args | grep -cE '[n]odelet.mjs|^[^ ]*containerd')" 0
 
