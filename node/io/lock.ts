@@ -9,7 +9,7 @@ const RETRY_MS = 20;
 /**
  * A lock that names its holder's process; that of a process which ended without giving it back is taken over. It is a
  * symbolic link to nowhere: made whole or not at all, and also on a full disk, where `down` must still work.
- * Waits for at most `waitMs`, then throws OpError `conflict`.
+ * Waits for at most `waitMs`, then throws OpError `conflict`; at once where something else stands in its place.
  */
 export async function lockFile(path: string, doing: string, waitMs: number): Promise<AsyncDisposable> {
   const self = await processOf(process.pid);
@@ -17,7 +17,10 @@ export async function lockFile(path: string, doing: string, waitMs: number): Pro
   const deadline = performance.now() + waitMs;
   for (;;) {
     if (await create(path, mine)) return { [Symbol.asyncDispose]: () => unlink(path).catch(() => undefined) };
-    const text = await readlink(path).catch(() => null);
+    const text = await readlink(path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EINVAL') return null;
+      throw new OpError('conflict', doing, `${path} is no lock of ours`, { cause: error, advice: 'remove it if nothing needs it' });
+    });
     if (text === null) continue;
     const [pid = '', startTicks = ''] = text.split('-');
     if (!(await isAlive({ pid: Number(pid), startTicks }))) await takeAway(path, text);
