@@ -39,7 +39,7 @@ function refusal(error: unknown): string | null {
   switch (error.code) {
     case 'ENOSPC':
     case 'EDQUOT':
-      return `writing${where}: no space is left\n  make room there, or name a folder on another disk with NODELET_STATE`;
+      return `writing${where}: no space is left\n  make room there, or name a folder on another disk: NODELET_STATE for sets, XDG_CACHE_HOME for what is built`;
     case 'EROFS':
       return `writing${where}: this file system is read-only\n  mount it writable, or name another folder with NODELET_STATE`;
     case 'EACCES':
@@ -56,6 +56,11 @@ export function failure(host: Host, error: unknown): number {
     host.stderr(`nodelet: ${messageOf(error)}\n${error.advice === '' ? '' : `  ${error.advice}\n`}`);
     if (error.code === 'aborted') return 130;
     return error.code === 'invalid' ? 2 : 1;
+  }
+  // What waits with the signal fails with it: that is how a program stops, not what is wrong with it.
+  if (host.signal.aborted && error instanceof Error && error.name === 'AbortError') {
+    host.stderr('nodelet: stopped\n');
+    return 130;
   }
   const outside = refusal(error);
   if (outside !== null) {
