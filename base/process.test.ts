@@ -44,6 +44,16 @@ test('a wait that a signal ended is no defect', async () => {
   assert.match(unasked.said(), /AbortError.*\n {4}at /s);
 });
 
+test('what fails while a failure is cleared up does not stand in front of it', () => {
+  const { host, said } = fakeHost();
+  const both = new SuppressedError(
+    new OpError('failed', 'ending it', 'it runs on'),
+    new OpError('invalid', 'starting', 'no such thing', { advice: 'name another' }),
+  );
+  assert.equal(failure(host, both), 2);
+  assert.equal(said(), 'nodelet: starting: no such thing\n  name another\nnodelet: and then ending it: it runs on\n');
+});
+
 test('a full disk is told with what names another folder, whosever file it was', () => {
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC', syscall: 'write', path: '/cache/x' });
   const { host, said } = fakeHost();

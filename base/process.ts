@@ -52,6 +52,12 @@ function refusal(error: unknown): string | null {
 
 /** Prints an expected failure as one message and turns it into an exit status; anything else is a defect and shows its stack. */
 export function failure(host: Host, error: unknown): number {
+  if (error instanceof SuppressedError) {
+    // Of two the first is the cause; what was disposed of afterwards failed too.
+    const code = failure(host, error.suppressed);
+    host.stderr(`nodelet: and then ${messageOf(error.error)}\n`);
+    return code;
+  }
   if (error instanceof OpError) {
     host.stderr(`nodelet: ${messageOf(error)}\n${error.advice === '' ? '' : `  ${error.advice}\n`}`);
     if (error.code === 'aborted') return 130;
