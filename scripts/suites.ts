@@ -1,5 +1,7 @@
 import { execFileSync } from 'node:child_process';
 
+const ROOT = new URL('..', import.meta.url).pathname;
+
 /** Test files that need nothing but Node: beside the code they test. */
 export function fastTests(): string[] {
   return listed().filter((file) => !file.startsWith('test/'));
@@ -16,7 +18,7 @@ export function suites(): Map<string, string[]> {
 }
 
 function listed(): string[] {
-  return execFileSync('git', ['-c', 'safe.directory=*', 'ls-files', '--cached', '--others', '--exclude-standard', '*.test.ts'], { encoding: 'utf8' })
+  return execFileSync('git', ['-c', 'safe.directory=*', 'ls-files', '--cached', '--others', '--exclude-standard', '*.test.ts'], { encoding: 'utf8', cwd: ROOT })
     .split('\n')
     .filter((file) => file !== '');
 }

@@ -5,8 +5,8 @@ import type { Context } from './context.ts';
 import { installPackages } from '../io/packages.ts';
 import { prepareMachine } from './prepare.ts';
 
-/** Runs a program of the checkout, named by its path there; an unpacked release has none. */
-async function program(context: Context, name: string, args: readonly string[]): Promise<number> {
+/** Runs a program of the checkout, named by its path there; an unpacked release has none. Files on its command line are the caller's, seen from `cwd`. */
+async function program(context: Context, name: string, args: readonly string[], cwd = process.cwd()): Promise<number> {
   const path = `${context.root}/${name}`;
   await access(path).catch((cause: unknown) => {
     throw new OpError('not-found', `looking for ${path}`, 'there are no sources here', { cause, advice: 'run this in a clone of the repository' });
@@ -14,7 +14,7 @@ async function program(context: Context, name: string, args: readonly string[]):
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', path, ...args], {
       stdio: 'inherit',
-      cwd: context.root,
+      cwd,
       env: { ...context.host.env, PATH: `${process.execPath.slice(0, process.execPath.lastIndexOf('/'))}:${context.path}` },
     });
     // It takes back what it began, and nobody else tells it when only this process is told to end.
@@ -41,14 +41,19 @@ export async function test(context: Context, suites: readonly string[]): Promise
       context.progress.note(`  ${messageOf(error)}: tests that need it are skipped`);
     }
   } else context.progress.note('  not root: tests that need root are skipped');
-  return program(context, 'scripts/test.ts', suites);
+  return program(context, 'scripts/test.ts', suites, context.root);
 }
 
 export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string }): Promise<number> => {
   if (what !== undefined && what !== 'loop')
     throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, { advice: 'use: nodelet bench loop' });
   const { name, json } = context.options;
-  return program(context, 'scripts/bench-loop.ts', ['--name', name, '--pods', options.pods, '--seconds', options.seconds, ...(json ? ['--json'] : [])]);
+  return program(
+    context,
+    'scripts/bench-loop.ts',
+    ['--name', name, '--pods', options.pods, '--seconds', options.seconds, ...(json ? ['--json'] : [])],
+    context.root,
+  );
 };
 
 /** Commands that are programs of `test/`, with command lines and `--help` of their own. */
