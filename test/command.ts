@@ -1,4 +1,7 @@
+import { access, constants, stat } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { Command, CommanderError, Option } from 'commander';
+import { OpError } from '../base/errors.ts';
 import { failure, hostOf } from '../base/process.ts';
 import type { Host } from '../base/host.ts';
 import { createProgress, type Progress } from '../node/io/progress.ts';
@@ -72,4 +75,15 @@ export async function runProgram(name: string, summary: string, build: (program:
   } catch (error) {
     process.exitCode = error instanceof CommanderError ? (error.exitCode === 0 ? 0 : 2) : failure(host, error);
   }
+}
+
+/** Refuses a file that could not be written in the end, before the work that it is for begins: OpError `invalid`. */
+export async function requireWritable(flag: string, path: string | undefined): Promise<void> {
+  if (path === undefined) return;
+  const there = await stat(path).catch(() => null);
+  if (there?.isDirectory() === true) throw new OpError('invalid', `reading ${flag}`, `${path} is a folder`);
+  const folder = dirname(resolve(path));
+  await access(there === null ? folder : path, constants.W_OK).catch((cause: unknown) => {
+    throw new OpError('invalid', `reading ${flag}`, `no file can be written in ${folder}`, { cause });
+  });
 }

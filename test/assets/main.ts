@@ -1,6 +1,7 @@
+import { stat } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { OpError } from '../../base/errors.ts';
-import { runProgram, type Program } from '../command.ts';
+import { requireWritable, runProgram, type Program } from '../command.ts';
 import { buildAssets, type Built } from './build.ts';
 import { ASSET_NAMES, isFolder, rowOf, type AssetName } from './catalogue.ts';
 import { findAssets, namesOf, type Assets } from './find.ts';
@@ -121,6 +122,8 @@ await runProgram('assets', 'The real components around a node: finds them, or bu
     'write what is built as one file; in a folder it is named by its content hash',
     ['nodelet assets pack .', 'nodelet assets pack assets.tar.zst'],
     async ({ json }, [file = '']) => {
+      const isFolder = (await stat(file).catch(() => null))?.isDirectory() === true;
+      await requireWritable('the name of the file', isFolder ? `${file}/packed` : file);
       const packed = await program.progress.step('packing', () => packAssets(root, file, host.signal));
       program.answer(json, packed, [`${packed.file}: ${packed.programs} programs, ${mebibytes(packed.sizeBytes)}, content ${packed.content}`]);
       return 0;

@@ -12,7 +12,8 @@ import type { KubeApi } from '../../base/kubeapi/types.ts';
 import { silentLog } from '../../base/log.ts';
 import { realRng } from '../../base/rng.ts';
 import type { Node } from '../../proto/kube/types.ts';
-import { runProgram, type Program } from '../command.ts';
+import { claimCluster } from '../cluster/own.ts';
+import { requireWritable, runProgram, type Program } from '../command.ts';
 import { countWrites } from './audit.ts';
 import { measureIdle, measureRound, type Subject } from './measure.ts';
 import { pageOf } from './page.ts';
@@ -219,6 +220,12 @@ await runProgram('compare', 'The same work on an upstream node and on ours, in o
       async (options) => {
         const plan = planOf(options);
         if (process.geteuid?.() !== 0) throw new OpError('denied', 'starting', 'this needs root', { advice: 'run it with sudo' });
+        for (const [flag, file] of [
+          ['--page', options.page],
+          ['--out', options.out],
+        ] as const)
+          await requireWritable(flag, file);
+        await using _claimed = await claimCluster(program.host.env, options.name);
         await makeImages(program.host.signal);
         const times = await timed(program, options, plan);
         const comparison: Comparison = { ...times, writes: options.writes ? await audited(program, options, plan) : [] };

@@ -1,5 +1,4 @@
 import { dirname } from 'node:path';
-import { lockFile } from '../../node/io/lock.ts';
 import { findAssets } from '../assets/find.ts';
 import type { Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
@@ -44,7 +43,6 @@ export async function runCritest(program: Program, root: string, options: RunOpt
   const { description, specs } = await progress.step('list the specs', () => askSpecs(critest, home, [], host.signal));
   await using made = await clusterFor(program, root, options, { ...checked, kubectl });
   const { cluster } = made;
-  await using _ = await lockFile(`/run/nodelet-conformance/${cluster.name}`, `running specs on the cluster "${cluster.name}"`, 0);
   await using node = await bareNode(root, `${cluster.state}/nodes/${cluster.nodes[0]}`, host.signal);
   const runtime = `containerd-${(cluster.versions['containerd'] ?? '').split('.').slice(0, 2).join('.')}`;
   const chosen = checked.select(

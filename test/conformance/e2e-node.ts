@@ -6,7 +6,6 @@ import { createGzip } from 'node:zlib';
 import { exec, tryExec } from '../../base/exec.ts';
 import { KERNEL_WANTED } from '../../node/core/kubelet.ts';
 import { cgroupOf } from '../../node/core/plan.ts';
-import { lockFile } from '../../node/io/lock.ts';
 import { findAssets } from '../assets/find.ts';
 import type { Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
@@ -121,7 +120,6 @@ export async function runE2eNode(program: Program, root: string, options: RunOpt
   );
   const { cluster } = made;
   const side: Side = checked.wanted ?? cluster.side;
-  await using _ = await lockFile(`/run/nodelet-conformance/${cluster.name}`, `running specs on the cluster "${cluster.name}"`, 0);
   const name = cluster.nodes[0] ?? '';
   const nodeDir = `${cluster.state}/nodes/${name}`;
   const cgroup = `${cgroupOf(cluster.name)}/${name}`;

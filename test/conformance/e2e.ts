@@ -1,8 +1,7 @@
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
-import { exec } from '../../base/exec.ts';
-import { lockFile } from '../../node/io/lock.ts';
 import { findAssets } from '../assets/find.ts';
+import { useCluster } from '../cluster/own.ts';
 import type { Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
 import { commitOf, openCluster, type Cluster } from './cluster.ts';
@@ -97,7 +96,6 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   const chosen = exact === null ? checked.select(options.suite, specs) : checked.select('every', namedSpecs(specs, exact, 'e2e.test'));
   await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
-  await using _ = await lockFile(`/run/nodelet-conformance/${opened.name}`, `running specs on the cluster "${opened.name}"`, 0);
   return await conduct(program, {
     home: `${home}/runs`,
     asked: {
@@ -155,46 +153,27 @@ export function namedSpecs(specs: readonly Spec[], exact: readonly string[], bin
   return specs.filter((spec) => wanted.has(spec.name));
 }
 
-/** The cluster that was named, or one of its own that goes when it is disposed. */
+/** The cluster that was named, or one of its own that goes when it is disposed; nobody else runs specs on it meanwhile. */
 export async function clusterFor(
   program: Program,
   root: string,
   options: RunOptions,
   want: { wanted: Side | null; nodes: number; kubectl: string },
 ): Promise<AsyncDisposable & { cluster: Cluster }> {
-  const { host, progress } = program;
-  const open = (name: string): Promise<Cluster> => openCluster({ env: host.env, name, side: want.wanted, kubectl: want.kubectl, signal: host.signal });
-  if (options.name !== undefined) return { cluster: await open(options.name), [Symbol.asyncDispose]: () => Promise.resolve() };
+  const { host } = program;
   const side = want.wanted ?? 'ours';
-  const name = `conformance-${side}`;
-  const nodelet = (args: readonly string[], signal?: AbortSignal): Promise<unknown> =>
-    exec([`${root}/nodelet`, 'cluster', ...args, '--name', name], {
-      doing: `nodelet cluster ${args[0]}`,
-      onLine: (line) => progress.note(line),
-      ...(signal === undefined ? {} : { signal }),
-    });
-  const down = async (): Promise<void> => {
-    if (options.keep === true) progress.note(`  the cluster stays; end it with: nodelet cluster down --name ${name}`);
-    else await nodelet(['down']);
-  };
-  try {
-    await nodelet(
-      [
-        'up',
-        '--agent',
-        side,
-        '--nodes',
-        String(want.nodes),
-        '--images',
-        'e2e',
-        '--audit',
-        ...(options.assets === undefined ? [] : ['--assets', options.assets]),
-      ],
-      host.signal,
-    );
-    return { cluster: await open(name), [Symbol.asyncDispose]: down };
-  } catch (error) {
-    await down().catch(() => undefined);
-    throw error;
-  }
+  const assets = options.assets === undefined ? [] : ['--assets', options.assets];
+  await using scope = new AsyncDisposableStack();
+  const { name } = scope.use(
+    await useCluster(program, {
+      root,
+      name: options.name,
+      ownName: `conformance-${side}`,
+      up: ['--agent', side, '--nodes', String(want.nodes), '--images', 'e2e', '--audit', ...assets],
+      keep: options.keep === true,
+    }),
+  );
+  const cluster = await openCluster({ env: host.env, name, side: want.wanted, kubectl: want.kubectl, signal: host.signal });
+  const kept = scope.move();
+  return { cluster, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }

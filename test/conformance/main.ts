@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
-import { runProgram, type Program } from '../command.ts';
+import { requireWritable, runProgram, type Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
 import type { Answer } from './conduct.ts';
 import { runCritest } from './critest.ts';
@@ -15,6 +15,7 @@ const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
 const collect = (value: string, before: readonly string[]): string[] => [...before, value];
 
 async function run(program: Program, options: RunOptions): Promise<number> {
+  await requireWritable('--json', typeof options.json === 'string' ? options.json : undefined);
   const exact = options.names === undefined ? null : await namesFrom(options.names);
   const runs: Readonly<Record<string, () => Promise<Answer[]>>> = {
     critest: () => runCritest(program, root, options),

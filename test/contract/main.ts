@@ -1,7 +1,8 @@
 import { Option } from 'commander';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
-import { runProgram, type Program } from '../command.ts';
+import { claimCluster, holdCluster } from '../cluster/own.ts';
+import { requireWritable, runProgram, type Program } from '../command.ts';
 import { benchTap } from './tap-bench.ts';
 import type { Difference } from '../../cri/core/differences.ts';
 import { judge } from '../../cri/core/expected.ts';
@@ -24,7 +25,13 @@ async function record(program: Program, options: RecordOptions): Promise<number>
   const { progress, host } = program;
   const out = options.out ?? (options.agent === 'upstream' ? new URL('upstream', import.meta.url).pathname : '');
   if (out === '') throw new OpError('invalid', 'recording our agent', 'there is no folder for it', { advice: 'name one with --out' });
+  for (const [flag, file] of [
+    ['--keep', options.keep],
+    ['--calls', options.calls],
+  ] as const)
+    await requireWritable(flag, file);
   const assets = await findAssets({ env: host.env });
+  await using _held = await (options.running ? holdCluster(options.name) : claimCluster(host.env, options.name));
   const lab = new Lab(options.name, assets.path('kubectl') ?? 'kubectl', host.signal);
   try {
     await (options.running

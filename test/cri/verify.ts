@@ -1,13 +1,12 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
-import { exec } from '../../base/exec.ts';
-import { lockFile } from '../../node/io/lock.ts';
 import { findAssets } from '../assets/find.ts';
+import { useCluster } from '../cluster/own.ts';
 import type { ContainerdChoice } from '../cluster/programs.ts';
 import type { Program } from '../command.ts';
 import { askSpecs } from '../conformance/ask.ts';
 import { bareNode } from '../conformance/bare.ts';
-import { openCluster, type Cluster } from '../conformance/cluster.ts';
+import { openCluster } from '../conformance/cluster.ts';
 import { SOCKET, WAYS } from '../conformance/critest.ts';
 import { patternProblem, select } from '../conformance/suites.ts';
 import { Critest, type Results } from './critest-run.ts';
@@ -49,31 +48,6 @@ const ROOT = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
 const TAPPED = '/run/nodelet-verify.sock';
 const OWN = 'cri-verify';
 
-/** The cluster that was named, or one of its own that goes when it is disposed. */
-async function clusterFor(program: Program, options: VerifyOptions, kubectl: string): Promise<AsyncDisposable & { readonly cluster: Cluster }> {
-  const { host, progress } = program;
-  const open = (name: string): Promise<Cluster> => openCluster({ env: host.env, name, side: null, kubectl, signal: host.signal });
-  if (options.name !== undefined) return { cluster: await open(options.name), [Symbol.asyncDispose]: async () => {} };
-  const nodelet = async (args: readonly string[], signal?: AbortSignal): Promise<void> => {
-    await exec([`${ROOT}/nodelet`, 'cluster', ...args, '--name', OWN], {
-      doing: `nodelet cluster ${args[0]}`,
-      onLine: (line) => progress.note(line),
-      ...(signal === undefined ? {} : { signal }),
-    });
-  };
-  const down = async (): Promise<void> => {
-    if (options.keep) progress.note(`  the cluster stays; end it with: nodelet cluster down --name ${OWN}`);
-    else await nodelet(['down']);
-  };
-  try {
-    await nodelet(['up', '--agent', 'upstream', '--nodes', '1', '--containerd', options.containerd ?? '2.4', '--images', 'e2e'], host.signal);
-    return { cluster: await open(OWN), [Symbol.asyncDispose]: down };
-  } catch (error) {
-    await down().catch(() => undefined);
-    throw error;
-  }
-}
-
 function checked(options: VerifyOptions): { readonly parallel: number; readonly ways: readonly Way[] } {
   if (!options.critest) throw new OpError('invalid', 'choosing a suite', 'none is named', { advice: 'write: nodelet cri verify --critest' });
   for (const pattern of [...options.focus, ...options.skip]) {
@@ -112,9 +86,14 @@ export async function verify(program: Program, options: VerifyOptions): Promise<
     { suite: 'every', focus: options.focus, skip: options.skip },
   );
   if (chosen.length === 0) throw new OpError('invalid', 'choosing specs', 'no spec of the suite matches');
-  await using made = await clusterFor(program, options, kubectl);
-  const { cluster } = made;
-  await using _lock = await lockFile(`/run/nodelet-conformance/${cluster.name}`, `running specs on the cluster "${cluster.name}"`, 0);
+  await using used = await useCluster(program, {
+    root: ROOT,
+    name: options.name,
+    ownName: OWN,
+    up: ['--agent', 'upstream', '--nodes', '1', '--containerd', options.containerd ?? '2.4', '--images', 'e2e'],
+    keep: options.keep,
+  });
+  const cluster = await openCluster({ env: host.env, name: used.name, side: null, kubectl, signal: host.signal });
   await using node = await bareNode(ROOT, `${cluster.state}/nodes/${cluster.nodes[0]}`, host.signal);
   const work = `${ROOT}/dist/cri-verify/${new Date().toISOString().replaceAll(/[-:]|\.\d+/g, '')}-${cluster.versions['containerd']}`;
   await mkdir(work, { recursive: true });

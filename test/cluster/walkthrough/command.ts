@@ -6,6 +6,7 @@ import { OpError } from '../../../base/errors.ts';
 import { createContext, requireRoot } from '../../../node/commands/context.ts';
 import { findAssets } from '../../assets/find.ts';
 import type { Program } from '../../command.ts';
+import { claimCluster } from '../own.ts';
 import { controlPlane } from './control-plane.ts';
 import { Lab } from './lab.ts';
 import { lossSteps } from './loss.ts';
@@ -42,6 +43,7 @@ async function walkthrough(program: Program, options: Options): Promise<number> 
   const steps = stepsOf(options.part.length === 0 ? PARTS : options.part).filter(({ id }) => wanted === undefined || wanted.includes(id));
   if (steps.length === 0) throw new OpError('invalid', 'reading --step', `no step of these parts is called ${options.step}`);
   const assets = await findAssets({ env: program.host.env, dir: options.assets });
+  await using _claimed = await claimCluster(program.host.env, options.name);
   const nodelet = async (args: readonly string[]): Promise<void> => {
     const { exitCode, stderr } = await execa(`${context.root}/nodelet`, args, {
       reject: false,
