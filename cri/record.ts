@@ -85,6 +85,7 @@ function fromFeed(tap: ReachedTap, flags: RecordFlags, clock: Clock): Recorder {
       if (!writer.full) writer.flush();
     }
   })();
+  flushing.catch(ended.reject);
   return {
     numbers: () => Promise.resolve({ calls, bytes: writer.sizeBytes }),
     lost: () => lost,
@@ -92,7 +93,7 @@ function fromFeed(tap: ReachedTap, flags: RecordFlags, clock: Clock): Recorder {
     stop: async () => {
       over.abort();
       await following.catch(() => {});
-      await flushing;
+      await flushing.catch(() => {});
       if (!isOver) writer.add({ type: 'stop', at: last, reason: writer.full ? 'full' : 'ended', calls, blindConnections: blind });
       writer[Symbol.dispose]();
     },

@@ -90,6 +90,34 @@ export interface RecordedStop {
 
 export type RecordedEntry = RecordingHeader | RecordedConnection | RecordedOpening | RecordedStreamMessage | RecordedCall | RecordedStop;
 
+function isTime(value: unknown): boolean {
+  const { wall, monoMs } = (value ?? {}) as Partial<RecordedTime>;
+  return typeof wall === 'string' && typeof monoMs === 'number';
+}
+
+/** Whether a line of a recording has what its kind must have; kinds that are not known here are let pass. */
+export function isEntry(value: unknown): value is RecordedEntry {
+  if (value === null || typeof value !== 'object') return false;
+  const entry = value as Readonly<Record<string, unknown>>;
+  const isOfCall = (): boolean =>
+    typeof entry['method'] === 'string' && typeof entry['service'] === 'string' && isTime(entry['start']) && Array.isArray(entry['requests']);
+  switch (entry['type']) {
+    case 'recording':
+      return typeof entry['version'] === 'number' && isTime(entry['startedAt']);
+    case 'connection':
+    case 'stop':
+      return isTime(entry['at']);
+    case 'message':
+      return isTime(entry['at']) && typeof entry['message'] === 'object' && entry['message'] !== null;
+    case 'opening':
+      return isOfCall();
+    case 'call':
+      return isOfCall() && Array.isArray(entry['responses']) && entry['status'] !== undefined && (entry['end'] === null || isTime(entry['end']));
+    default:
+      return typeof entry['type'] === 'string';
+  }
+}
+
 /** What stands in place of what is not written. */
 export const WITHHELD = '(withheld)';
 /** `kubectl apply` keeps the whole object here, environment and all. */

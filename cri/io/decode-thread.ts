@@ -244,7 +244,14 @@ class DecodeLoop {
   }
 
   #giveUp(error: unknown): void {
+    const writer = this.#writer;
     this.#writer = null;
+    this.#fileBytes = writer?.sizeBytes ?? this.#fileBytes;
+    try {
+      writer?.[Symbol.dispose]();
+    } catch {
+      // It was told why.
+    }
     this.#say({ kind: 'note', text: `the recording has ended, traffic goes on: ${messageOf(error)}` });
   }
 }

@@ -2,12 +2,17 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { zstdDecompress } from 'node:zlib';
 import { OpError } from '../../base/errors.ts';
-import { RECORDING_VERSION, type RecordedEntry } from '../core/recording.ts';
+import { isEntry, RECORDING_VERSION, type RecordedEntry } from '../core/recording.ts';
 import { SIZE_HEAD_BYTES, SIZE_MAGIC } from './recording-write.ts';
 
 const decompress = promisify(zstdDecompress);
 /** No frame of ours comes near. */
 const MAX_FRAME_BYTES = 512 * 1024 * 1024;
+/** Of a line that is wrong. */
+const SHOWN_CHARS = 80;
+const WHOLE = { maxOutputLength: MAX_FRAME_BYTES };
+/** What every recording begins with. */
+const BEGINNING = '{"type":"recording",';
 
 async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
   const bytes = Buffer.alloc(length);
@@ -33,7 +38,7 @@ export async function readFrameAt(file: FileHandle, at: number): Promise<string>
   const isFrame = head.length === SIZE_HEAD_BYTES && head.readUInt32LE(0) === SIZE_MAGIC && head.readUInt32LE(8) <= MAX_FRAME_BYTES;
   const frame = isFrame ? await readAt(file, at + SIZE_HEAD_BYTES, head.readUInt32LE(8)) : Buffer.alloc(0);
   try {
-    return (await decompress(frame)).toString();
+    return (await decompress(frame, WHOLE)).toString();
   } catch (cause) {
     throw new OpError('invalid', 'read a recording again', `at byte ${at} is not what was there`, { cause, advice: 'the file was changed; open it anew' });
   }
@@ -52,6 +57,7 @@ export async function* readFrames(path: string, onCut: (bytes: number) => void =
     throw new OpError(code === 'ENOENT' ? 'not-found' : code === 'EACCES' ? 'denied' : 'failed', doing, message, { cause });
   }
   try {
+    if (!(await file.stat()).isFile()) throw foreign('it is no file that can be read from any place');
     for (let at = 0; ;) {
       const head = await readAt(file, at, SIZE_HEAD_BYTES);
       if (head.length === 0 && at > 0) return;
@@ -70,10 +76,11 @@ export async function* readFrames(path: string, onCut: (bytes: number) => void =
       }
       let text: string;
       try {
-        text = (await decompress(frame)).toString();
+        text = (await decompress(frame, WHOLE)).toString();
       } catch (cause) {
         throw foreign(`it is damaged at byte ${at}`, cause);
       }
+      if (at === 0 && !text.startsWith(BEGINNING)) throw foreign('it has no header');
       yield { at, text };
       at += SIZE_HEAD_BYTES + size;
     }
@@ -82,11 +89,17 @@ export async function* readFrames(path: string, onCut: (bytes: number) => void =
   }
 }
 
-/** The entries of a frame. Throws OpError `unsupported` for a recording that is newer than this program. */
+/** The entries of a frame. Throws OpError `unsupported` for a recording that is newer than this program, `invalid` for what is no entry. */
 export function* entriesOf(text: string, doing = 'read a recording'): Generator<RecordedEntry> {
   for (const line of text.split('\n')) {
     if (line === '') continue;
-    const entry = JSON.parse(line) as RecordedEntry;
+    let entry: unknown;
+    try {
+      entry = JSON.parse(line);
+    } catch (cause) {
+      throw new OpError('invalid', doing, 'it is damaged: a line is no JSON', { cause });
+    }
+    if (!isEntry(entry)) throw new OpError('invalid', doing, `it is damaged: a line is no entry: ${line.slice(0, SHOWN_CHARS)}`);
     if (entry.type === 'recording' && entry.version > RECORDING_VERSION)
       throw new OpError('unsupported', doing, `its format is version ${entry.version}, and this program reads up to ${RECORDING_VERSION}`);
     yield entry;
