@@ -1,6 +1,7 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import { findCgroup, removeEmptyCgroup } from '../../node/io/cgroup.ts';
 import { inspectMachine } from '../../node/io/machine.ts';
 import { firstProcess, servicesOf } from '../../node/io/running.ts';
@@ -26,25 +27,39 @@ export async function bareNode(root: string, dir: string, signal: AbortSignal): 
   // What is there before is somebody else's.
   const foreign = cgroup === null ? [] : await findCgroup(cgroup, NO_PARENT);
   const path = `${dir}/init.spec`;
-  const before = await readFile(path, 'utf8');
+  const aside = `${path}.whole`;
+  const now = await readFile(path, 'utf8');
+  const withoutKubelet = (text: string): string =>
+    text
+      .split('\n\n')
+      .filter((stanza) => !KUBELET.test(stanza.trim()))
+      .join('\n\n');
+  // A run that was killed has left the node without its kubelet, and what it had been beside it.
+  const before = withoutKubelet(now) === now ? await readFile(aside, 'utf8').catch(() => now) : now;
   const write = async (text: string): Promise<void> => {
-    await writeFile(path, text, { mode: 0o600 });
+    await replaceFile(path, text);
     process.kill(first.pid, 'SIGHUP');
   };
-  const stanzas = before.split('\n\n');
-  await write(stanzas.filter((stanza) => !KUBELET.test(stanza.trim())).join('\n\n'));
-  for (const deadline = performance.now() + STOP_MS; ; await delay(LOOK_MS, undefined, { signal })) {
-    const running = await servicesOf(dir, first);
-    if (!running.some((service) => service.name === 'agent' || service.name === 'kubelet')) break;
-    if (performance.now() > deadline) {
-      await write(before);
-      throw new OpError('deadline', 'stopping the kubelet of a node', `it still runs after ${STOP_MS} ms`);
+  const putBack = async (): Promise<void> => {
+    await write(before);
+    await rm(aside, { force: true });
+  };
+  await replaceFile(aside, before);
+  try {
+    await write(withoutKubelet(before));
+    for (const deadline = performance.now() + STOP_MS; ; await delay(LOOK_MS, undefined, { signal })) {
+      const running = await servicesOf(dir, first);
+      if (!running.some((service) => service.name === 'agent' || service.name === 'kubelet')) break;
+      if (performance.now() > deadline) throw new OpError('deadline', 'stopping the kubelet of a node', `it still runs after ${STOP_MS} ms`);
     }
+  } catch (error) {
+    await putBack();
+    throw error;
   }
   return {
     inside: (argv) => [`${root}/dist/sys`, 'exec', '--pid', String(first.pid), '--', ...argv],
     [Symbol.asyncDispose]: async () => {
-      await write(before);
+      await putBack();
       if (cgroup !== null) await removeEmptyCgroup({ ...cgroup, hierarchies: cgroup.hierarchies.filter((one) => !foreign.includes(one)) }, NO_PARENT);
     },
   };
