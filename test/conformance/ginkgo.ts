@@ -27,7 +27,8 @@ export interface GinkgoPass {
 
 /**
  * Runs Ginkgo, telling what it says as it says it; resolves to its exit status. It has a process group of its own, so
- * that all its processes can be stopped; when this one is killed, its broken pipe ends it.
+ * that all its processes can be stopped; when this one is killed, its broken pipe ends it. A log that cannot be written
+ * stops it, and what the system said is thrown.
  */
 export async function runGinkgo(pass: GinkgoPass): Promise<number> {
   const child = spawn(pass.argv[0], pass.argv.slice(1), { cwd: pass.cwd, env: pass.env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
@@ -54,8 +55,15 @@ export async function runGinkgo(pass: GinkgoPass): Promise<number> {
   }
   const stop = (): void => void end(child.pid ?? 0, closed);
   pass.signal.addEventListener('abort', stop);
+  const broken: Error[] = [];
+  file.on('error', (error) => {
+    broken.push(error);
+    stop();
+  });
   try {
     const code = await Promise.race([closed, failed]);
+    const [first] = broken;
+    if (first !== undefined) throw first;
     tell(reader.end());
     return code;
   } finally {
