@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, link, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Server as NetServer, type Socket } from 'node:net';
@@ -100,7 +102,7 @@ test('environment, credentials, verbose information and applied manifests are wi
     });
     await client.images.pullImage({ image: { image: 'busybox' }, auth: { username: secret, password: secret, serverAddress: 'kept' } });
     await tap.stop();
-    return callsOf(record);
+    return await callsOf(record);
   };
   const hidden = await use(false);
   for (const text of [secret, Buffer.from(secret).toString('base64')]) assert.ok(!JSON.stringify(hidden).includes(text));
@@ -303,6 +305,30 @@ test('the socket is as the runtime’s, replaces one that a dead tap left, and i
   await assert.rejects(openTap(options({ listen: 'tcp://1' })), (error) => hasCode(error, 'invalid'));
   await assert.rejects(openTap(options({ listen: join(folder, 'runtime.sock') })), (error) => hasCode(error, 'invalid'));
   await assert.rejects(openTap(options({ record: { path: file, maxBytes: 1, append: false } })), (error) => hasCode(error, 'exists'));
+});
+
+test('a socket whose process is too busy to answer is not taken for one that a dead process left', async () => {
+  const busy = path('busy.sock');
+  const script = `require('node:net').createServer().listen({ path: process.argv[1], backlog: 1 }, () => {
+    console.log('listening');
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+  })`;
+  const other = spawn(process.execPath, ['-e', script, busy], { stdio: ['ignore', 'pipe', 'inherit'] });
+  await once(other.stdout, 'data');
+  const waiting: Socket[] = [];
+  try {
+    for (let isFull = false; !isFull;) {
+      const socket = connect({ path: busy });
+      waiting.push(socket);
+      isFull = await Promise.race([once(socket, 'connect').then(() => false), once(socket, 'error').then(() => true)]).catch(() => true);
+    }
+    await assert.rejects(openTap(options({ listen: busy })), (error) => hasCode(error, 'exists'));
+    assert.ok(existsSync(busy));
+  } finally {
+    for (const socket of waiting) socket.destroy();
+    other.kill('SIGKILL');
+    await once(other, 'exit');
+  }
 });
 
 test('what was flushed before a kill can be read, and what is no recording is refused', async () => {

@@ -27,16 +27,35 @@ export interface Splice extends AsyncDisposable {
 /** A receiver may take as long as it likes: the two sides alone decide when they have had enough. */
 const END_MS = 24 * 3600 * 1000;
 
-/** Whether somebody answers at that socket. */
-export function answers(path: string): Promise<boolean> {
-  return new Promise((resolve) => {
+/** Whether somebody answers at that socket; rejects with the system's error when not. */
+function probed(path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
     const probe = connect({ path });
     probe.once('connect', () => {
       probe.destroy();
-      resolve(true);
+      resolve();
     });
-    probe.once('error', () => resolve(false));
+    probe.once('error', reject);
   });
+}
+
+/** Whether somebody answers at that socket. */
+export async function answers(path: string): Promise<boolean> {
+  return probed(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/**
+ * Whether nobody can be there any more: nothing stands at that path, or a socket whose process is gone. One that is busy,
+ * that is another's, or that speaks in datagrams does not answer and is not abandoned.
+ */
+export async function isAbandoned(path: string): Promise<boolean> {
+  return probed(path).then(
+    () => false,
+    ({ code }: NodeJS.ErrnoException) => code === 'ECONNREFUSED' || code === 'ENOENT',
+  );
 }
 
 /** Takes away a socket that a dead process left. Throws OpError `exists` for anything else that stands there. */
@@ -45,7 +64,8 @@ export async function clearSocket(path: string): Promise<void> {
   if (there === null) return;
   const doing = `listen on ${path}`;
   if (!there.isSocket()) throw new OpError('exists', doing, 'there is something that is no socket', { advice: 'name another path with --listen' });
-  if (await answers(path)) throw new OpError('exists', doing, 'another process listens there', { advice: 'stop it, or name another path with --listen' });
+  if (!(await isAbandoned(path)))
+    throw new OpError('exists', doing, 'another process listens there', { advice: 'stop it, or name another path with --listen' });
   await unlink(path);
 }
 

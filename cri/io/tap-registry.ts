@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { replaceFile } from '../../base/replace-file.ts';
-import { answers } from './splice.ts';
+import { answers, isAbandoned } from './splice.ts';
 
 /** Where running taps say that they run. */
 export const REGISTRY = '/run/nodelet/cri';
@@ -25,6 +25,7 @@ export async function runningTaps(registry = REGISTRY): Promise<RegisteredTap[]>
       try {
         const tap = JSON.parse(await readFile(file, 'utf8')) as RegisteredTap;
         if (await answers(tap.control)) return [tap];
+        if (!(await isAbandoned(tap.control))) return [];
       } catch {
         // Half a file, or gone by now: nothing that runs.
       }
