@@ -33,17 +33,23 @@ const REGISTRY_TIMEOUT_MS = 3_000;
 /** The default of --timeout. */
 const USUAL_TIMEOUT_MS = 120_000;
 
+/** Refuses what `up` would refuse, before anything is made for it. Returns --timeout in milliseconds. */
+export function checkUp(options: UpOptions): number {
+  checkChoice(options);
+  const timeoutMs = Number(options.timeout) * 1000;
+  if (!(timeoutMs > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
+  requireRoot();
+  return timeoutMs;
+}
+
 /** `nodelet up [MANIFEST]`. */
 export async function up(given: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
   const context = stoppable(given);
   const begunAt = performance.now();
   const objects = manifest === undefined ? [] : await readManifestFile(manifest);
-  requireRoot();
-  checkChoice(options);
-  const timeoutMs = Number(options.timeout) * 1000;
+  const timeoutMs = checkUp(options);
   // A machine that needs longer for pods needs longer for all before them.
   const patient = (ms: number): number => Math.max(ms, (ms * timeoutMs) / USUAL_TIMEOUT_MS);
-  if (!(timeoutMs > 0)) throw new OpError('invalid', 'reading --timeout', `"${options.timeout}" is not a number of seconds`);
   await using _lock = await lockSet(context.home, context.options.name);
   const previous = await loadSet(context.home, context.options.name);
   if (previous === null) await requireSpace(context.home);

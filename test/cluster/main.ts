@@ -3,7 +3,7 @@ import { OpError } from '../../base/errors.ts';
 import { createContext, type Context } from '../../node/commands/context.ts';
 import { down } from '../../node/commands/down.ts';
 import { status } from '../../node/commands/status.ts';
-import { up } from '../../node/commands/up.ts';
+import { checkUp, up } from '../../node/commands/up.ts';
 import { JUDGED_DIFFERS } from '../../node/core/files.ts';
 import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import { loadSet } from '../../node/io/state.ts';
@@ -12,7 +12,7 @@ import { findAssets, type Assets } from '../assets/find.ts';
 import { imagesCommand, imagesDir } from '../images/command.ts';
 import { makeE2eImages } from '../images/make.ts';
 import { join } from './join.ts';
-import { chosenPrograms, CONTAINERDS, type ContainerdChoice } from './programs.ts';
+import { chosenPrograms, containerdOf, CONTAINERDS, type ContainerdChoice } from './programs.ts';
 import { walkthroughCommand } from './walkthrough/command.ts';
 
 interface NameOptions {
@@ -53,8 +53,16 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
     ...(options.audit === undefined ? {} : { audit: options.audit }),
     timeout: options.timeout,
   };
+  checkUp(choice);
   // What a cluster runs with is remembered; only a new one looks for programs.
-  if (previous !== null) return up(context, undefined, choice);
+  if (previous !== null) {
+    const had = containerdOf(previous);
+    if (options.containerd !== undefined && options.containerd !== had)
+      throw new OpError('conflict', 'reading --containerd', `the cluster "${options.name}" runs with ${had}`, {
+        advice: `end it first with: nodelet cluster down --name ${options.name}`,
+      });
+    return up(context, undefined, choice);
+  }
   const assets = await context.progress.step('components found', () => findAssets({ env: context.host.env, dir: options.assets }));
   const found = chosenPrograms(assets, { agents: agents ?? [], proxies: proxies ?? [], containerd: options.containerd ?? '2.4' });
   if (found.programs.coredns === undefined)

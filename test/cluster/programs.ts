@@ -1,5 +1,7 @@
+import { basename } from 'node:path';
 import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import type { RealPrograms } from '../../node/core/real.ts';
+import type { SavedSet } from '../../node/io/state.ts';
 import { findAssets, type Assets } from '../assets/find.ts';
 
 export const CONTAINERDS = ['distro', '2.3', '2.4'] as const;
@@ -40,6 +42,11 @@ export function chosenPrograms(assets: Assets, { agents, proxies, containerd }: 
     },
     ...(containerd === 'distro' ? {} : { containerd: assets.requireDir(`containerd-${containerd}`, FOR) }),
   };
+}
+
+/** Which containerd a cluster was made with: folders of chosen ones are called as `chosenPrograms` has them. */
+export function containerdOf({ containerd }: Pick<SavedSet, 'containerd'>): string {
+  return containerd === undefined ? 'distro' : basename(containerd).replace('containerd-', '');
 }
 
 function needsKubeProxy(agents: readonly AgentKind[], proxies: readonly ProxyKind[]): boolean {
