@@ -57,13 +57,13 @@ export async function growSet(context: Context, previous: SavedSet, choice: SetC
   for (const [flag, wanted, had] of differs) {
     if (wanted !== undefined && wanted !== had)
       throw new OpError('conflict', `reading ${flag}`, `the set "${options.name}" runs with ${had ?? 'the default'}`, {
-        advice: 'end it first with: nodelet down',
+        advice: `end it first with: nodelet down --name ${options.name}`,
       });
   }
   const nodeCount = Number(choice.nodes ?? options.nodeCount);
   if (nodeCount < options.nodeCount)
     throw new OpError('conflict', 'reading --nodes', `the set "${options.name}" has ${options.nodeCount} nodes`, {
-      advice: 'stop some with: nodelet node stop NAME, or end the set with: nodelet down',
+      advice: `stop some with: nodelet node stop NAME --name ${options.name}, or end the set with: nodelet down --name ${options.name}`,
     });
   const saved: SavedSet = { ...previous, options: { ...options, nodeCount } };
   if (nodeCount > options.nodeCount) await saveSet(context.home, saved);
