@@ -1,6 +1,7 @@
-import { mkdir, readdir, readFile, rename, statfs, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, statfs } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { hasCode, OpError } from '../../base/errors.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import type { RealPrograms } from '../core/real.ts';
 import { planSet, type SetOptions, type SetPlan } from '../core/plan.ts';
 
@@ -41,9 +42,7 @@ export async function loadSet(home: string, name: string): Promise<SavedSet | nu
 export async function saveSet(home: string, saved: SavedSet): Promise<void> {
   const dir = `${home}/${saved.options.name}`;
   await mkdir(dir, { recursive: true, mode: 0o700 });
-  const temporary = `${dir}/set.json.tmp`;
-  await writeFile(temporary, `${JSON.stringify(saved, null, 2)}\n`, { mode: 0o600 });
-  await rename(temporary, `${dir}/set.json`);
+  await replaceFile(`${dir}/set.json`, `${JSON.stringify(saved, null, 2)}\n`);
 }
 
 export function planOf(home: string, saved: SavedSet): SetPlan {

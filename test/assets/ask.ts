@@ -1,8 +1,8 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { tryExec } from '../../base/exec.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import type { Ask } from './catalogue.ts';
-import { writeWhole } from './store.ts';
 
 /** A large program's first start from a cold disk of a slow machine. */
 const ASK_MS = 60_000;
@@ -56,7 +56,7 @@ export async function openMemory(path: string): Promise<Memory> {
       if (!learned) return;
       try {
         await mkdir(dirname(path), { recursive: true });
-        await writeWhole(path, `${JSON.stringify(known)}\n`);
+        await replaceFile(path, `${JSON.stringify(known)}\n`, 0o644);
       } catch {
         // As the interface says.
       }

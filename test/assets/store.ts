@@ -1,5 +1,6 @@
-import { lstat, mkdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readFile, rename, rm, stat, symlink } from 'node:fs/promises';
 import { homedir } from 'node:os';
+import { replaceFile } from '../../base/replace-file.ts';
 import type { AssetName } from './catalogue.ts';
 
 /** One built program, as the set's manifest knows it. */
@@ -45,15 +46,8 @@ export async function readManifest(folder: string): Promise<Manifest | null> {
   }
 }
 
-/** Writes beside and renames, so that a reader sees the old text or the new. */
-export async function writeWhole(path: string, text: string): Promise<void> {
-  const beside = `${path}.${process.pid}`;
-  await writeFile(beside, text);
-  await rename(beside, path);
-}
-
 export const writeManifest = (folder: string, manifest: Manifest): Promise<void> =>
-  writeWhole(`${folder}/${MANIFEST}`, `${JSON.stringify(manifest, null, 2)}\n`);
+  replaceFile(`${folder}/${MANIFEST}`, `${JSON.stringify(manifest, null, 2)}\n`, 0o644);
 
 /** Whether a set's program is there as the manifest says. */
 export async function isWhole(folder: string, name: string, made: Made): Promise<boolean> {

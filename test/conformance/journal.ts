@@ -1,5 +1,6 @@
-import { appendFile, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, readdir, readFile } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import type { Outcome } from './ginkgo-report.ts';
 import type { RunFacts } from './results.ts';
 import type { Kind } from './store.ts';
@@ -43,8 +44,7 @@ export async function createRun(home: string, run: Omit<Run, 'dir'>): Promise<Ru
 
 export async function saveRun(run: Run): Promise<void> {
   const { dir, ...rest } = run;
-  await writeFile(`${dir}/run.json.tmp`, `${JSON.stringify(rest, null, 1)}\n`);
-  await rename(`${dir}/run.json.tmp`, `${dir}/run.json`);
+  await replaceFile(`${dir}/run.json`, `${JSON.stringify(rest, null, 1)}\n`, 0o644);
 }
 
 async function loadRun(dir: string): Promise<Run | null> {

@@ -1,5 +1,6 @@
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
+import { replaceFile } from '../../base/replace-file.ts';
 import { lockFile } from '../../node/io/lock.ts';
 import type { Outcome } from './ginkgo-report.ts';
 import { page } from './page.ts';
@@ -25,11 +26,7 @@ export const pathsIn = (root: string): Paths => ({
 
 const OTHER_MS = 60_000;
 
-async function replace(path: string, text: string): Promise<void> {
-  const temporary = `${path}.${process.pid}.tmp`;
-  await writeFile(temporary, text);
-  await rename(temporary, path);
-}
+const replace = (path: string, text: string): Promise<void> => replaceFile(path, text, 0o644);
 
 const read = (path: string): Promise<string> =>
   readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
