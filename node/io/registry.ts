@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { pipeline } from 'node:stream/promises';
 import { blobPath, listImages, MANIFEST_TYPE, type ImageStore } from './images.ts';
 
 /**
@@ -46,10 +47,8 @@ async function answer(store: ImageStore, request: IncomingMessage, response: Ser
     'docker-content-digest': digest,
   });
   if (request.method === 'HEAD') response.end();
-  else
-    createReadStream(path)
-      .on('error', () => response.destroy())
-      .pipe(response);
+  // Ends both when either ends: a runtime that goes away in the middle must leave no file open.
+  else await pipeline(createReadStream(path), response).catch(() => undefined);
 }
 
 async function digestOf(store: ImageStore, name: string): Promise<string | null> {
