@@ -121,7 +121,11 @@ export function createLoop(options: LoopOptions): Loop {
     cri: options.worker.steps.cri,
     clock,
     log: log.child('pleg'),
-    timeoutMs: options.worker.steps.timeoutMs,
+    list: (signal) => options.worker.facts.list(signal),
+    isEnding: (uid) => {
+      const phase = workers.get(uid)?.life.phase;
+      return phase === 'terminated' || (phase === 'terminating' && busySinceMs.has(uid));
+    },
     onRelist(tookMs) {
       options.metrics?.relisted(tookMs);
       // Not only when a source tells of something: the last pod may have been removed while nobody looked.

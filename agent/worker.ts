@@ -278,6 +278,7 @@ export class PodWorker {
       preStopBegun: this.#preStopBegun,
       tell: (event) => this.#event(pod, event),
       onSandbox: (sandbox: SandboxFacts) => {
+        this.#deps.facts.saw(this.key.uid, sandbox);
         this.#facts = { ...facts, sandboxes: [sandbox, ...facts.sandboxes.map((each) => ({ ...each, ready: false }))] };
         if (this.#wanted) this.#tell(pod, this.#facts, false);
       },
@@ -404,7 +405,8 @@ export class PodWorker {
   /** The object is gone, so nobody can ask for its logs any more. */
   async #removeFromRuntime(signal: AbortSignal): Promise<void> {
     const { cri, timeoutMs } = this.#deps.steps;
-    const facts = await this.#deps.facts.read(this.key.uid, signal);
+    // Since it ended nothing has been made for it; what comes up all the same, the next listing shows as nobody's.
+    const facts = this.#facts ?? (await this.#deps.facts.read(this.key.uid, signal));
     for (const container of facts.containers) {
       await cri.runtime.removeContainer({ containerId: container.id }, { timeoutMs, signal });
       await this.#deps.files.unlinkLog(this.#deps.containersLogDir, container.id);

@@ -3,6 +3,8 @@ import type { Listing, PodListing } from '../core/pleg.ts';
 import type { ContainerFacts, ContainerResourceFacts, ContainerState, PodFacts, SandboxFacts } from '../core/types.ts';
 import type { Cri } from './cri.ts';
 import { isNotFound } from './cri.ts';
+import { createLister } from './lister.ts';
+import type { Lists } from './lister.ts';
 
 export const uidLabel = 'io.kubernetes.pod.uid';
 const nameLabel = 'io.kubernetes.pod.name';
@@ -17,6 +19,10 @@ export interface LastWords {
 export interface FactsReader {
   /** All that the runtime knows of one pod, right now. Throws OpError when the runtime does not answer. */
   read(uid: string, signal: AbortSignal): Promise<PodFacts>;
+  /** All that the runtime has, right now. Throws OpError when the runtime does not answer. */
+  list(signal: AbortSignal): Promise<Lists>;
+  /** Takes over what a call of our own has just told of a sandbox. */
+  saw(uid: string, sandbox: SandboxFacts): void;
   /** Looks again at a container whose answer may have changed without its state changing (resources). */
   forgetContainer(id: string): void;
   forget(uid: string): void;
@@ -28,11 +34,12 @@ interface Known {
 }
 
 /**
- * Two filtered lists, then a status for each sandbox and container whose listed state is not the one already known:
+ * Two lists, shared by those who ask at once, then a status for each sandbox and container whose listed state is not the one already known:
  * ended containers never change, and running ones only by what we do to them.
  */
 export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeoutMs: number }): FactsReader {
   const { cri, lastWords, timeoutMs } = deps;
+  const lister = createLister({ cri, uidLabel, timeoutMs });
   const known = new Map<string, Known>();
 
   const sandboxFacts = async (listed: PodSandbox, before: SandboxFacts | undefined, signal: AbortSignal): Promise<SandboxFacts | null> => {
@@ -63,14 +70,10 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
 
   return {
     async read(uid, signal) {
+      const { sandboxes, containers } = await lister.ofPod(uid, signal);
       const before = known.get(uid) ?? { sandboxes: new Map(), containers: new Map() };
-      const labelSelector = { [uidLabel]: uid };
-      const [sandboxes, containers] = await Promise.all([
-        cri.runtime.listPodSandbox({ filter: { labelSelector } }, { timeoutMs, signal }),
-        cri.runtime.listContainers({ filter: { labelSelector } }, { timeoutMs, signal }),
-      ]);
-      const readSandboxes = await Promise.all(sandboxes.items.map((each) => sandboxFacts(each, before.sandboxes.get(each.id), signal)));
-      const readContainers = await Promise.all(containers.containers.map((each) => containerFacts(each, before.containers.get(each.id), signal)));
+      const readSandboxes = await Promise.all(sandboxes.map((each) => sandboxFacts(each, before.sandboxes.get(each.id), signal)));
+      const readContainers = await Promise.all(containers.map((each) => containerFacts(each, before.containers.get(each.id), signal)));
       const facts = podFacts(
         uid,
         readSandboxes.filter((each) => each !== null),
@@ -81,6 +84,12 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
         containers: new Map(facts.containers.map((each) => [each.id, each])),
       });
       return facts;
+    },
+    list: (signal) => lister.all(signal),
+    saw(uid, sandbox) {
+      const before = known.get(uid) ?? { sandboxes: new Map<string, SandboxFacts>(), containers: new Map<string, ContainerFacts>() };
+      before.sandboxes.set(sandbox.id, sandbox);
+      known.set(uid, before);
     },
     forgetContainer(id) {
       for (const each of known.values()) each.containers.delete(id);

@@ -8,12 +8,16 @@ import type { PodFacts } from '../core/types.ts';
 import type { Pleg } from '../seams.ts';
 import type { Cri } from './cri.ts';
 import { listingOf } from './facts.ts';
+import type { Lists } from './lister.ts';
 
 export interface PlegOptions {
   readonly cri: Cri;
   readonly clock: Clock;
   readonly log: Log;
-  readonly timeoutMs: number;
+  /** All that the runtime has. */
+  readonly list: (signal: AbortSignal) => Promise<Lists>;
+  /** Whether the end of something of this pod is what its worker is waiting for, and will see. */
+  readonly isEnding: (uid: string) => boolean;
   /** UIDs of which something has changed since the last listing. */
   readonly onChange: (uids: readonly string[]) => void;
   /** After each listing that succeeded. */
@@ -30,14 +34,14 @@ export interface RunningPleg extends Pleg {
 }
 
 const periodMs = 1000;
-/** Before the next listing, when a reason for it came during this one. */
-const gapMs = 50;
+/** After a listing that was asked for, however many ask for the next: this long, or twice as long as it took. */
+const gapMs = 100;
 const eventsRetryMs = 5000;
 const thresholdMs = 180_000;
 
 /** The pod lifecycle event generator: the whole runtime listed once a second, told apart from the listing before. */
 export function createPleg(options: PlegOptions): RunningPleg {
-  const { cri, clock, log, timeoutMs } = options;
+  const { cri, clock, log } = options;
   let listing: Listing = new Map();
   let facts = new Map<string, PodFacts>();
   let lastMs: number | null = null;
@@ -48,11 +52,8 @@ export function createPleg(options: PlegOptions): RunningPleg {
   const relist = async (signal: AbortSignal): Promise<void> => {
     const beganMs = clock.monoMs();
     try {
-      const [sandboxes, containers] = await Promise.all([
-        cri.runtime.listPodSandbox({}, { timeoutMs, signal }),
-        cri.runtime.listContainers({}, { timeoutMs, signal }),
-      ]);
-      const seen = listingOf(sandboxes.items, containers.containers);
+      const { sandboxes, containers } = await options.list(signal);
+      const seen = listingOf(sandboxes, containers);
       const changed = changedUids(listing, seen.listing);
       const first = lastMs === null;
       listing = seen.listing;
@@ -73,7 +74,9 @@ export function createPleg(options: PlegOptions): RunningPleg {
   const followEnds = async (signal: AbortSignal): Promise<void> => {
     while (!signal.aborted) {
       try {
-        for await (const event of cri.runtime.getContainerEvents({}, { signal })) if (event.containerEventType === 'CONTAINER_STOPPED_EVENT') relistSoon();
+        for await (const event of cri.runtime.getContainerEvents({}, { signal })) {
+          if (event.containerEventType === 'CONTAINER_STOPPED_EVENT' && !options.isEnding(event.podSandboxStatus?.metadata?.uid ?? '')) relistSoon();
+        }
       } catch (error) {
         if (signal.aborted || hasCode(error, 'unsupported')) return;
       }
@@ -84,16 +87,26 @@ export function createPleg(options: PlegOptions): RunningPleg {
   return {
     async run(signal) {
       void followEnds(signal);
+      let asked = false;
       while (!signal.aborted) {
         soon = false;
+        const beganMs = clock.monoMs();
         await relist(signal);
         if (signal.aborted) break;
         const { promise, resolve } = Promise.withResolvers<void>();
-        wake = resolve;
-        using _timer = clock.after(soon ? gapMs : periodMs, resolve);
+        const endedMs = clock.monoMs();
+        // The first who asks after one of the regular listings does not wait.
+        const restMs = asked ? Math.min(periodMs, Math.max(gapMs, 2 * (endedMs - beganMs))) : 0;
+        using timers = new DisposableStack();
+        timers.use(clock.after(soon ? restMs : periodMs, resolve));
+        wake = (): void => {
+          wake = null;
+          timers.use(clock.after(Math.max(0, endedMs + restMs - clock.monoMs()), resolve));
+        };
         const stop = (): void => resolve();
         signal.addEventListener('abort', stop, { once: true });
         await promise;
+        asked = soon;
         signal.removeEventListener('abort', stop);
         wake = null;
       }

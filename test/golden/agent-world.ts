@@ -50,6 +50,8 @@ export class AgentWorld implements GoldenWorld {
   readonly cri;
   /** Calls that change something, each with its moment. */
   readonly criLines: string[] = [];
+  /** How often each method was called. */
+  readonly counts = new Map<string, number>();
   readonly volumes = new FakeVolumes();
   readonly sources = new FakeSources();
   readonly cgroups = new FakeCgroups();
@@ -84,7 +86,13 @@ export class AgentWorld implements GoldenWorld {
 
   /** What stands between the agent and the runtime; the simulation adds its own. */
   interceptors(recorder: Interceptor): Interceptor[] {
-    return [recorder, this.failpoints];
+    const counter: Interceptor = {
+      call: (call, options, next) => {
+        this.counts.set(call.method, (this.counts.get(call.method) ?? 0) + 1);
+        return next(call, options);
+      },
+    };
+    return [counter, recorder, this.failpoints];
   }
 
   #file(name: string): TextFile {
@@ -273,6 +281,11 @@ export class AgentWorld implements GoldenWorld {
         const from = this.#seen.cri;
         this.#seen.cri = this.criLines.length;
         return this.criLines.slice(from).join('\n');
+      }
+      case 'calls': {
+        const lines = [...this.counts].map(([method, count]) => `${method} ${count}`).toSorted();
+        this.counts.clear();
+        return lines.join('\n');
       }
       case 'events': {
         const from = this.#seen.events;
