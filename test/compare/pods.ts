@@ -23,24 +23,34 @@ export class Watcher implements AsyncDisposable {
   readonly #done: Promise<void>;
   readonly #ready = new Map<string, number>();
   readonly #gone = new Map<string, number>();
+  readonly #there = new Set<string>();
 
   constructor(api: KubeApi) {
     this.#done = api.reflect<Pod>(
       ref(),
       {},
-      { replaced: (pods) => pods.forEach((pod) => this.#saw(pod)), changed: (type, pod) => (type === 'DELETED' ? this.#went(pod) : this.#saw(pod)) },
+      { replaced: (pods) => this.#listed(pods), changed: (type, pod) => (type === 'DELETED' ? this.#went(pod.metadata.uid ?? '') : this.#saw(pod)) },
       this.#stop.signal,
     );
   }
 
+  /** A list after the watch broke: what is not in it went meanwhile. */
+  #listed(pods: readonly Pod[]): void {
+    const listed = new Set(pods.map((pod) => pod.metadata.uid ?? ''));
+    for (const uid of this.#there) if (!listed.has(uid)) this.#went(uid);
+    for (const pod of pods) this.#saw(pod);
+  }
+
   #saw(pod: Pod): void {
     const uid = pod.metadata.uid ?? '';
+    this.#there.add(uid);
     const isReady = pod.status?.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') === true;
     if (isReady && !this.#ready.has(uid)) this.#ready.set(uid, performance.now());
   }
 
-  #went(pod: Pod): void {
-    this.#gone.set(pod.metadata.uid ?? '', performance.now());
+  #went(uid: string): void {
+    this.#there.delete(uid);
+    this.#gone.set(uid, performance.now());
   }
 
   async #all(seen: Map<string, number>, uids: readonly string[], what: string, timeoutMs: number, signal: AbortSignal): Promise<number[]> {
