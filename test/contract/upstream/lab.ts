@@ -121,13 +121,23 @@ export class Lab {
       reject: false,
       stdin: 'ignore',
     });
-    await this.until('the tap', async () => ((await this.inNode(`test -S ${RUNTIME}`)) === '' ? true : null), 20_000);
-    await this.#tellInit(`restart ${agent === 'ours' ? 'agent' : 'kubelet'}`);
+    const end = async (): Promise<Awaited<typeof running>> => {
+      running.kill('SIGTERM');
+      const ended = await running;
+      await execa(this.#enter()[0] ?? '', [...this.#enter().slice(1), 'mv', BEHIND, RUNTIME], { reject: false });
+      return ended;
+    };
+    try {
+      await this.until('the tap', async () => ((await this.inNode(`test -S ${RUNTIME}`)) === '' ? true : null), 20_000);
+      await this.#tellInit(`restart ${agent === 'ours' ? 'agent' : 'kubelet'}`);
+    } catch (error) {
+      // The cluster may be somebody's who goes on with it.
+      await end();
+      throw error;
+    }
     return {
       [Symbol.asyncDispose]: async () => {
-        running.kill('SIGTERM');
-        const { exitCode, stderr } = await running;
-        await execa(this.#enter()[0] ?? '', [...this.#enter().slice(1), 'mv', BEHIND, RUNTIME], { reject: false });
+        const { exitCode, stderr } = await end();
         // While something else has failed already, that is what is told.
         const complete = exitCode === 0 && / calls/.test(String(stderr)) && !/not followed/.test(String(stderr));
         if (!complete && !this.failing) throw new OpError('failed', 'record the runtime’s calls', String(stderr).trim().slice(-500));
