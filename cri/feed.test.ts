@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
-import { connect } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -14,6 +14,7 @@ import { FakeRuntime } from './fake.ts';
 import { connectRuntime } from './grpc.ts';
 import { askTap, connectFeed, type FeedEntry } from './io/feed.ts';
 import { openTap, type Tap, type TapOptions, type TapStatus } from './io/tap.ts';
+import type { FaultState } from './io/tap-faults.ts';
 import { runningTaps } from './io/tap-registry.ts';
 
 let folder: string;
@@ -136,7 +137,7 @@ test('status, stop, fault rules and what is no request', async () => {
   assert.equal(`${status.listen} ${status.connections} ${status.viewers} ${status.recording === null}`, `${listen} 1 0 true`);
   const armed = await askTap(control, { do: 'fault', rules: ['Status hang'] }, never);
   assert.match(JSON.stringify(armed), /"text":"Status hang"/);
-  assert.deepEqual(await askTap(control, { do: 'faults' }, never), armed);
+  assert.deepEqual(((await askTap(control, { do: 'faults' }, never)) as FaultState).rules, (armed as FaultState).rules);
   await assert.rejects(askTap(control, { do: 'fault', rules: ['x'] }, never), (error) => hasCode(error, 'invalid'));
   await assert.rejects(askTap(control, { do: 'dance' }, never), (error) => hasCode(error, 'invalid'));
   const rude = connect({ path: control });
@@ -169,6 +170,21 @@ test('a tap is found while it runs, and what dead ones left is taken away', asyn
   await first.tap.stop();
   await second.tap.stop();
   assert.deepEqual(await readdir(registry()), []);
+});
+
+test('what is at a socket that is no tap’s is said, and is no feed that has ended', async () => {
+  // What a gRPC server says first, words of another kind, and nothing at all.
+  for (const words of [Buffer.from([0, 0, 6, 4, 0, 0, 0, 0, 0]), Buffer.from('220 ready\n'), Buffer.alloc(0)]) {
+    const other = createServer((socket) => {
+      socket.resume().write(words);
+      if (words.length === 0) socket.end();
+    });
+    const at = path('other.sock');
+    await new Promise<void>((resolve) => other.listen(at, resolve));
+    await assert.rejects(viewer(at).ended, (error) => hasCode(error, 'invalid'));
+    if (words.length > 0) await assert.rejects(askTap(at, { do: 'status' }, never), (error) => hasCode(error, 'invalid'));
+    await new Promise((resolve) => other.close(resolve));
+  }
 });
 
 test('a control socket that a dead tap left is replaced; a living one is not', async () => {

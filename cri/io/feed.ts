@@ -15,6 +15,7 @@ export type FeedEntry = RecordedEntry | LostEntries;
 /** No entry of ours comes near: messages share 64 MiB. */
 const MAX_LINE_BYTES = 256 * 1024 * 1024;
 const NEWLINE = 10;
+const BRACE = 0x7b;
 
 function reached(control: string, signal: AbortSignal): Promise<Socket> {
   const path = socketPath(control);
@@ -38,11 +39,20 @@ function reached(control: string, signal: AbortSignal): Promise<Socket> {
   });
 }
 
-async function* linesOf(socket: Socket): AsyncGenerator<string> {
+function noTap(control: string, cause?: unknown): OpError {
+  return new OpError('invalid', `reach the tap at ${control}`, 'what answers there is no tap', {
+    cause,
+    advice: 'name its control socket: the one that it listens at, with .tap behind it',
+  });
+}
+
+/** What a tap says begins as an object does; a runtime’s own words come without the end of a line. */
+async function* linesOf(socket: Socket, control: string): AsyncGenerator<string> {
   let parts: Buffer[] = [];
   let held = 0;
   for await (const chunk of socket as AsyncIterable<Buffer>) {
     let from = 0;
+    if (parts.length === 0 && chunk[0] !== BRACE) throw noTap(control);
     for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, from)) {
       parts.push(chunk.subarray(from, end));
       yield Buffer.concat(parts).toString();
@@ -58,8 +68,14 @@ async function* linesOf(socket: Socket): AsyncGenerator<string> {
   }
 }
 
-function parse(line: string): object {
-  const value = JSON.parse(line) as object;
+function parse(line: string, control: string): object {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch (cause) {
+    throw noTap(control, cause);
+  }
+  if (value === null || typeof value !== 'object') throw noTap(control);
   if (!('error' in value)) return value;
   const { code, doing, detail, advice } = value.error as FailureText;
   throw new OpError(code, doing, detail, { advice });
@@ -73,15 +89,20 @@ function parse(line: string): object {
 export async function* connectFeed(control: string, signal: AbortSignal): AsyncGenerator<FeedEntry> {
   if (signal.aborted) return;
   const socket = await reached(control, signal);
+  let hasBegun = false;
   try {
     socket.write('{"do":"feed"}\n');
-    for await (const line of linesOf(socket)) yield parse(line) as FeedEntry;
+    for await (const line of linesOf(socket, control)) {
+      yield parse(line, control) as FeedEntry;
+      hasBegun = true;
+    }
   } catch (error) {
     // A tap that was killed ends its feed, too.
     if (!signal.aborted && (error as NodeJS.ErrnoException).code !== 'ECONNRESET') throw error;
   } finally {
     socket.destroy();
   }
+  if (!hasBegun && !signal.aborted) throw noTap(control);
 }
 
 /** One request, one answer. Throws what the tap refused as OpError, and as `connectFeed`. */
@@ -89,7 +110,7 @@ export async function askTap(control: string, request: { readonly do: string; re
   const socket = await reached(control, signal);
   try {
     socket.write(`${JSON.stringify(request)}\n`);
-    for await (const line of linesOf(socket)) return parse(line);
+    for await (const line of linesOf(socket, control)) return parse(line, control);
     throw new OpError('unavailable', `ask the tap at ${control}`, 'it ended before it answered');
   } finally {
     socket.destroy();
