@@ -29,6 +29,27 @@ test('a sandbox keeps its name and uid; its logs and cgroup are the replay’s o
   assert.deepEqual(needed, [{ path: '/tmp/replay/logs/default_web_aaaa-bbbb', kind: 'folder' }]);
 });
 
+test('nothing that a recording says leads out of the replay’s folder and cgroup', () => {
+  const up = '../../../../etc';
+  const sandbox = { ...config, metadata: { name: up, namespace: '..', uid: up } };
+  const own = rewriter();
+  const first = own.rewrite('RunPodSandbox', { config: sandbox }, sameImage);
+  const mounts = [{ containerPath: '/etc/hosts', hostPath: `/x/${up}/crontab` }];
+  const second = own.rewrite('CreateContainer', { sandboxConfig: sandbox, config: { image: { image: 'i' }, logPath: `${up}/app/0.log`, mounts } }, sameImage);
+  const made = second.request['config'] as { logPath: string; mounts: { hostPath: string }[] };
+  const group = ((first.request['config'] as Fields)['linux'] as Fields)['cgroupParent'] as string;
+  for (const path of [...first.needed, ...second.needed]
+    .map((one) => one.path)
+    .concat(
+      made.mounts.map((mount) => mount.hostPath),
+      made.logPath,
+      group,
+    ))
+    assert.ok(!path.split('/').includes('..'), path);
+  assert.ok([...first.needed, ...second.needed].every(({ path }) => path.startsWith('/tmp/replay/')));
+  assert.match(group, /^\/nodelet-replay-r1\/pod[^/]*$/);
+});
+
 test('another namespace is one in names, labels and log folders; systemd’s slices are named as it wants them', () => {
   const { request } = rewriter({ namespace: 'trial', cgroupParent: 'nodelet_replay_r1.slice' }).rewrite('RunPodSandbox', { config }, sameImage);
   const made = request['config'] as Fields;

@@ -29,6 +29,20 @@ const NAMESPACE_LABEL = 'io.kubernetes.pod.namespace';
 /** Mounted as files by a kubelet; everything else of its own is a folder. */
 const FILES = /^(\/etc\/hosts|\/etc\/hostname|\/etc\/resolv\.conf|\/dev\/termination-log)$/;
 
+/** One name of a path, of words that a recording has and nobody has looked at. */
+function oneName(text: string): string {
+  const name = text.replaceAll('/', '_');
+  return name === '.' || name === '..' ? name.replaceAll('.', '_') : name;
+}
+
+/** A path without steps up, so that it stays below what it is put behind. */
+function downward(path: string): string {
+  return path
+    .split('/')
+    .filter((name) => name !== '..' && name !== '.')
+    .join('/');
+}
+
 function withValue(variable: Fields): Fields {
   return variable['value'] === WITHHELD ? { ...variable, value: WITHHELD_BYTES } : variable;
 }
@@ -83,7 +97,7 @@ export class Rewriter {
   #sandbox(config: Fields, needed: Needed[]): Fields {
     const { folder, namespace } = this.#options;
     const metadata = { ...(at(config, 'metadata') as Fields | undefined), ...(namespace === undefined ? {} : { namespace }) };
-    const pod = `${textAt(metadata, 'namespace')}_${textAt(metadata, 'name')}_${textAt(metadata, 'uid')}`;
+    const pod = oneName(`${textAt(metadata, 'namespace')}_${textAt(metadata, 'name')}_${textAt(metadata, 'uid')}`);
     const logDirectory = textAt(config, 'logDirectory') === '' ? '' : `${folder}/logs/${pod}`;
     if (logDirectory !== '') needed.push({ path: logDirectory, kind: 'folder' });
     const linux = at(config, 'linux') as Fields | undefined;
@@ -96,7 +110,8 @@ export class Rewriter {
     };
   }
 
-  #cgroup(uid: string): string {
+  #cgroup(podUid: string): string {
+    const uid = oneName(podUid);
     const { cgroupParent } = this.#options;
     // systemd's names say where a slice is: a-b.slice lies in a.slice.
     if (cgroupParent.endsWith('.slice')) return `${cgroupParent.slice(0, -'.slice'.length)}-pod${uid.replaceAll('-', '_')}.slice`;
@@ -104,12 +119,13 @@ export class Rewriter {
   }
 
   #container(config: Fields, sandboxConfig: Fields, image: (reference: string) => string, needed: Needed[]): Fields {
-    const logPath = textAt(config, 'logPath');
+    const logPath = downward(textAt(config, 'logPath'));
     const logDirectory = textAt(sandboxConfig, 'logDirectory');
     if (logPath.includes('/') && logDirectory !== '') needed.push({ path: `${logDirectory}/${logPath.slice(0, logPath.lastIndexOf('/'))}`, kind: 'folder' });
     const spec = at(config, 'image') as Fields | undefined;
     return {
       ...config,
+      ...(config['logPath'] === undefined ? {} : { logPath }),
       labels: this.#labels(config['labels']),
       image: { ...spec, image: image(textAt(spec, 'image')) },
       ...(config['envs'] === undefined ? {} : { envs: (config['envs'] as Fields[]).map(withValue) }),
@@ -122,7 +138,7 @@ export class Rewriter {
     const hostPath = textAt(mount, 'hostPath');
     if (hostPath === '') return mount;
     if (!/\/pods\/[0-9a-f-]{8,}\//.test(hostPath) && this.#options.exists(hostPath)) return mount;
-    const path = `${this.#options.folder}/host${hostPath}`;
+    const path = `${this.#options.folder}/host${downward(hostPath)}`;
     needed.push({ path, kind: FILES.test(textAt(mount, 'containerPath')) ? 'file' : 'folder' });
     return { ...mount, hostPath: path };
   }
