@@ -53,6 +53,8 @@ async function world(): Promise<World> {
   const callers: CriClient[] = [];
   let server: ServedRuntime | null = null;
   const start = async (): Promise<void> => {
+    // One that was there has ended by now; what listens to nothing any more would keep this process.
+    server?.forceShutdown();
     // Runtimes remove what lies in their place, whoever's it is.
     await unlink(socket).catch(() => {});
     server = await serveFake(new FakeRuntime({ clock: realClock }), socket);
