@@ -68,13 +68,11 @@ export class IdentityBook {
         break;
       case 'ListPodSandbox':
       case 'StreamPodSandboxes':
-        for (const item of (response['items'] ?? response['podSandboxes'] ?? []) as Fields[])
-          this.#learn(item['id'], sandboxOf(item['metadata']));
+        for (const item of (response['items'] ?? response['podSandboxes'] ?? []) as Fields[]) this.#learn(item['id'], sandboxOf(item['metadata']));
         break;
       case 'ListContainers':
       case 'StreamContainers':
-        for (const item of (response['containers'] ?? []) as Fields[])
-          this.#learn(item['id'], this.#containerIn(item['podSandboxId'], item['metadata']));
+        for (const item of (response['containers'] ?? []) as Fields[]) this.#learn(item['id'], this.#containerIn(item['podSandboxId'], item['metadata']));
         break;
       case 'PodSandboxStatus':
         this.#learn(at(response, 'status', 'id'), sandboxOf(at(response, 'status', 'metadata')));
