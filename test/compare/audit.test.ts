@@ -6,6 +6,8 @@ import { scrapeOf, sumOf } from './measure.ts';
 const line = (change: object): string =>
   JSON.stringify({
     stage: 'ResponseComplete',
+    stageTimestamp: '2026-11-29T00:00:00.000001Z',
+    requestURI: '/',
     verb: 'patch',
     user: { username: 'system:node:node-1' },
     objectRef: { resource: 'pods', subresource: 'status', namespace: 'compare' },

@@ -1,29 +1,12 @@
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
-
-interface AuditEvent {
-  readonly stage?: string;
-  readonly verb?: string;
-  readonly user?: { readonly username?: string };
-  readonly objectRef?: { readonly resource?: string; readonly subresource?: string; readonly namespace?: string };
-  readonly responseStatus?: { readonly code?: number };
-}
-
-const WRITES = new Set(['create', 'update', 'patch', 'delete', 'deletecollection']);
+import { isWrite, parseAudit } from '../cluster/walkthrough/audit.ts';
 
 /** What one audit line says that a node wrote, `patch pods/status` say; null for reads, for others, and for what is refused. */
 export function writeOf(line: string, node: string, namespace: string): string | null {
-  let event: AuditEvent;
-  try {
-    event = JSON.parse(line) as AuditEvent;
-  } catch {
-    // The last line of a log that is being written may be half.
-    return null;
-  }
-  if (event.stage !== 'ResponseComplete' || event.user?.username !== `system:node:${node}`) return null;
-  const { resource = '', subresource, namespace: where } = event.objectRef ?? {};
-  if (!WRITES.has(event.verb ?? '') || where !== namespace || (event.responseStatus?.code ?? 0) >= 400) return null;
-  return `${event.verb} ${resource}${subresource === undefined ? '' : `/${subresource}`}`;
+  const event = parseAudit(line);
+  if (event === null || !isWrite(event) || event.user !== `system:node:${node}` || event.namespace !== namespace) return null;
+  return `${event.verb} ${event.resource}`;
 }
 
 /** Writes of a node for objects of a namespace, by verb and resource, in the part of an audit log from `offset` on. */
