@@ -25,6 +25,8 @@ const UNIT = 'nodelet-work.service';
 const APT = '/etc/apt';
 const MINUTES = 60_000;
 const DISK = '8G';
+/** Mounts of its own. */
+const APART = ['nice', '-n', '10', 'unshare', '--mount', '--propagation', 'private'] as const;
 
 /** The image for this machine's packages and sources: out of the cache, or made (minutes, needs root and the apt mirror). */
 export async function findImage(making: Making): Promise<Image> {
@@ -106,7 +108,8 @@ async function make(making: Making, origin: Origin, work: string): Promise<void>
 async function bootstrap(making: Making, origin: Origin, tree: string): Promise<void> {
   const include = '--include=ca-certificates';
   const run = (extra: string[]): Promise<{ code: number; stdout: string; stderr: string }> =>
-    tryExec(['nice', '-n', '10', 'debootstrap', '--variant=minbase', include, ...extra, origin.release, tree, origin.site], {
+    // What it mounts in the tree goes with it, also when it is killed: the tree is removed then.
+    tryExec([...APART, 'debootstrap', '--variant=minbase', include, ...extra, origin.release, tree, origin.site], {
       doing: 'unpacking the distribution',
       signal: making.signal,
       timeoutMs: 20 * MINUTES,
@@ -130,7 +133,7 @@ async function bootstrap(making: Making, origin: Origin, tree: string): Promise<
 /** Runs a line in the tree with a /proc that goes with it. */
 async function inTree(tree: string, line: string, doing: string, signal: AbortSignal): Promise<void> {
   const script = `mount -t proc proc "$0/proc" && exec chroot "$0" sh -ec "$1"`;
-  await exec(['nice', '-n', '10', 'unshare', '--mount', '--pid', '--fork', '--kill-child', '--propagation', 'private', 'sh', '-c', script, tree, line], {
+  await exec([...APART, '--pid', '--fork', '--kill-child', 'sh', '-c', script, tree, line], {
     doing,
     signal,
     timeoutMs: 30 * MINUTES,
