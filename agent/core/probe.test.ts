@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { counted, newCounter, nextDelayMs, timingOf, type ProbeCounter } from './probe.ts';
-import type { ProbeKind } from './types.ts';
+import { counted, isNews, newCounter, nextDelayMs, timingOf, type ProbeCounter } from './probe.ts';
+import type { ProbeKind, ProbeOutcome } from './types.ts';
 
 const run = (kind: ProbeKind, results: string, probe = {}, start = newCounter()): ProbeCounter =>
   results.split('').reduce((counter, result) => counted(counter, kind, timingOf(probe), result === '+' ? 'success' : 'failure'), start);
@@ -38,4 +38,12 @@ test('periods count from the start of a run; a young container is asked again so
   assert.equal(nextDelayMs(newCounter(), 'readiness', timing, 100, 50), 200);
   assert.equal(nextDelayMs(newCounter('success'), 'readiness', timing, 100, 50), 4_950);
   assert.equal(nextDelayMs(newCounter(), 'readiness', timing, 3_000, 50), 4_950);
+});
+
+test('what is news of a probe', () => {
+  const news = (kind: ProbeKind, ...outcomes: ProbeOutcome[]): boolean[] => outcomes.slice(1).map((after, at) => isNews(kind, outcomes[at]!, after));
+  assert.deepEqual(news('readiness', 'unknown', 'failure', 'success', 'failure'), [false, true, true]);
+  assert.deepEqual(news('readiness', 'unknown', 'success', 'success'), [true, false]);
+  assert.deepEqual(news('liveness', 'unknown', 'success', 'failure'), [false, true]);
+  assert.deepEqual(news('startup', 'unknown', 'failure', 'success'), [true, true]);
 });

@@ -51,6 +51,16 @@ export function counted(counter: ProbeCounter, kind: ProbeKind, timing: ProbeTim
   return { outcome: result, last: result, run: held ? 0 : run, held };
 }
 
+/**
+ * Whether the pod has to be looked at again. A container that is not known to be ready is not ready, and one that is
+ * not known to be alive is alive: first results that say so change nothing.
+ */
+export function isNews(kind: ProbeKind, before: ProbeOutcome, after: ProbeOutcome): boolean {
+  if (kind === 'startup') return before !== after;
+  const word = kind === 'readiness' ? 'success' : 'failure';
+  return (before === word) !== (after === word);
+}
+
 /** How long after its first failure a container that has just started is asked again whether it is ready; then twice as long. */
 const youngRetryMs = 250;
 const youngMs = 2_000;

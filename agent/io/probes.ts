@@ -5,7 +5,7 @@ import type { Log } from '../../base/log.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Container, ContainerStatus, Pod } from '../../proto/kube/types.ts';
 import { isSidecar } from '../core/containers.ts';
-import { counted, newCounter, nextDelayMs, probeKinds, probeOf, probeTitle, timingOf, type ProbeCounter, type ProbeTiming } from '../core/probe.ts';
+import { counted, isNews, newCounter, nextDelayMs, probeKinds, probeOf, probeTitle, timingOf, type ProbeCounter, type ProbeTiming } from '../core/probe.ts';
 import type { ContainerFacts, ContainerProbeResults, ProbeKind, ProbeResults } from '../core/types.ts';
 import type { Events, Probes } from '../seams.ts';
 import type { ProbeRunner } from './probes-run.ts';
@@ -147,7 +147,7 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
         if (result !== null) {
           const before = prober.counter.outcome;
           prober.counter = counted(prober.counter, prober.kind, timing, result);
-          if (prober.counter.outcome !== before || prober.counter.held) changed(uid);
+          if (isNews(prober.kind, before, prober.counter.outcome) || prober.counter.held) changed(uid);
         }
         if (prober.kind === 'startup' && prober.counter.outcome === 'success') return startOthers(watched);
       }
