@@ -6,6 +6,7 @@ import { durationText } from './core/duration-text.ts';
 import { flatFields, isTextInBytes, type FlatField } from './core/flat-fields.ts';
 import { COLOURS, PLAIN, type Paint } from './core/group-text.ts';
 import { plainCall, type SeenCall } from './core/seen-calls.ts';
+import { shown as printable } from './core/shown.ts';
 import { seenInFile } from './io/seen-source.ts';
 
 export interface GrepFlags extends Choice {
@@ -31,7 +32,7 @@ function* said(call: SeenCall): Generator<FlatField> {
 }
 
 function around(text: string, pattern: RegExp, paint: Paint): string {
-  const line = text.replaceAll(/\s*\n\s*/g, ' ⏎ ');
+  const line = printable(text.replaceAll(/\s*\n\s*/g, ' ⏎ '));
   const found = pattern.exec(line);
   if (found === null) return line.slice(0, MAX_SHOWN);
   const from = line.length <= MAX_SHOWN ? 0 : Math.max(0, found.index - 60);
@@ -91,7 +92,9 @@ export async function grep(host: Host, text: string, files: readonly string[], f
         continue;
       }
       const shown = flags.full ? all : matching;
-      host.stdout(`${headOf(call, name, paint)}\n${shown.map(({ path, text: value }) => `    ${path} = ${around(value, pattern, paint)}\n`).join('')}`);
+      host.stdout(
+        `${headOf(call, name, paint)}\n${shown.map(({ path, text: value }) => `    ${printable(path)} = ${around(value, pattern, paint)}\n`).join('')}`,
+      );
     }
     if (flags.count) host.stdout(flags.json ? `${JSON.stringify({ file, calls: inFile })}\n` : `${name}${inFile}\n`);
     found += inFile;

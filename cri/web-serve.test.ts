@@ -131,7 +131,7 @@ test('only the whole address, its own host and its own page are answered', async
   assert.equal(page.headers['content-security-policy'], "default-src 'none'");
   assert.equal(page.headers['access-control-allow-origin'], undefined);
   assert.equal(page.headers['referrer-policy'], 'no-referrer');
-  const post = (headers: Record<string, string>, body: object): Promise<Answer> =>
+  const post = (headers: Record<string, string>, body: object | null): Promise<Answer> =>
     fetched(`${url}faults`, { method: 'POST', headers: { 'content-type': 'application/json', origin, ...headers }, body: JSON.stringify(body) });
   const codes = {
     'another token': (await fetched(`${origin}/${'a'.repeat(32)}/`)).code,
@@ -144,6 +144,7 @@ test('only the whole address, its own host and its own page are answered', async
     'a rule from another page': (await post({ origin: 'http://evil.example' }, { arm: 'Version hang' })).code,
     'a rule as a form': (await post({ 'content-type': 'text/plain' }, { arm: 'Version hang' })).code,
     'a rule that is none': (await post({}, { arm: 'nonsense' })).code,
+    'no object': (await post({}, null)).code,
     'too much': (await post({}, { arm: 'x'.repeat(100_000) })).code,
     'a rule': (await post({}, { arm: 'Version hang' })).code,
   };
@@ -158,6 +159,7 @@ test('only the whole address, its own host and its own page are answered', async
     'a rule from another page': 403,
     'a rule as a form': 403,
     'a rule that is none': 400,
+    'no object': 400,
     'too much': 400,
     'a rule': 200,
   });

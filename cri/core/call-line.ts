@@ -1,5 +1,6 @@
 import type { IdentityBook, Subject } from './identity.ts';
 import type { RecordedCall, RecordedMessage } from './recording.ts';
+import { shown } from './shown.ts';
 
 export interface CallSummary {
   readonly call: number;
@@ -48,5 +49,5 @@ export function summaryLine(summary: CallSummary): string {
   const duration = summary.durationMs === null ? '–' : `${summary.durationMs.toFixed(1)} ms`;
   const subject = [summary.sandbox, summary.container].filter((part) => part !== '').join('/') || summary.other;
   const end = summary.message === '' ? summary.outcome : `${summary.outcome}: ${summary.message}`;
-  return `${summary.start.slice(11, 23)} ${duration.padStart(12)}  ${summary.method.padEnd(20)} ${subject === '' ? '' : `${subject}  `}${end}`;
+  return shown(`${summary.start.slice(11, 23)} ${duration.padStart(12)}  ${summary.method.padEnd(20)} ${subject === '' ? '' : `${subject}  `}${end}`);
 }

@@ -1,5 +1,6 @@
 import { durationText } from './duration-text.ts';
 import { isLook, type ReportCall, type ReportPod } from './report-calls.ts';
+import { shown } from './shown.ts';
 import { hasFailed } from './timeline.ts';
 
 /** A pause that is worth a note. */
@@ -13,7 +14,9 @@ function isFolded({ method, outcome }: ReportCall): boolean {
 
 /** Mermaid reads `;` and a line's end as the end of a statement, `#` as the begin of a character's name, `%%` as a comment. */
 function escaped(text: string): string {
-  const plain = text.replaceAll(/[#;<>%&"]/g, (character) => `#${character.charCodeAt(0)};`).replaceAll(/\s+/g, ' ');
+  const plain = shown(text)
+    .replaceAll(/[#;<>%&"]/g, (character) => `#${character.charCodeAt(0)};`)
+    .replaceAll(/\s+/g, ' ');
   const lines: string[] = [];
   let line = '';
   for (const word of plain.split(' ')) {

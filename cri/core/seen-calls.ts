@@ -2,10 +2,11 @@ import { callFields } from './call-fields.ts';
 import { fieldsOf } from './call-line.ts';
 import { PodCalls, type PodCall } from './pod-calls.ts';
 import type { RecordedCall, RecordedEntry, RecordedMessage, RecordedOpening } from './recording.ts';
+import { shown } from './shown.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** A call with all that is known of it; or one answer of a stream of events, which reads as a call of its own. */
+/** A call with all that is known of it, its words as they may be printed; or one answer of a stream of events, which reads as a call of its own. */
 export interface SeenCall {
   readonly kind: 'call' | 'event';
   readonly call: number;
@@ -78,11 +79,11 @@ export class SeenCalls {
     const { metadata } = (answer['podSandboxStatus'] ?? {}) as { metadata?: { namespace?: string; name?: string; attempt?: number } };
     const statuses = (answer['containersStatuses'] ?? []) as { id?: string; metadata?: { name?: string; attempt?: number } }[];
     const container = statuses.find(({ id }) => id === answer['containerId'])?.metadata;
-    const pod = metadata?.name === undefined ? '' : `${metadata.namespace ?? ''}/${metadata.name}`;
+    const pod = metadata?.name === undefined ? '' : shown(`${metadata.namespace ?? ''}/${metadata.name}`);
     return {
       ...{ kind: 'event', call: opening.call, connection: opening.connection, service: opening.service, method: opening.method, caller: '' },
       ...{ pod, group: pod, sandboxAttempt: metadata === undefined ? null : (metadata.attempt ?? 0) },
-      container: container === undefined ? '' : `${container.name ?? ''}#${container.attempt ?? 0}`,
+      container: container === undefined ? '' : shown(`${container.name ?? ''}#${container.attempt ?? 0}`),
       other: '',
       startMs: this.#shiftMs + monoMs,
       endMs: this.#shiftMs + monoMs,
@@ -97,9 +98,15 @@ function seen(call: PodCall, entry: RecordedCall, requests: readonly RecordedMes
   const { pod, outcome, ...rest } = call;
   return {
     kind: 'call',
-    ...{ call: entry.call, connection: entry.connection, service: rest.service, method: rest.method, caller: entry.requestMetadata?.['user-agent'] ?? '' },
-    ...{ pod: pod === null ? '' : `${pod.namespace}/${pod.name}`, group: pod?.key ?? '', sandboxAttempt: rest.sandboxAttempt },
-    ...{ container: rest.container, other: rest.other, startMs: rest.startMs, endMs: rest.endMs, outcome, message: rest.message },
+    ...{
+      call: entry.call,
+      connection: entry.connection,
+      service: rest.service,
+      method: shown(rest.method),
+      caller: shown(entry.requestMetadata?.['user-agent'] ?? ''),
+    },
+    ...{ pod: pod === null ? '' : shown(`${pod.namespace}/${pod.name}`), group: shown(pod?.key ?? ''), sandboxAttempt: rest.sandboxAttempt },
+    ...{ container: shown(rest.container), other: shown(rest.other), startMs: rest.startMs, endMs: rest.endMs, outcome, message: shown(rest.message) },
     hasFailed: outcome !== 'OK' && outcome !== 'open',
     ...{ request: rest.request, answer: rest.answer, answers: rest.answers, requests, responses: entry.responses },
   };
@@ -118,7 +125,7 @@ export function partsOf(call: SeenCall): string[] {
   const parts = call.pod === '' ? told : told.filter((part) => part !== String(id).slice(0, 12) && !part.startsWith('pod.uid='));
   if (call.kind === 'call' && call.answers > 1) parts.push(`${call.answers} answers`);
   // An image that the table has said already needs no second word.
-  return parts.length === 0 && call.other !== '' && call.pod === '' ? [call.other] : parts;
+  return parts.length === 0 && call.other !== '' && call.pod === '' ? [call.other] : parts.map(shown);
 }
 
 /** As it is printed with `--json`. */

@@ -102,7 +102,7 @@ class Serving {
       if (request.headers.origin !== `http://${request.headers.host ?? ''}` || request.headers['content-type'] !== 'application/json')
         return plain(response, 403, 'not from the page');
       if (path !== 'faults' || faults === null) return plain(response, 404, 'there is no tap here');
-      const { arm, disarm } = JSON.parse(await readBody(request)) as { arm?: unknown; disarm?: unknown };
+      const { arm, disarm } = (JSON.parse(await readBody(request)) ?? {}) as { arm?: unknown; disarm?: unknown };
       if (typeof arm === 'string') return json(response, await faults.arm(arm));
       if (typeof disarm === 'number') return json(response, await faults.disarm(disarm));
       return plain(response, 400, 'arm or disarm?');
