@@ -123,7 +123,7 @@ await runProgram('assets', 'The real components around a node: finds them, or bu
     ['nodelet assets pack .', 'nodelet assets pack assets.tar.zst'],
     async ({ json }, [file = '']) => {
       const isFolder = (await stat(file).catch(() => null))?.isDirectory() === true;
-      await requireWritable('the name of the file', isFolder ? `${file}/packed` : file);
+      await requireWritable('the name of the file', isFolder ? `${file}/nodelet-assets-.tar.zst` : file);
       const packed = await program.progress.step('packing', () => packAssets(root, file, host.signal));
       program.answer(json, packed, [`${packed.file}: ${packed.programs} programs, ${mebibytes(packed.sizeBytes)}, content ${packed.content}`]);
       return 0;

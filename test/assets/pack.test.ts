@@ -70,6 +70,18 @@ test('unpacking keeps what the set had beyond the file', async () => {
   assert.deepEqual((await to.build(['kubelet', 'crictl'])).kept, ['kubelet', 'crictl']);
 });
 
+test('a file is named where the caller is, and a folder that is not there is told before the work', async () => {
+  await using world = await makeWorld();
+  await fakeGo(world);
+  await world.build(['kubectl']);
+  const named = await world.assets(['pack', world.folder]);
+  assert.equal(named.code, 0, named.stderr);
+  assert.equal((await readdir(world.folder)).filter((name) => name.startsWith('nodelet-assets-')).length, 1);
+  const nowhere = await world.assets(['pack', `${world.folder}/missing/file`]);
+  assert.equal(nowhere.code, 2);
+  assert.match(nowhere.stderr, /no file can be written in/);
+});
+
 test('what was changed, cut off or is named by another content is refused, and nothing is put in place', async () => {
   await using from = await makeWorld();
   await using to = await makeWorld();
