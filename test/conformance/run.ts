@@ -1,4 +1,5 @@
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { runGinkgo } from './ginkgo.ts';
 import type { LiveEvent } from './ginkgo-output.ts';
@@ -87,6 +88,7 @@ async function pass(ran: Ran, tally: Tally, title: string, specs: readonly Spec[
     else if (event.kind === 'other') progress.note(`  no result: ${event.state.toLowerCase()} ${event.name}`);
   };
   const report = `report-${title}.json`;
+  await using scratch = await scratchFolder();
   const code = await runGinkgo({
     argv: target.argv({
       procs,
@@ -103,7 +105,7 @@ async function pass(ran: Ran, tally: Tally, title: string, specs: readonly Spec[
       ],
     }),
     cwd: run.dir,
-    env: { ...environment(), ...target.env },
+    env: { ...environment(), TMPDIR: scratch.path, ...target.env },
     log: `${run.dir}/ginkgo-${title}.log.gz`,
     specs: ran.specs,
     onEvent,
@@ -125,6 +127,20 @@ async function pass(ran: Ran, tally: Tally, title: string, specs: readonly Spec[
     throw new OpError('failed', 'running specs', `Ginkgo ended with ${code}, and ${missing.length} specs have no result, such as ${missing[0]?.name}`, {
       advice: `all its output is in ${run.dir}/ginkgo-${title}.log.gz; go on with --resume`,
     });
+}
+
+/** Where specs put their temporary files; many leave them. A path that sockets fit into. */
+async function scratchFolder(): Promise<AsyncDisposable & { readonly path: string }> {
+  const path = await mkdtemp(`${tmpdir()}/nodelet-specs-`);
+  await chmod(path, 0o755);
+  return {
+    path,
+    async [Symbol.asyncDispose]() {
+      // What a spec has mounted there is somebody else's, and not gone through.
+      const mounts = await readFile('/proc/self/mountinfo', 'utf8');
+      if (!mounts.includes(path)) await rm(path, { recursive: true, force: true });
+    },
+  };
 }
 
 /** Results that the output did not give, from the report that Ginkgo writes at its end. */
