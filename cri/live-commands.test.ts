@@ -21,6 +21,7 @@ import { record } from './record.ts';
 import { show } from './show.ts';
 import { top } from './top.ts';
 import { watchWhat } from './watch.ts';
+import { web } from './web-command.ts';
 
 let folder: string;
 let server: Awaited<ReturnType<typeof serveFake>>;
@@ -188,4 +189,9 @@ test('what cannot be reached is said', async () => {
     hasCode(error, 'unavailable'),
   );
   await assert.rejects(watchWhat(host, join(folder, 'absent'), flags, realClock, ''), (error) => hasCode(error, 'not-found'));
+});
+
+test('web is told as the others where to attach', async () => {
+  const flags = { listen: '127.0.0.1:0', open: false, json: true, tap: `${listen()}.tap`, node: 'node-1' };
+  await assert.rejects(web(hostOf().host, undefined, flags, realClock, 'a test'), (error) => hasCode(error, 'invalid'));
 });

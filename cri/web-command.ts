@@ -6,18 +6,17 @@ import type { Host } from '../base/host.ts';
 import type { WebHello } from './core/web-wire.ts';
 import { askTap, connectFeed } from './io/feed.ts';
 import { readFrames } from './io/recording-read.ts';
-import { reachTap, type ReachedTap } from './io/reach-tap.ts';
+import { reachTap, type ReachedTap, type ReachOptions } from './io/reach-tap.ts';
 import type { TapStatus } from './io/tap.ts';
 import { faultsOfTap } from './io/web-faults.ts';
 import { webPage } from './io/web-page.ts';
 import { serveWeb, type FaultDoor } from './io/web-serve.ts';
 import { WebStore } from './io/web-store.ts';
 
-export interface WebFlags {
+export interface WebFlags extends Omit<ReachOptions, 'listen'> {
+  /** Where browsers connect to. */
   readonly listen: string;
-  readonly tap?: string;
   readonly tapListen?: string;
-  readonly upstream?: string;
   readonly open: boolean;
   readonly json: boolean;
 }
@@ -59,8 +58,7 @@ export async function web(host: Host, file: string | undefined, flags: WebFlags,
     return show(host, await fromFile(file), flags, version);
   }
   const say = (text: string): void => host.stderr(`nodelet cri web: ${text}\n`);
-  const options = { tap: flags.tap, listen: flags.tapListen, upstream: flags.upstream };
-  await using tap = await reachTap(options, { recorder: version, pid: host.pid, env: host.env, signal: host.signal, clock, say });
+  await using tap = await reachTap({ ...flags, listen: flags.tapListen }, { recorder: version, pid: host.pid, env: host.env, signal: host.signal, clock, say });
   say(`looking at ${tap.words}`);
   const status = (await askTap(tap.control, { do: 'status' }, host.signal)) as TapStatus;
   return await show(host, fromTap(tap, status, host.signal), flags, version);
