@@ -1,4 +1,4 @@
-import type { AuthConfig, ImageSpecInput, PodSandboxConfig } from '../../proto/cri/types.ts';
+import type { AuthConfig, Image, ImageSpecInput, PodSandboxConfig } from '../../proto/cri/types.ts';
 import type { Clock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
@@ -7,6 +7,7 @@ import type { Backoff, BackoffRules } from '../core/backoff.ts';
 import { keyOf } from '../core/containers.ts';
 import { parseImage, pullPolicyOf } from '../core/images.ts';
 import type { ImageName } from '../core/images.ts';
+import type { ImageUser } from '../core/security.ts';
 import { durationText } from '../../base/duration.ts';
 import type { EventText } from '../core/types.ts';
 import { runtimeWords, rpcErrorText } from './cri.ts';
@@ -21,7 +22,8 @@ export interface ImageNeed {
 }
 
 export type ImageOutcome =
-  | { readonly ok: true; readonly imageRef: string }
+  /** `user`: what the runtime's answer said of the image; undefined when it was not asked. */
+  | { readonly ok: true; readonly imageRef: string; readonly user?: ImageUser }
   /** `retryAtMs`: when the back-off ends; null when there is none. */
   | { readonly ok: false; readonly reason: string; readonly message: string; readonly retryAtMs: number | null };
 
@@ -131,7 +133,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         }
         if (here.imageRef !== null) {
           say('Normal', 'Pulled', `Container image "${asked}" already present on machine and can be accessed by the pod`);
-          return { ok: true, imageRef: here.imageRef };
+          return { ok: true, imageRef: here.imageRef, user: here.user };
         }
         if (policy === 'Never') {
           const message = `Container image "${asked}" is not present with pull policy of Never`;
@@ -176,6 +178,12 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
   };
 }
 
+/** As whom the image's processes run when nothing else is said. */
+export function imageUserOf(image: Image): ImageUser {
+  if (image.uid !== null) return { uid: Number(image.uid.value), username: '' };
+  return image.username === '' ? { uid: 0, username: '' } : { uid: null, username: image.username };
+}
+
 function refused(reason: string, message: string): ImageOutcome {
   return { ok: false, reason, message, retryAtMs: null };
 }
@@ -186,13 +194,13 @@ async function present(
   runtimeHandler: string,
   timeoutMs: number,
   signal: AbortSignal,
-): Promise<{ ok: true; imageRef: string | null } | { ok: false; words: string }> {
+): Promise<{ ok: true; imageRef: string; user: ImageUser } | { ok: true; imageRef: null } | { ok: false; words: string }> {
   try {
     const { image } = await cri.images.imageStatus(
       { image: { image: name.pullName, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } },
       { timeoutMs, signal },
     );
-    return { ok: true, imageRef: image === null || image.id === '' ? null : image.id };
+    return image === null || image.id === '' ? { ok: true, imageRef: null } : { ok: true, imageRef: image.id, user: imageUserOf(image) };
   } catch (error) {
     if (signal.aborted) throw error;
     return { ok: false, words: rpcErrorText(error) };

@@ -10,6 +10,7 @@ import type { Step } from '../core/step.ts';
 import type { EventText } from '../core/types.ts';
 import type { ContainerMount } from '../seams.ts';
 import { failureWords } from './cri.ts';
+import { imageUserOf } from './images.ts';
 import type { ImageOutcome } from './images.ts';
 import { killContainers } from './kill.ts';
 import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './step-types.ts';
@@ -40,7 +41,7 @@ export async function startContainer(
   const logDir = `${podLogDir(deps.context, pod)}/${container.name}`;
   const attempt = step.attempt ?? (await deps.files.nextAttempt(logDir));
   if (step.targetId === '') return fail('CreateContainerConfigError', `unable to find target container ${targetName(pod, step.name)}`);
-  const made = await prepare(deps, run, container, sandbox, image.imageRef, signal);
+  const made = await prepare(deps, run, container, sandbox, image, signal);
   if (!made.ok) return { ...fail(made.reason, made.message), retryAtMs: made.retryAtMs ?? null };
   signal.throwIfAborted();
 
@@ -125,7 +126,14 @@ type Prepared =
   | { ok: false; reason: string; message: string; retryAtMs?: number | null };
 
 /** Everything of the configuration that has to be looked up. */
-async function prepare(deps: StepDeps, run: RunContext, container: Container, sandbox: OpenSandbox, imageRef: string, signal: AbortSignal): Promise<Prepared> {
+async function prepare(
+  deps: StepDeps,
+  run: RunContext,
+  container: Container,
+  sandbox: OpenSandbox,
+  ready: Extract<ImageOutcome, { ok: true }>,
+  signal: AbortSignal,
+): Promise<Prepared> {
   const { pod } = run;
   const podIPs = podIPsOf(pod, sandbox.ips, deps.node.hostIPs());
   try {
@@ -133,7 +141,7 @@ async function prepare(deps: StepDeps, run: RunContext, container: Container, sa
     if (!env.ok) return { ok: false, reason: 'CreateContainerConfigError', message: env.message };
     const volumes = await deps.volumes.containerMounts(pod, container, podIPs, signal);
     if (!volumes.ok) return { ok: false, reason: volumes.reason, message: volumes.message };
-    const user = await imageUser(deps, imageRef, signal);
+    const user = ready.user ?? (await imageUser(deps, ready.imageRef, signal));
     const problem = rootProblem(pod, container, user);
     if (problem !== null) return { ok: false, reason: 'CreateContainerConfigError', message: problem };
     const mounts: MountInput[] = [];
@@ -153,9 +161,7 @@ async function prepare(deps: StepDeps, run: RunContext, container: Container, sa
 
 async function imageUser(deps: StepDeps, imageRef: string, signal: AbortSignal): Promise<ImageUser> {
   const { image } = await deps.cri.images.imageStatus({ image: { image: imageRef } }, { timeoutMs: deps.timeoutMs, signal });
-  if (image === null) return { uid: 0, username: '' };
-  if (image.uid !== null) return { uid: Number(image.uid.value), username: '' };
-  return image.username === '' ? { uid: 0, username: '' } : { uid: null, username: image.username };
+  return image === null ? { uid: 0, username: '' } : imageUserOf(image);
 }
 
 /** The image of an image volume, there by its pull policy; null for any other mount. Its events are about the pod. */
