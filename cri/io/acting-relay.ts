@@ -67,8 +67,10 @@ function passInformation(down: ServerHttp2Stream, up: ClientHttp2Stream): void {
 /** Resets a call after what was written to it. */
 export function reset(stream: ServerHttp2Stream | ClientHttp2Stream, code: number): void {
   if (stream.destroyed || stream.closed) return;
-  if (stream.writableLength === 0 || stream.writableEnded) stream.close(code);
-  else stream.write(Buffer.alloc(0), () => stream.close(code));
+  // A turn later: in the midst of writing Node would let the end of what is written go out in the reset's place.
+  const close = (): void => void setImmediate(() => stream.close(code));
+  if (stream.writableLength === 0 || stream.writableEnded) close();
+  else stream.write(Buffer.alloc(0), close);
 }
 
 function pump(from: ServerHttp2Stream | ClientHttp2Stream, to: ServerHttp2Stream | ClientHttp2Stream): void {
