@@ -95,6 +95,8 @@ async function clusterUp(program: Program, options: Options, extra: readonly str
       signal,
     ),
   );
+  // Its pods would take room of the 110 that a node has, and time of one side alone.
+  await command(['kubectl', '--name', options.name, '-n', 'kube-system', 'delete', 'deployment', 'coredns', '--cascade=foreground', '--timeout=60s'], signal);
   const status = JSON.parse(await command(['status', '--json', '--name', options.name], signal)) as SetStatus;
   return {
     ...status,
