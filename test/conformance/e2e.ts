@@ -54,14 +54,25 @@ export interface Checked {
   select(suite: string, specs: readonly Spec[]): Spec[];
 }
 
-export function checkOptions(options: RunOptions): Checked {
-  const { focus, skip } = options;
+/** Refuses a suite of e2e.test that there is not, and patterns that are none: OpError `invalid`. */
+export function checkChoice({ suite, focus, skip }: Pick<RunOptions, 'suite' | 'focus' | 'skip'>): void {
+  if (!(E2E_SUITES as readonly string[]).includes(suite))
+    throw new OpError('invalid', 'reading --suite', `there is no suite "${suite}" of e2e.test`, { advice: `use one of: ${E2E_SUITES.join(', ')}` });
+  checkPatterns(focus, skip);
+}
+
+function checkPatterns(focus: readonly string[], skip: readonly string[]): void {
   for (const [flag, texts] of Object.entries({ '--focus': focus, '--skip': skip })) {
     for (const text of texts) {
       const problem = patternProblem(text);
       if (problem !== null) throw new OpError('invalid', `reading ${flag}`, problem);
     }
   }
+}
+
+export function checkOptions(options: RunOptions): Checked {
+  const { focus, skip } = options;
+  checkPatterns(focus, skip);
   const shard = options.shard === undefined ? null : parseShard(options.shard);
   if (options.shard !== undefined && shard === null) throw new OpError('invalid', 'reading --shard', `"${options.shard}" is not of the form i/n, such as 1/4`);
   return {

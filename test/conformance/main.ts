@@ -5,7 +5,7 @@ import { requireWritable, runProgram, type Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
 import type { Answer } from './conduct.ts';
 import { runCritest } from './critest.ts';
-import { runE2e, type RunOptions } from './e2e.ts';
+import { checkChoice, runE2e, type RunOptions } from './e2e.ts';
 import { runE2eNode } from './e2e-node.ts';
 import { listRuns, readJournal } from './journal.ts';
 import { keep, pathsIn, refresh, render } from './store.ts';
@@ -58,6 +58,7 @@ interface ListOptions {
 }
 
 async function list(program: Program, options: ListOptions): Promise<number> {
+  checkChoice(options);
   const assets = await findAssets({ env: program.host.env, dir: options.assets });
   const { specs } = await askSpecs(assets.require('e2e.test', 'listing its specs'), `${root}/dist/conformance`, ['--provider=skeleton'], program.host.signal);
   if (options.update === true) {

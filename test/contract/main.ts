@@ -99,6 +99,7 @@ await runProgram('contract', 'What upstream’s kubelet does for six pods, and w
       'what the tap adds to a call, beside socat where that is there, in one run',
       ['./nodelet contract bench', './nodelet contract bench --calls 2000 --json'],
       async ({ json, calls }) => {
+        if (!/^[1-9]\d{0,6}$/.test(calls)) throw new OpError('invalid', 'reading --calls', `"${calls}" is not a number of calls`);
         const bundle = new URL('../../dist/nodelet.mjs', import.meta.url).pathname;
         const result = await program.progress.step('calls made', () => benchTap(Number(calls), bundle, program.host.signal));
         const ms = (value: number): string => `${value.toFixed(3)} ms`.padStart(12);
