@@ -1,6 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { aggregate, metadataPatch, newNode, nodeEvents, nodeStatus, statusDiffers, statusPatch, type NodeFacts, type NodeSettings } from './node-status.ts';
+import {
+  aggregate,
+  metadataPatch,
+  newNode,
+  nodeEvents,
+  nodeStatus,
+  statusDiffers,
+  statusPatch,
+  versionText,
+  type NodeFacts,
+  type NodeSettings,
+} from './node-status.ts';
 
 const settings: NodeSettings = {
   nodeName: 'n1',
@@ -162,4 +173,9 @@ test('events: each change of a condition once, a reboot by its boot id', () => {
   assert.deepEqual(nodeEvents('n1', up, nodeStatus(settings, { ...facts, machine: { ...facts.machine, bootID: 'b2' } }, up, t1)), [
     { type: 'Warning', reason: 'Rebooted', message: 'Node n1 has been rebooted, boot id: b2' },
   ]);
+});
+
+test('a runtime’s version is told as upstream reads it: what a distribution adds to it is left out', () => {
+  const told = { '2.4.2': '2.4.2', 'v2.4.2': '2.4.2', '1.6.20~ds1': '1.6.20', 'v2.0.0-rc.1+k3s2': '2.0.0-rc.1+k3s2', '1.7.0-': '1.7.0', unknown: 'unknown' };
+  assert.deepEqual(Object.keys(told).map(versionText), Object.values(told));
 });

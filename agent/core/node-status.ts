@@ -29,6 +29,13 @@ export interface RuntimeFacts {
   readonly troubles: readonly string[];
 }
 
+/** A runtime's version without what does not belong to a version, as upstream parses and prints it; unreadable ones as they are. */
+export function versionText(told: string): string {
+  const [, numbers, extra = ''] = /^\s*v?(\d+(?:\.\d+)*)(.*)$/.exec(told) ?? [];
+  if (numbers === undefined) return told;
+  return /^(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?$/.test(extra.trimEnd()) ? numbers + extra.trimEnd() : numbers;
+}
+
 export interface Pressures {
   readonly memory: boolean;
   readonly disk: boolean;

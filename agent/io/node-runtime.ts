@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
-import type { RuntimeFacts } from '../core/node-status.ts';
+import { versionText, type RuntimeFacts } from '../core/node-status.ts';
 import type { Cri } from './cri.ts';
 
 /** The two CRI calls that tell how the runtime is. */
@@ -64,7 +64,7 @@ export function watchRuntime(options: RuntimeWatchOptions): RuntimeWatch {
     try {
       if (askVersion) {
         const { runtimeName, runtimeVersion } = await runtime.version({ version: '0.1.0' }, call);
-        version = `${runtimeName}://${runtimeVersion.replace(/^v/, '')}`;
+        version = `${runtimeName}://${versionText(runtimeVersion)}`;
         askVersion = false;
       }
       answer = await runtime.status({ verbose: false }, call);
