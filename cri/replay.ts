@@ -26,6 +26,7 @@ export interface ReplayFlags {
   readonly folder?: string;
   readonly pull: boolean;
   readonly keep: boolean;
+  readonly trust: boolean;
   readonly json: boolean;
 }
 
@@ -112,7 +113,14 @@ export async function replay(host: Host, file: string, flags: ReplayFlags, clock
   const cgroupParent = flags.cgroupParent ?? (await cgroupParentFor(client, run));
   const plan = new ReplayPlan();
   const images = new Images(client, plan.imageNames);
-  const rewriter = new Rewriter({ run, folder: folder.replace(/\/+$/, ''), namespace: flags.namespace, cgroupParent, exists: existsSync });
+  const rewriter = new Rewriter({
+    run,
+    folder: folder.replace(/\/+$/, ''),
+    namespace: flags.namespace,
+    cgroupParent,
+    exists: existsSync,
+    trusted: flags.trust,
+  });
   const tally = new Tally();
   const kill = new AbortController();
   const last = host.signal.aborted ? null : onAbort(host.signal, () => clock.after(LAST_CALLS_MS, () => kill.abort()));
@@ -163,9 +171,11 @@ export async function replay(host: Host, file: string, flags: ReplayFlags, clock
         say,
       });
   }
-  const summary = { ...tally.summary(), stopped: host.signal.aborted };
+  const summary = { ...tally.summary(), leftOut: rewriter.tamed, stopped: host.signal.aborted };
   if (flags.json) host.stdout(`${JSON.stringify({ summary })}\n`);
   else host.stdout(tally.text());
+  if (rewriter.tamed > 0)
+    say(`${rewriter.tamed} times files, devices or privileges of this machine were left out, as nobody vouches for the recording; --trust gives them`);
   if (host.signal.aborted) say('stopped before its end');
   return summary.differ === 0 && !summary.stopped && summary.made > 0 ? 0 : 1;
 }

@@ -52,7 +52,7 @@ async function replay(
   const lines = new CallRenderer().recorder((line) => result.lines.push(`${clock.monoMs()} ${line}`));
   const replayer = new Replayer({
     transport: compose(fake, lines, failpoints(clock, options.points)),
-    rewriter: new Rewriter({ run: 'r', folder: '/replay', cgroupParent: '/r', exists: () => false }),
+    rewriter: new Rewriter({ run: 'r', folder: '/replay', cgroupParent: '/r', exists: () => false, trusted: false }),
     clock,
     speed: options.speed ?? Infinity,
     signal: new AbortController().signal,

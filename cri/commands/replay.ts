@@ -15,5 +15,10 @@ export function replayCommand({ host, clock, add, done }: Commands): void {
     .option('--folder <folder>', 'for logs and mounted files, seen by the runtime at the same path; else one of the replay’s own in /tmp')
     .option('--no-pull', 'make no PullImage')
     .option('--keep', 'leave what was made', false)
+    .option(
+      '--trust',
+      'give containers this machine’s files and devices and make them privileged, where the recording says so; it runs what it says as root',
+      false,
+    )
     .action(async (file: string, flags: ReplayFlags) => done(await (await import('../replay.ts')).replay(host, file, flags, clock)));
 }

@@ -11,7 +11,14 @@ const config = {
 };
 
 function rewriter(options: Partial<RewriteOptions> = {}): Rewriter {
-  return new Rewriter({ run: 'r1', folder: '/tmp/replay', cgroupParent: '/nodelet-replay-r1', exists: (path) => path === '/lib/modules', ...options });
+  return new Rewriter({
+    run: 'r1',
+    folder: '/tmp/replay',
+    cgroupParent: '/nodelet-replay-r1',
+    exists: (path) => path === '/lib/modules',
+    trusted: true,
+    ...options,
+  });
 }
 
 const sameImage = (reference: string): string => reference;
@@ -115,4 +122,26 @@ test('a container has the ids, image and files of now', () => {
 test('a pull has no credentials: the recorded ones are words', () => {
   const { request } = rewriter().rewrite('PullImage', { image: { image: 'busybox' }, auth: { username: '(withheld)' } }, sameImage);
   assert.deepEqual(request, { image: { image: 'busybox' } });
+});
+
+test('a recording that nobody vouches for gets no files, devices or privileges of this machine', () => {
+  const linux = { securityContext: { privileged: true, runAsUser: { value: '1' } } };
+  const container = {
+    metadata: { name: 'app' },
+    image: { image: 'busybox' },
+    linux,
+    devices: [{ hostPath: '/dev/sda', containerPath: '/dev/sda' }],
+    mounts: [{ containerPath: '/host', hostPath: '/lib/modules' }],
+  };
+  const wary = rewriter({ trusted: false });
+  const { request, needed } = wary.rewrite('CreateContainer', { podSandboxId: 's', config: container, sandboxConfig: { ...config, linux } }, sameImage);
+  const made = request['config'] as Fields;
+  assert.deepEqual(made['linux'], { securityContext: { privileged: false, runAsUser: { value: '1' } } });
+  assert.deepEqual(made['devices'], []);
+  assert.deepEqual(made['mounts'], [{ containerPath: '/host', hostPath: '/tmp/replay/host/lib/modules' }]);
+  assert.ok(needed.some(({ path }) => path === '/tmp/replay/host/lib/modules'));
+  assert.deepEqual((request['sandboxConfig'] as { linux: { securityContext: Fields } }).linux.securityContext['privileged'], false);
+  assert.equal(wary.tamed, 4);
+  const kept = rewriter().rewrite('CreateContainer', { podSandboxId: 's', config: container, sandboxConfig: config }, sameImage).request['config'] as Fields;
+  assert.deepEqual([kept['linux'], kept['devices'], kept['mounts']], [linux, container.devices, container.mounts]);
 });

@@ -15,6 +15,8 @@ export interface RewriteOptions {
   readonly cgroupParent: string;
   /** Whether a path is on this machine. */
   readonly exists: (path: string) => boolean;
+  /** Containers get this machine's files, devices and privileges as they had them. */
+  readonly trusted: boolean;
 }
 
 /** A file or folder that must be there before the call is made. */
@@ -54,6 +56,8 @@ export class Rewriter {
   readonly ids = new Map<string, string>();
   /** Id of now → id of that time. */
   readonly back = new Map<string, string>();
+  /** Calls from which files, devices or privileges of the machine were taken, because the recording is not trusted. */
+  tamed = 0;
 
   constructor(options: RewriteOptions) {
     this.#options = options;
@@ -106,8 +110,16 @@ export class Rewriter {
       metadata,
       labels: this.#labels(config['labels']),
       logDirectory,
-      linux: { ...linux, cgroupParent: this.#cgroup(textAt(metadata, 'uid')) },
+      linux: { ...this.#withoutPrivilege(linux), cgroupParent: this.#cgroup(textAt(metadata, 'uid')) },
     };
+  }
+
+  /** A recording is anybody's file: what it asks of the machine is given only when whoever replays it says so. */
+  #withoutPrivilege(linux: Fields | undefined): Fields | undefined {
+    const context = at(linux, 'securityContext') as Fields | undefined;
+    if (this.#options.trusted || context?.['privileged'] !== true) return linux;
+    this.tamed += 1;
+    return { ...linux, securityContext: { ...context, privileged: false } };
   }
 
   #cgroup(podUid: string): string {
@@ -123,8 +135,13 @@ export class Rewriter {
     const logDirectory = textAt(sandboxConfig, 'logDirectory');
     if (logPath.includes('/') && logDirectory !== '') needed.push({ path: `${logDirectory}/${logPath.slice(0, logPath.lastIndexOf('/'))}`, kind: 'folder' });
     const spec = at(config, 'image') as Fields | undefined;
+    const linux = this.#withoutPrivilege(at(config, 'linux') as Fields | undefined);
+    const devices = (config['devices'] ?? []) as Fields[];
+    if (devices.length > 0 && !this.#options.trusted) this.tamed += 1;
     return {
       ...config,
+      ...(linux === undefined ? {} : { linux }),
+      ...(devices.length > 0 && !this.#options.trusted ? { devices: [] } : {}),
       ...(config['logPath'] === undefined ? {} : { logPath }),
       labels: this.#labels(config['labels']),
       image: { ...spec, image: image(textAt(spec, 'image')) },
@@ -133,11 +150,14 @@ export class Rewriter {
     };
   }
 
-  /** A kubelet's own files are made empty; so is what this machine does not have. */
+  /** A kubelet's own files are made empty; so is what this machine does not have, and all of it for a recording that is not trusted. */
   #mount(mount: Fields, needed: Needed[]): Fields {
     const hostPath = textAt(mount, 'hostPath');
     if (hostPath === '') return mount;
-    if (!/\/pods\/[0-9a-f-]{8,}\//.test(hostPath) && this.#options.exists(hostPath)) return mount;
+    if (!/\/pods\/[0-9a-f-]{8,}\//.test(hostPath) && this.#options.exists(hostPath)) {
+      if (this.#options.trusted) return mount;
+      this.tamed += 1;
+    }
     const path = `${this.#options.folder}/host${downward(hostPath)}`;
     needed.push({ path, kind: FILES.test(textAt(mount, 'containerPath')) ? 'file' : 'folder' });
     return { ...mount, hostPath: path };
