@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { tryExec } from '../../base/exec.ts';
+import type { Calls } from './calls.ts';
 import type { Cluster } from './cluster.ts';
 import type { Outcome } from './ginkgo-report.ts';
 
@@ -57,9 +58,10 @@ const logsIn = async (dir: string, pattern: RegExp): Promise<string[]> =>
 
 /**
  * Saves what is known of a failed spec before its namespaces go: its output, pods, events, container logs, and of
- * agent, audit and runtime the lines that name them. Then removes the namespaces. Returns the folder.
+ * agent, audit and runtime the lines that name them, and the CRI calls where they are recorded. Then removes the
+ * namespaces. Returns the folder.
  */
-export async function collectFailure(cluster: Cluster, failures: string, outcome: Outcome, output: string): Promise<string> {
+export async function collectFailure(cluster: Cluster, failures: string, outcome: Outcome, output: string, calls: Calls | null): Promise<string> {
   const dir = `${failures}/${slugOf(outcome.name)}`;
   await mkdir(dir, { recursive: true });
   const save = async (name: string, text: string): Promise<void> => {
@@ -87,10 +89,11 @@ export async function collectFailure(cluster: Cluster, failures: string, outcome
     for (const node of cluster.nodes) {
       const dir = `${cluster.state}/nodes/${node}/log`;
       await save(`${node}.agent.log`, await linesWith(namespaces, await logsIn(dir, /^(agent|kubelet)/)));
+      if (calls !== null) await save(`${node}.calls.txt`, await calls.of(node, namespaces));
       const runtime = await logsIn(dir, /^(containerd|cri)/);
       const first = await linesWith(namespaces, runtime);
       const containers = containersIn(await linesWith(containersIn(first), runtime));
-      await save(`${node}.cri.log`, await linesWith([...namespaces, ...containers.slice(0, 100)], runtime));
+      await save(`${node}.runtime.log`, await linesWith([...namespaces, ...containers.slice(0, 100)], runtime));
     }
     await cluster.tryKubectl(['delete', 'namespaces', ...namespaces, '--wait=false']);
   }

@@ -5,6 +5,7 @@ import { useCluster } from '../cluster/own.ts';
 import type { Program } from '../command.ts';
 import { askSpecs } from './ask.ts';
 import { commitOf, openCluster, type Cluster } from './cluster.ts';
+import { recordCalls, type Calls } from './calls.ts';
 import { collectFailure, removeNamespaces } from './collect.ts';
 import { conduct, type Answer } from './conduct.ts';
 import type { Target } from './run.ts';
@@ -27,6 +28,7 @@ export interface RunOptions {
   readonly json?: string | boolean;
   readonly keep?: true;
   readonly score: boolean;
+  readonly calls?: true;
 }
 
 interface Programs {
@@ -107,6 +109,7 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   const chosen = exact === null ? checked.select(options.suite, specs) : checked.select('every', namedSpecs(specs, exact, 'e2e.test'));
   await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
+  await using calls = options.calls === true ? await recordCalls(program, root, opened) : null;
   return await conduct(program, {
     home: `${home}/runs`,
     asked: {
@@ -122,14 +125,14 @@ export async function runE2e(program: Program, root: string, options: RunOptions
     specs,
     chosen,
     isResumed: options.resume === true,
-    target: targetOf(opened, programs),
+    target: targetOf(opened, programs, calls),
     paths: options.score ? pathsIn(root) : null,
     tidy: async () => `${await removeNamespaces(opened)} namespaces`,
   });
 }
 
 /** Ginkgo's parallel runner with the unchanged e2e.test. */
-function targetOf(cluster: Cluster, programs: Programs): Target {
+function targetOf(cluster: Cluster, programs: Programs, calls: Calls | null): Target {
   return {
     argv: ({ procs, dir, report, ginkgo }) => [
       programs.ginkgo,
@@ -151,7 +154,7 @@ function targetOf(cluster: Cluster, programs: Programs): Target {
     ],
     env: { KUBECONFIG: cluster.kubeconfig, PATH: `${dirname(programs.kubectl)}:${process.env['PATH'] ?? ''}` },
     isReady: () => cluster.isReady(),
-    collect: (failures, outcome, output) => collectFailure(cluster, failures, outcome, output),
+    collect: (failures, outcome, output) => collectFailure(cluster, failures, outcome, output, calls),
   };
 }
 

@@ -139,6 +139,7 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
     .option('--nodes <count>', 'nodes of a cluster of its own', '2')
     .option('--keep', 'leave the cluster of its own running')
     .option('--no-score', 'keep the results out of the scoreboard')
+    .option('--calls', 'stand between kubelet and runtime on each node, and keep the calls of a failed spec’s namespaces')
     .option('--assets <dir>', 'where the real components are');
   program
     .add<ListOptions>('list', 'the specs of a suite by name, and how many there are', ['./nodelet conformance list --suite node'], (options) =>
