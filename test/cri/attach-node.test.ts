@@ -8,6 +8,7 @@ import { homedir } from 'node:os';
 import { test } from 'node:test';
 import { exec } from '../../base/exec.ts';
 import { eventually, kubectlProblem, setProblem, testSet, type TestSet } from '../set.ts';
+import { exitOf } from './exit-of.ts';
 
 /** A node with a real containerd and a kubelet of either make: the tap comes, is killed while pods start, sees containerd start again, and goes. */
 const problem = (await setProblem()) ?? (await kubectlProblem());
@@ -121,7 +122,7 @@ async function through(set: TestSet, agent: string, say: (text: string) => void)
   const same = [...containers(later)].filter(([name, id]) => containers(ready).get(name) === id).length;
   assert.equal(same, PODS - 1, 'all but the deleted one are the containers that they were');
   second.child.kill('SIGINT');
-  assert.deepEqual(await once(second.child, 'exit'), [0, null]);
+  assert.deepEqual(await exitOf(second.child), [0, null]);
   say(second.out().trim());
   assert.deepEqual((await readdir(folder)).toSorted(), before.names);
   await eventually('the kubelet has connected to the runtime', SLOW_MS, async () => ((await peers('')) > 0 ? true : null));
@@ -133,7 +134,7 @@ async function through(set: TestSet, agent: string, say: (text: string) => void)
   const now = await kubelet();
   assert.notEqual(now.pid, before.kubelet.pid);
   // It may have ended before the command that ends it.
-  const ended = once(third.child, 'exit');
+  const ended = exitOf(third.child);
   const done = await exec([`${root}nodelet`, 'cri', 'detach', '--node', 'node-1', '--name', set.name]);
   say(done.stdout.trim());
   assert.deepEqual(await ended, [0, null]);

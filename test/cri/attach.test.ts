@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, copyFile, mkdir, readdir, readFile, rmdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { exec } from '../../base/exec.ts';
 import { eventually } from '../set.ts';
 import { buildProgram, sysProblem, type Program } from '../sys/program.ts';
+import { exitOf } from './exit-of.ts';
 
 /** The commands as a user has them, the true C program, a caller with a kubelet's name and flags, and a runtime in memory: each a process. */
 const skip = sysProblem();
@@ -39,7 +39,7 @@ function run(argv: readonly string[], options: { env?: Record<string, string>; a
     [Symbol.asyncDispose]: async () => {
       if (child.exitCode !== null || child.signalCode !== null) return;
       child.kill('SIGKILL');
-      await once(child, 'exit');
+      await exitOf(child);
     },
   };
 }
@@ -114,7 +114,7 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
     assert.deepEqual(await names(), ['containerd.sock', 'containerd.sock.nodelet', 'containerd.sock.real']);
     await goesOn(here.kubelet);
     tap.child.kill('SIGINT');
-    assert.deepEqual(await once(tap.child, 'exit'), [0, null]);
+    assert.deepEqual(await exitOf(tap.child), [0, null]);
     assert.deepEqual(await names(), ['containerd.sock']);
     assert.equal((await stat(socket)).ino, inode);
     await goesOn(here.kubelet);
@@ -151,7 +151,7 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
       await said(tap, 'watch it with');
       process.kill(await guardOf(), 'SIGKILL');
       tap.child.kill('SIGKILL');
-      await once(tap.child, 'exit');
+      await exitOf(tap.child);
       assert.equal((await names()).length, 3);
       if (how === 'attach') {
         await using next = cri('attach', '--pid', String(here.kubelet.pid));
@@ -161,7 +161,7 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
           env: { ...(process.env as Record<string, string>), ...env() },
         });
         assert.match(done.stdout, /"did":"process \d+ ended, and everything is back in its place"/);
-        await once(next.child, 'exit');
+        await exitOf(next.child);
       } else {
         const done = await exec(['env', ...nodelet('cri', 'detach', '--socket', socket)], { env: { ...(process.env as Record<string, string>), ...env() } });
         assert.match(done.stdout, /put back what a killed one had left/);
@@ -205,7 +205,7 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
     await using next = run(nodelet('cri', 'attach', '--kind', 'a-node'), { env: { ...env(), PATH: `${folder}:${process.env['PATH']}` } });
     await said(next, 'watch it with');
     node.child.kill('SIGKILL');
-    assert.deepEqual(await once(next.child, 'exit'), [1, null]);
+    assert.deepEqual(await exitOf(next.child), [1, null]);
     assert.match(next.out(), /ended, because the node has ended/);
   });
 
@@ -237,7 +237,7 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
       assert.notEqual(await main(), first);
       assert.equal(await readFile(join(folder, 'asked'), 'utf8'), 'show --property=MainPID --value kubelet.service\nrestart kubelet.service\n');
       tap.child.kill('SIGINT');
-      await once(tap.child, 'exit');
+      await exitOf(tap.child);
       const second = await main();
       await writeFile(join(folder, 'systemctl'), asked.replace(`cat ${folder}/main ;;`, 'echo 1 ;;'), { mode: 0o755 });
       await using other = run(nodelet('cri', 'attach', '--pid', second, '--reconnect', 'restart'), path);
@@ -258,7 +258,7 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
     await using here = await world();
     const script = `mount --bind "$1/run" "$1/run" && mount -o remount,ro,bind "$1/run" && shift && exec "$@"`;
     const tried = run(['unshare', '--mount', 'sh', '-c', script, 'sh', folder, ...nodelet('cri', 'attach', '--socket', socket)], { env: env() });
-    assert.deepEqual(await once(tried.child, 'exit'), [1, null]);
+    assert.deepEqual(await exitOf(tried.child), [1, null]);
     assert.match(tried.out(), /read-only/);
     assert.doesNotMatch(tried.out(), /at .*\.ts/);
     assert.deepEqual(await names(), ['containerd.sock']);
@@ -268,16 +268,16 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
   test('--reconnect never touches no connection, --background returns when it stands, and a second one is refused', async () => {
     await using here = await world();
     const background = cri('attach', '--pid', String(here.kubelet.pid), '--reconnect', 'never', '--background', '--json');
-    assert.deepEqual(await once(background.child, 'exit'), [0, null]);
+    assert.deepEqual(await exitOf(background.child), [0, null]);
     assert.match(background.out(), /"kubeletConnection":"nothing"/);
     const peers = async (which: string): Promise<string> => (await exec([program.path, 'peers', String(here.kubelet.pid), socket + which])).stdout.trim();
     assert.equal(await peers('.real'), '1');
     assert.equal(await peers(''), '0');
     const second = cri('attach', '--pid', String(here.kubelet.pid));
-    assert.deepEqual(await once(second.child, 'exit'), [1, null]);
+    assert.deepEqual(await exitOf(second.child), [1, null]);
     assert.match(second.out(), /process \d+ \(since .*\) is attached there already/);
     const done = cri('detach', '--pid', String(here.kubelet.pid));
-    assert.deepEqual(await once(done.child, 'exit'), [0, null]);
+    assert.deepEqual(await exitOf(done.child), [0, null]);
     assert.deepEqual(await names(), ['containerd.sock']);
     await goesOn(here.kubelet);
     assert.equal(here.kubelet.count('failure'), 0);
