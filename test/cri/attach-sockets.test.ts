@@ -8,13 +8,13 @@ import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
 import { hasCode } from '../../base/errors.ts';
-import { createCriClient, type CriClient } from '../client.ts';
-import { FakeRuntime } from '../fake.ts';
-import { serveFake, type ServedRuntime } from '../fake-serve.ts';
-import { connectRuntime } from '../grpc.ts';
-import { attach, type AttachOptions } from './attach.ts';
-import { attachStates } from './attach-state.ts';
-import { runningTaps } from './tap-registry.ts';
+import { createCriClient, type CriClient } from '../../cri/client.ts';
+import { FakeRuntime } from '../../cri/fake.ts';
+import { serveFake, type ServedRuntime } from '../../cri/fake-serve.ts';
+import { connectRuntime } from '../../cri/grpc.ts';
+import { attach, type AttachOptions } from '../../cri/io/attach.ts';
+import { attachStates } from '../../cri/io/attach-state.ts';
+import { runningTaps } from '../../cri/io/tap-registry.ts';
 
 /**
  * Sockets and a runtime are true ones over gRPC; the C program is a few words of shell that do what it does while all is

@@ -10,9 +10,9 @@ import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { realClock } from '../../base/clock.ts';
-import { ArmedRules } from '../core/fault-rules.ts';
-import { parseRule } from '../core/fault-text.ts';
-import { openActing, type Fired } from './acting.ts';
+import { ArmedRules } from '../../cri/core/fault-rules.ts';
+import { parseRule } from '../../cri/core/fault-text.ts';
+import { openActing, type Fired } from '../../cri/io/acting.ts';
 
 const LARGE_BYTES = 40 * 1024 * 1024;
 const VERSION = '/runtime.v1.RuntimeService/Version';
