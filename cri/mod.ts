@@ -4,3 +4,4 @@ export { RpcError, runtimeMessage } from './errors.ts';
 export { connectRuntime } from './grpc.ts';
 export { readLog } from './io/log-read.ts';
 export { compose, type Interceptor } from './transport.ts';
+export { rpcStatuses } from './core/status.ts';

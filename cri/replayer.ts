@@ -1,6 +1,5 @@
 import type { Clock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
-import type { Difference } from './core/differences.ts';
 import { plainJson } from './core/plain-json.ts';
 import { textAt, type Fields } from './core/playback-world.ts';
 import { compareAnswers, isAhead, isStillToCome, stateOf, statusName } from './core/replay-compare.ts';
@@ -10,17 +9,11 @@ import { withoutDefaults } from './core/without-defaults.ts';
 import { RpcError } from './errors.ts';
 import { methodShape } from './shape.ts';
 import type { Transport } from './transport.ts';
+import type { ComparedCall } from './core/replay-text.ts';
 
 /** A call that was made again, and how it compares. */
-export interface Replayed {
+export interface Replayed extends ComparedCall {
   readonly call: number;
-  readonly method: string;
-  readonly subject: string;
-  readonly recorded: { readonly status: string; readonly durationMs: number };
-  readonly seen: { readonly status: string; readonly message: string; readonly durationMs: number };
-  /** Fields of the answer; `a` recorded, `b` seen. */
-  readonly differences: readonly Difference[];
-  readonly matched: boolean;
 }
 
 interface ReplayerOptions {

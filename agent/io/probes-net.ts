@@ -2,6 +2,7 @@ import { connect as connectHttp2, constants, type ClientHttp2Stream } from 'node
 import { connect } from 'node:net';
 import { messageOf } from '../../base/errors.ts';
 import { durationText } from '../../base/duration.ts';
+import { rpcStatuses } from '../../cri/mod.ts';
 
 /** What one run of a probe said. `error` is no result: it does not count. */
 export interface ProbeAnswer {
@@ -52,25 +53,6 @@ export function probeTcp(host: string, port: number, timeoutMs: number, signal: 
 }
 
 const servingStatus = ['UNKNOWN', 'SERVING', 'NOT_SERVING', 'SERVICE_UNKNOWN'];
-const grpcCodes = [
-  'OK',
-  'Canceled',
-  'Unknown',
-  'InvalidArgument',
-  'DeadlineExceeded',
-  'NotFound',
-  'AlreadyExists',
-  'PermissionDenied',
-  'ResourceExhausted',
-  'FailedPrecondition',
-  'Aborted',
-  'OutOfRange',
-  'Unimplemented',
-  'Internal',
-  'Unavailable',
-  'DataLoss',
-  'Unauthenticated',
-];
 
 /** A gRPC probe (KEP-2727): one bare call of grpc.health.v1.Health/Check on a connection of its own, in clear text. */
 export function probeGrpc(host: string, port: number, service: string, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
@@ -179,7 +161,7 @@ function judge(code: number, message: string, body: Buffer, within: string): Pro
   if (code === 12) return { result: 'failure', output: `error: this server does not implement the grpc health protocol (grpc.health.v1.Health): ${message}` };
   if (code === 4) return { result: 'failure', output: `timeout: health rpc did not complete within ${within}` };
   if (code !== 0)
-    return { result: 'failure', output: `error: health rpc probe failed: rpc error: code = ${grpcCodes[code] ?? `Code(${code})`} desc = ${message}` };
+    return { result: 'failure', output: `error: health rpc probe failed: rpc error: code = ${rpcStatuses[code] ?? `Code(${code})`} desc = ${message}` };
   // HealthCheckResponse{status = 1}: field 1, varint; absent is UNKNOWN.
   const status = body.length >= 7 && body[5] === 0x08 ? (body[6] ?? 0) : 0;
   if (status === 1) return { result: 'success', output: 'service healthy' };

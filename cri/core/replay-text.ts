@@ -7,6 +7,7 @@ export interface ComparedCall {
   readonly subject: string;
   readonly recorded: { readonly status: string; readonly durationMs: number };
   readonly seen: { readonly status: string; readonly message: string; readonly durationMs: number };
+  /** Fields of the answer; `a` recorded, `b` seen. */
   readonly differences: readonly Difference[];
   readonly matched: boolean;
 }
