@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { printCriTypes, readCriSource } from './gen/cri.ts';
+import { gateDifferences, printFeatureGates } from './gen/feature-gates.ts';
 import { buildResources, printResources } from './gen/kube-resources.ts';
 import { buildSchema, printSchema, readKubeSource } from './gen/kube-schema.ts';
 import { printKubeTypes } from './gen/kube-types.ts';
@@ -58,6 +59,14 @@ if (cri === undefined) {
   put('proto/cri/api.json', cri);
 }
 put('proto/cri/types.ts', printCriTypes(read('proto/cri/api.json')));
+
+const differences = gateDifferences(modules);
+if (differences === undefined) console.log(`agent/core/feature-gates.ts not compared: not all Go modules of Kubernetes ${kubernetes} are in ${modules}`);
+else if (differences.length > 0) {
+  console.error(`agent/core/feature-gates.ts differs from upstream: ${differences.join(', ')}`);
+  process.exitCode = 1;
+}
+put('docs/feature-gates.md', printFeatureGates());
 
 if (stale.length > 0) {
   console.error(`not fresh, run \`npm run gen\`: ${stale.join(', ')}`);

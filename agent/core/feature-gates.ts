@@ -98,10 +98,3 @@ export function gateEnabled(wanted: Readonly<Record<string, boolean>>, name: str
   const byStage = gate?.stage === 'Alpha' ? wanted['AllAlpha'] : gate?.stage === 'Beta' ? wanted['AllBeta'] : undefined;
   return wanted[name] ?? byStage ?? gate?.default ?? false;
 }
-
-/** What a Node declares (KEP-5328): of upstream's list what works here. `ExtendWebSocketsToKubelet` is not spoken yet. */
-const declarable = ['InPlacePodLevelResourcesVerticalScaling', 'InPlacePodVerticalScalingInitContainers', 'RestartAllContainersOnContainerExits'];
-
-export function declaredFeatures(wanted: Readonly<Record<string, boolean>>): string[] {
-  return declarable.filter((name) => gateEnabled(wanted, name));
-}

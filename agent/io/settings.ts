@@ -1,7 +1,7 @@
 import { version } from '../../base/version.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
-import { declaredFeatures } from '../core/feature-gates.ts';
+import { declaredFeatures } from '../core/feature-gate-state.ts';
 import type { NodeSettings } from '../core/node-status.ts';
 import type { AgentSettings } from '../seams.ts';
 import type { AgentFlags } from './config-file.ts';

@@ -1,0 +1,179 @@
+import { featureGates, gateEnabled } from './feature-gates.ts';
+
+/**
+ * What this node does of each of Kubernetes' feature gates: PLACE TO FLIP ONE. A gate that becomes true moves from
+ * `notDone` to `done`; what names neither concerns no node (API server, controllers, scheduler, Windows, Go's client).
+ * docs/feature-gates.md is printed from this (`npm run gen`). One gate a line, then, if there is need, why.
+ */
+const done = `
+  AllAlpha switches all alpha gates
+  AllBeta switches all beta gates
+  AllowDNSOnlyNodeCSR
+  ClusterTrustBundleProjection
+  ContainerRestartRules
+  ContainerStopSignals the field is passed on whenever the API server kept it
+  CustomCPUCFSQuotaPeriod
+  DisableNodeKubeProxyVersion
+  EnvFiles
+  ExecProbeTimeout
+  HostnameOverride
+  ImageMaximumGCAge
+  ImageVolume
+  InPlacePodLevelResourcesVerticalScaling
+  InPlacePodVerticalScaling
+  InPlacePodVerticalScalingInitContainers
+  KubeletCgroupDriverFromCRI
+  KubeletCrashLoopBackOffMax
+  KubeletFineGrainedAuthz
+  NFTablesProxyMode
+  NodeDeclaredFeatures
+  PLEGOnDemandRelist
+  PodCertificateRequest
+  PodLevelResources
+  PodLevelResourcesFixKubeletQOSClass
+  PodObservedGenerationTracking
+  PodReadyToStartContainersCondition
+  PreferSameTrafficDistribution
+  ProcMountType
+  RecursiveReadOnlyMounts
+  RelaxedEnvironmentVariableValidation
+  ReloadKubeletClientCAFile
+  ReloadKubeletServerCertificateFile
+  RestartAllContainersOnContainerExits
+  RotateKubeletServerCertificate
+  SupplementalGroupsPolicy
+`;
+
+const notDone = `
+  AtomicWriteVolumeUserFields
+  CRIListStreaming
+  CPUManagerPolicyAlphaOptions
+  CPUManagerPolicyBetaOptions
+  CPUManagerPolicyOptions
+  CSIServiceAccountTokenSecrets
+  CSIVolumeHealth
+  ChangeContainerStatusOnKubeletRestart
+  ComponentFlagz
+  ComponentStatusz
+  ContainerCheckpoint
+  DRAConsumableCapacity
+  DRADeviceCompatibilityGroups
+  DRAExtendedResource
+  DRANodeAllocatableResources
+  DRAOptionalNodeOperations
+  DRAWorkloadResourceClaims
+  DefaultPodSysctls
+  DisableCPUQuotaWithExclusiveCPUs
+  DynamicResourceAllocation
+  EmptyDirVolumeMode
+  EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
+  ExtendWebSocketsToKubelet
+  GRPCContainerProbeTLS
+  GitRepoVolumeDriver
+  GracefulNodeShutdown
+  GracefulNodeShutdownBasedOnPodPriority
+  H2CContainerProbe
+  HugepageAwareEviction
+  ImageVolumeWithDigest
+  InPlacePodVerticalScalingExclusiveCPUs
+  InPlacePodVerticalScalingExclusiveMemory
+  InPlacePodVerticalScalingMemoryBackedVolumes
+  InPlacePodVerticalScalingSchedulerPreemption
+  KubeProxyIPVS
+  KubeProxyNFTablesLocalhostNodePorts
+  KubeletAllocatedPodsEndpoint
+  KubeletEnsureSecretPulledImages
+  KubeletInUserNamespace
+  KubeletPSI
+  KubeletPodResourcesDynamicResources
+  KubeletPodResourcesGet
+  KubeletPodResourcesListUseActivePods
+  KubeletRegistrationGetOnExistsOnly
+  KubeletSeparateDiskGC
+  KubeletServiceAccountTokenForCredentialProviders
+  KubeletTracing
+  LocalStorageCapacityIsolationFSQuotaMonitoring
+  LoggingAlphaOptions
+  LoggingBetaOptions
+  MemoryQoS
+  MutableCSINodeAllocatableCount
+  NFTablesNetlink our proxy writes its rules as nft's own text
+  NodeLogQuery
+  NodeSwap
+  PodAndContainerStatsFromCRI
+  PodLevelResourceManagers
+  PodLogsQuerySplitStreams
+  PodsAPI
+  QOSReserved
+  RecoverVolumeExpansionFailure
+  ReduceDefaultCrashLoopBackOffDecay
+  ResourceHealthStatus
+  ResourceHealthStatusMessage
+  RuntimeClassInImageCriApi
+  SELinuxChangePolicy
+  SELinuxMount
+  SELinuxMountReadWriteOncePod
+  SystemdWatchdog
+  TaintTolerationComparisonOperators
+  TopologyManagerPolicyAlphaOptions
+  TopologyManagerPolicyBetaOptions
+  TopologyManagerPolicyOptions
+  UserNamespacesHostNetworkSupport
+  UserNamespacesSupport
+  VolumeBindMountOptions
+  WatchListClient
+`;
+
+export type GateState = 'done' | 'not done' | 'does not concern a node';
+
+/** One row of docs/feature-gates.md. */
+export interface GateRow {
+  readonly name: string;
+  readonly state: GateState;
+  readonly note: string;
+}
+
+function read(text: string): ReadonlyMap<string, string> {
+  const lines = text.trim().split('\n');
+  return new Map(
+    lines.map((line): [string, string] => {
+      const [name = '', ...note] = line.trim().split(' ');
+      return [name, note.join(' ')];
+    }),
+  );
+}
+
+const doneGates = read(done);
+const notDoneGates = read(notDone);
+
+/** Every gate of upstream with what this node does of it, by name. */
+export function gateRows(): GateRow[] {
+  return [...featureGates.keys()].toSorted().map((name) => {
+    const note = doneGates.get(name) ?? notDoneGates.get(name);
+    return { name, state: doneGates.has(name) ? 'done' : note === undefined ? 'does not concern a node' : 'not done', note: note ?? '' };
+  });
+}
+
+/** Names that stand in both lists, or that are no gate: none, or the table is wrong. */
+export function gateTableFaults(): string[] {
+  const unknown = [...doneGates.keys(), ...notDoneGates.keys()].filter((name) => !featureGates.has(name));
+  return [...unknown, ...[...doneGates.keys()].filter((name) => notDoneGates.has(name))];
+}
+
+/** What a Node may declare (KEP-5328); upstream's list, each under the name of its gate. */
+const declarable = [
+  'DRANodeAllocatableResources',
+  'DRAOptionalNodeOperations',
+  'ExtendWebSocketsToKubelet',
+  'InPlacePodLevelResourcesVerticalScaling',
+  'InPlacePodVerticalScalingInitContainers',
+  'InPlacePodVerticalScalingMemoryBackedVolumes',
+  'RestartAllContainersOnContainerExits',
+  'UserNamespacesHostNetworkSupport',
+  'VolumeBindMountOptions',
+];
+
+/** `status.declaredFeatures`: of what may be declared that which works here and is not switched off. */
+export function declaredFeatures(wanted: Readonly<Record<string, boolean>>): string[] {
+  return declarable.filter((name) => doneGates.has(name) && gateEnabled(wanted, name));
+}
