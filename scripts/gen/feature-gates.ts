@@ -1,7 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { gateRows } from '../../agent/core/feature-gate-state.ts';
-import { featureGates, type FeatureGate } from '../../agent/core/feature-gates.ts';
+import { featureGates, gateRows, type FeatureGate } from '../../agent/mod.ts';
 
 /** Where upstream's gates stand, with the version its Go module `k8s.io/kubernetes` pins. */
 const sources = [
