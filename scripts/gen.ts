@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { printCriTypes, readCriSource } from './gen/cri.ts';
@@ -7,6 +7,7 @@ import { buildResources, printResources } from './gen/kube-resources.ts';
 import { buildSchema, printSchema, readKubeSource } from './gen/kube-schema.ts';
 import { printKubeTypes } from './gen/kube-types.ts';
 import { buildWire, printWire } from './gen/kube-wire.ts';
+import { printPluginTypes, readPluginSource } from './gen/plugins.ts';
 import type { Schema } from '../proto/kube/schema-types.ts';
 
 /*
@@ -67,6 +68,13 @@ else if (differences.length > 0) {
   process.exitCode = 1;
 }
 put('docs/feature-gates.md', printFeatureGates());
+
+for (const file of readdirSync(join(root, 'proto/plugins'))) {
+  if (!file.endsWith('.proto')) continue;
+  const name = `proto/plugins/${file.slice(0, -'.proto'.length)}`;
+  put(`${name}.json`, readPluginSource(read(`proto/plugins/${file}`)));
+  put(`${name}.ts`, printPluginTypes(file, read(`${name}.json`)));
+}
 
 if (stale.length > 0) {
   console.error(`not fresh, run \`npm run gen\`: ${stale.join(', ')}`);

@@ -10,7 +10,7 @@ interface FieldJson {
   keyType?: string;
 }
 
-interface TypeJson {
+export interface TypeJson {
   fields?: Record<string, FieldJson>;
   oneofs?: Record<string, { oneof: string[] }>;
   values?: Record<string, number>;
@@ -120,6 +120,11 @@ class Printer {
     }
     return parts.join('\n');
   }
+}
+
+/** TypeScript for messages and methods by name, as protobufjs writes them down. */
+export function printMessages(types: Readonly<Record<string, TypeJson>>): string {
+  return new Printer(types).print();
 }
 
 /** TypeScript for every message of api.json; the text depends on nothing else. */
