@@ -66,4 +66,10 @@ export const PROVING: Readonly<Record<string, string>> = {
   machine: 'boot a virtual machine with cgroup v2 and run suites in it',
 };
 
-export const proving = (context: Context, name: string, args: readonly string[]): Promise<number> => program(context, `test/${name}/main.ts`, args);
+/** Programs of `scripts/` that make releases and work on nodes from outside; as those of `test/`. */
+export const OUTSIDE: Readonly<Record<string, string>> = {
+  release: 'make one file that runs where nothing is installed',
+};
+
+export const proving = (context: Context, name: string, args: readonly string[]): Promise<number> =>
+  program(context, `${Object.hasOwn(OUTSIDE, name) ? 'scripts' : 'test'}/${name}/main.ts`, args);

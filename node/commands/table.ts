@@ -1,7 +1,8 @@
 import { Command, CommanderError, Option } from 'commander';
 import type { Host } from '../../base/host.ts';
 import { createContext, type CommonOptions, type Context } from './context.ts';
-import { PROVING } from './develop.ts';
+import { version } from '../../base/version.ts';
+import { OUTSIDE, PROVING } from './develop.ts';
 
 function collect(value: string, before: string[]): string[] {
   return [...before, value];
@@ -10,6 +11,7 @@ function collect(value: string, before: string[]): string[] {
 function commandTable(host: Host, done: (code: number) => void): Command {
   const program = new Command('nodelet')
     .description('A Kubernetes node that runs real containers')
+    .version(`nodelet ${version}`)
     .exitOverride()
     .enablePositionalOptions()
     .configureOutput({ writeOut: host.stdout, writeErr: host.stderr })
@@ -110,7 +112,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--pods <count>', 'how many pods', '30')
     .option('--seconds <count>', 'how long pods are deleted', '60')
     .action(action(async (context, what: string | undefined, options: never) => (await import('./develop.ts')).bench(context, what, options)));
-  for (const [name, summary] of Object.entries(PROVING)) {
+  for (const [name, summary] of Object.entries({ ...PROVING, ...OUTSIDE })) {
     program
       .command(`${name} [args...]`)
       .description(summary)

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { OpError } from '../../base/errors.ts';
-import { requireWritable, runProgram, type Program } from '../command.ts';
+import { requireWritable, runProgram, type Program } from '../../scripts/command.ts';
 import { buildAssets, type Built } from './build.ts';
 import { ASSET_NAMES, isFolder, rowOf, type AssetName } from './catalogue.ts';
 import { findAssets, namesOf, type Assets } from './find.ts';

@@ -7,7 +7,7 @@ import { checkUp, up } from '../../node/commands/up.ts';
 import { JUDGED_DIFFERS } from '../../node/core/files.ts';
 import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
 import { loadSet } from '../../node/io/state.ts';
-import { runProgram, type Program } from '../command.ts';
+import { runProgram, type Program } from '../../scripts/command.ts';
 import { findAssets, type Assets } from '../assets/find.ts';
 import { imagesCommand, imagesDir } from '../images/command.ts';
 import { makeE2eImages } from '../images/make.ts';

@@ -3,7 +3,7 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { requireWritable, type Program } from '../command.ts';
+import { requireWritable, type Program } from '../../scripts/command.ts';
 import { claimCluster, holdCluster, useCluster } from './own.ts';
 
 async function folderOf(t: { after(work: () => Promise<void>): void }): Promise<string> {

@@ -4,7 +4,7 @@ import { exec } from '../../base/exec.ts';
 import { nameProblem } from '../../node/core/plan.ts';
 import { lockFile } from '../../node/io/lock.ts';
 import { loadSet, stateHome } from '../../node/io/state.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 

@@ -13,7 +13,7 @@ import { silentLog } from '../../base/log.ts';
 import { realRng } from '../../base/rng.ts';
 import type { Node } from '../../proto/kube/types.ts';
 import { claimCluster } from '../cluster/own.ts';
-import { requireWritable, runProgram, type Program } from '../command.ts';
+import { requireWritable, runProgram, type Program } from '../../scripts/command.ts';
 import { countWrites } from './audit.ts';
 import { measureIdle, measureRound, type Subject } from './measure.ts';
 import { pageOf } from './page.ts';

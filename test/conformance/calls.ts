@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { exec, tryExec } from '../../base/exec.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import type { Cluster } from './cluster.ts';
 
 const LOOK_MS = 60_000;

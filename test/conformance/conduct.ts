@@ -1,5 +1,5 @@
 import { writeFile } from 'node:fs/promises';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import { endLeftovers } from './ginkgo.ts';
 import { junit, type Outcome } from './ginkgo-report.ts';
 import { createRun, lastRun, newRunId, readJournal, type Asked } from './journal.ts';

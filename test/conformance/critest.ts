@@ -1,6 +1,6 @@
 import { dirname } from 'node:path';
 import { findAssets } from '../assets/find.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import { askSpecs } from './ask.ts';
 import { bareNode } from './bare.ts';
 import { commitOf } from './cluster.ts';

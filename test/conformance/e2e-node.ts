@@ -7,7 +7,7 @@ import { exec, tryExec } from '../../base/exec.ts';
 import { KERNEL_WANTED } from '../../node/core/kubelet.ts';
 import { cgroupOf } from '../../node/core/plan.ts';
 import { findAssets } from '../assets/find.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import { askSpecs } from './ask.ts';
 import { bareNode, type BareNode } from './bare.ts';
 import { commitOf, type Cluster } from './cluster.ts';

@@ -2,7 +2,7 @@ import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
 import { useCluster } from '../cluster/own.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import { askSpecs } from './ask.ts';
 import { commitOf, openCluster, type Cluster } from './cluster.ts';
 import { recordCalls, type Calls } from './calls.ts';

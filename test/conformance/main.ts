@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
-import { requireWritable, runProgram, type Program } from '../command.ts';
+import { requireWritable, runProgram, type Program } from '../../scripts/command.ts';
 import { askSpecs } from './ask.ts';
 import type { Answer } from './conduct.ts';
 import { runCritest } from './critest.ts';

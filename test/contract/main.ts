@@ -2,7 +2,7 @@ import { Option } from 'commander';
 import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
 import { claimCluster, holdCluster } from '../cluster/own.ts';
-import { requireWritable, runProgram, type Program } from '../command.ts';
+import { requireWritable, runProgram, type Program } from '../../scripts/command.ts';
 import { benchTap } from './tap-bench.ts';
 import type { Difference } from '../../cri/core/differences.ts';
 import { judge } from '../../cri/core/expected.ts';

@@ -1,5 +1,5 @@
 import { Option } from 'commander';
-import { runProgram } from '../command.ts';
+import { runProgram } from '../../scripts/command.ts';
 import { CONTAINERDS } from '../cluster/programs.ts';
 import { verify, type VerifyOptions } from './verify.ts';
 

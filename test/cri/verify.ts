@@ -3,7 +3,7 @@ import { OpError } from '../../base/errors.ts';
 import { findAssets } from '../assets/find.ts';
 import { useCluster } from '../cluster/own.ts';
 import type { ContainerdChoice } from '../cluster/programs.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import { askSpecs } from '../conformance/ask.ts';
 import { bareNode } from '../conformance/bare.ts';
 import { openCluster } from '../conformance/cluster.ts';

@@ -1,6 +1,6 @@
 import type { ImageStore } from '../../node/io/images.ts';
 import { findAssets } from '../assets/find.ts';
-import type { Program } from '../command.ts';
+import type { Program } from '../../scripts/command.ts';
 import { checkE2eImages, type CheckedImage } from './check.ts';
 import { makeE2eImages, type MadeImages } from './make.ts';
 import { ABSENT, IMAGES } from './recipes.ts';

@@ -6,7 +6,7 @@ import { OpError } from '../../base/errors.ts';
 import { lockFile } from '../../node/io/lock.ts';
 import { installPackages } from '../../node/io/packages.ts';
 import { suites } from '../../scripts/suites.ts';
-import { runProgram, type Program } from '../command.ts';
+import { runProgram, type Program } from '../../scripts/command.ts';
 import { bootMachine, endMachine, killLeft, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
 import { findImage } from './image.ts';
 import { KINDS, needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, usualKind, workOf, type Kind } from './plan.ts';

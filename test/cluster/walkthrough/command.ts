@@ -5,7 +5,7 @@ import { execa } from 'execa';
 import { OpError } from '../../../base/errors.ts';
 import { createContext, requireRoot } from '../../../node/commands/context.ts';
 import { findAssets } from '../../assets/find.ts';
-import type { Program } from '../../command.ts';
+import type { Program } from '../../../scripts/command.ts';
 import { claimCluster } from '../own.ts';
 import { controlPlane } from './control-plane.ts';
 import { Lab } from './lab.ts';
