@@ -6,8 +6,10 @@ import { createServer, type ServerResponse } from 'node:http';
 import { createInterface } from 'node:readline';
 
 interface Stored {
-  metadata: { name: string; namespace?: string; resourceVersion?: string };
+  metadata: { name: string; namespace?: string; resourceVersion?: string; labels?: Record<string, string> };
 }
+
+type Kept = { object: Stored; json: string };
 
 const KINDS: Record<string, [apiVersion: string, kind: string]> = {
   services: ['v1', 'Service'],
@@ -17,25 +19,43 @@ const KINDS: Record<string, [apiVersion: string, kind: string]> = {
 };
 
 let version = 1;
-const objects = new Map<string, Map<string, Stored>>(Object.keys(KINDS).map((kind) => [kind, new Map()]));
-const history: { version: number; resource: string; line: string }[] = [];
-const watchers = new Set<{ resource: string; response: ServerResponse }>();
+const objects = new Map<string, Map<string, Kept>>(Object.keys(KINDS).map((kind) => [kind, new Map()]));
+const history: { version: number; resource: string; object: Stored; line: string }[] = [];
+/** A watch from before these is told to list again. */
+const HISTORY = 5000;
+const watchers = new Set<{ resource: string; response: ServerResponse; wants: Selector }>();
+
+type Selector = (object: Stored) => boolean;
+
+/** As much of selectors as a proxy uses: labels that must be absent, and the name of the object. */
+function selectorOf(url: URL): Selector {
+  const absent = (url.searchParams.get('labelSelector') ?? '').split(',').flatMap((term) => (term.startsWith('!') ? [term.slice(1)] : []));
+  const name = /^metadata\.name=(.+)$/.exec(url.searchParams.get('fieldSelector') ?? '')?.[1];
+  return (object) => (name === undefined || object.metadata.name === name) && absent.every((label) => object.metadata.labels?.[label] === undefined);
+}
 
 function change(resource: string, type: 'ADDED' | 'MODIFIED' | 'DELETED', object: Stored): void {
   version += 1;
   const [apiVersion, kind] = KINDS[resource]!;
   const stored = { apiVersion, kind, ...object, metadata: { ...object.metadata, resourceVersion: String(version) } };
   const key = `${object.metadata.namespace ?? ''}/${object.metadata.name}`;
+  const json = JSON.stringify(stored);
   if (type === 'DELETED') objects.get(resource)!.delete(key);
-  else objects.get(resource)!.set(key, stored);
-  const line = `${JSON.stringify({ type, object: stored })}\n`;
-  history.push({ version, resource, line });
-  for (const watcher of watchers) if (watcher.resource === resource) watcher.response.write(line);
+  else objects.get(resource)!.set(key, { object: stored, json });
+  const line = `{"type":"${type}","object":${json}}\n`;
+  history.push({ version, resource, object: stored, line });
+  if (history.length > 2 * HISTORY) history.splice(0, HISTORY);
+  for (const watcher of watchers) if (watcher.resource === resource && watcher.wants(stored)) watcher.response.write(line);
 }
 
 createInterface({ input: process.stdin })
   .on('line', (line) => {
-    const told = JSON.parse(line) as { resource: string; object: Stored; gone?: boolean };
+    const told = JSON.parse(line) as { resource: string; object: Stored; gone?: boolean; mark?: number };
+    // Everything before it has been taken.
+    if (told.mark !== undefined) {
+      process.stdout.write(`mark ${told.mark}\n`);
+      return;
+    }
     const key = `${told.object.metadata.namespace ?? ''}/${told.object.metadata.name}`;
     const isThere = objects.get(told.resource)!.has(key);
     if (told.gone === true) {
@@ -62,24 +82,38 @@ createServer((request, response) => {
   if (resource === undefined) return status(response, 404, 'NotFound');
   const name = words[at + 1];
   if (name !== undefined) {
-    const found = [...objects.get(resource)!.values()].find((object) => object.metadata.name === name);
+    const found = [...objects.get(resource)!.values()].find(({ object }) => object.metadata.name === name);
     if (found === undefined) return status(response, 404, 'NotFound');
-    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(found));
+    response.writeHead(200, { 'content-type': 'application/json' }).end(found.json);
     return;
   }
+  const wants = selectorOf(url);
+  const chosen = (): string[] => [...objects.get(resource)!.values()].filter(({ object }) => wants(object)).map(({ json }) => json);
   if (url.searchParams.get('watch') === null) {
     const [apiVersion, kind] = KINDS[resource]!;
-    const list = { apiVersion, kind: `${kind}List`, metadata: { resourceVersion: String(version) }, items: [...objects.get(resource)!.values()] };
-    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(list));
+    const metadata = JSON.stringify({ resourceVersion: String(version) });
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.end(`{"apiVersion":"${apiVersion}","kind":"${kind}List","metadata":${metadata},"items":[${chosen().join(',')}]}`);
     return;
   }
-  // Initial events of a watch are an offer that a server need not make; the client lists then.
-  if (url.searchParams.get('sendInitialEvents') === 'true') return status(response, 400, 'BadRequest');
+  const since = Number(url.searchParams.get('resourceVersion') ?? 0);
+  const isList = url.searchParams.get('sendInitialEvents') === 'true';
+  if (!isList && since > 0 && history.length > 0 && since < history[0]!.version - 1) return status(response, 410, 'Expired');
   response.writeHead(200, { 'content-type': 'application/json' });
   response.flushHeaders();
-  const since = Number(url.searchParams.get('resourceVersion') ?? 0);
-  for (const event of history) if (event.resource === resource && event.version > since) response.write(event.line);
-  const watcher = { resource, response };
+  if (isList) {
+    const [apiVersion, kind] = KINDS[resource]!;
+    response.write(
+      chosen()
+        .map((json) => `{"type":"ADDED","object":${json}}\n`)
+        .join(''),
+    );
+    const metadata = { resourceVersion: String(version), annotations: { 'k8s.io/initial-events-end': 'true' } };
+    response.write(`${JSON.stringify({ type: 'BOOKMARK', object: { apiVersion, kind, metadata } })}\n`);
+  } else {
+    for (const event of history) if (event.resource === resource && event.version > since && wants(event.object)) response.write(event.line);
+  }
+  const watcher = { resource, response, wants };
   watchers.add(watcher);
   response.on('close', () => watchers.delete(watcher));
 }).listen(8001, '127.0.0.1', () => process.stdout.write('ready\n'));

@@ -52,6 +52,8 @@ export interface Reply {
   status?: number;
   body?: string;
   weight?: string;
+  /** Of `handshakes`, in milliseconds. */
+  times?: number[];
 }
 
 export class Peer {

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 
 interface Request {
   id: number;
-  do: 'listen-tcp' | 'listen-udp' | 'connect' | 'http' | 'udp-open' | 'udp-send' | 'udp-close' | 'udp-error' | 'received' | 'hold' | 'say';
+  do: 'listen-tcp' | 'listen-udp' | 'connect' | 'handshakes' | 'http' | 'udp-open' | 'udp-send' | 'udp-close' | 'udp-error' | 'received' | 'hold' | 'say';
   host?: string;
   port?: number;
   from?: string;
@@ -16,6 +16,9 @@ interface Request {
   timeoutMs?: number;
   handle?: string;
   connected?: boolean;
+  /** Of `http`; default /. */
+  path?: string;
+  times?: number;
 }
 
 /** Longer than the second after which a lost first packet is sent again: a neighbour may not be known yet. */
@@ -71,6 +74,26 @@ function firstLine(request: Request, keep: boolean): Promise<object> {
   });
 }
 
+function handshake(host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const startMs = performance.now();
+    const socket = connect({ host, port });
+    socket.on('error', reject);
+    socket.once('connect', () => {
+      const ms = performance.now() - startMs;
+      socket.resetAndDestroy();
+      resolve(ms);
+    });
+  });
+}
+
+/** One connection after the other: how long each handshake took, in milliseconds. The first packet of each meets all rules. */
+async function handshakes(request: Request): Promise<object> {
+  const times: number[] = [];
+  for (let done = 0; done < (request.times ?? 1); done++) times.push(await handshake(request.host!, request.port!));
+  return { times };
+}
+
 /** Sends on a connection that is held open and waits for the answer. */
 function say(request: Request): Promise<object> {
   const socket = held.get(request.handle!)!;
@@ -87,7 +110,7 @@ function say(request: Request): Promise<object> {
 async function http(request: Request): Promise<object> {
   try {
     const host = request.host!.includes(':') ? `[${request.host}]` : request.host;
-    const response = await fetch(`http://${host}:${request.port}/`, { signal: AbortSignal.timeout(request.timeoutMs ?? PATIENCE_MS) });
+    const response = await fetch(`http://${host}:${request.port}${request.path ?? '/'}`, { signal: AbortSignal.timeout(request.timeoutMs ?? PATIENCE_MS) });
     return { status: response.status, body: await response.text(), weight: response.headers.get('x-load-balancing-endpoint-weight') };
   } catch (error) {
     return { error: String((error as Error).cause ?? error) };
@@ -123,6 +146,8 @@ function answer(request: Request): Promise<object> | object {
       return listenUdp(request.port!, request.host ?? '0.0.0.0');
     case 'connect':
       return firstLine(request, false);
+    case 'handshakes':
+      return handshakes(request);
     case 'hold':
       return firstLine(request, true);
     case 'say':
