@@ -83,6 +83,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     runtimeTimeoutMs: durationMs(config.runtimeRequestTimeout),
     podLogsDir: config.podLogsDir,
     debugHandlers: config.enableDebuggingHandlers,
+    webSockets: gateEnabled(config.featureGates, 'ExtendWebSocketsToKubelet'),
     configz: () => configzOf(config),
     async metrics(page, signal) {
       if (page === 'probes') return metrics.probesText();

@@ -16,6 +16,7 @@ const done = `
   DisableNodeKubeProxyVersion
   EnvFiles
   ExecProbeTimeout
+  ExtendWebSocketsToKubelet
   HostnameOverride
   ImageMaximumGCAge
   ImageVolume
@@ -67,7 +68,6 @@ const notDone = `
   DynamicResourceAllocation
   EmptyDirVolumeMode
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
-  ExtendWebSocketsToKubelet
   GRPCContainerProbeTLS
   GitRepoVolumeDriver
   GracefulNodeShutdown

@@ -8,11 +8,14 @@ import { microsOf, readLog } from '../../cri/mod.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { logContainerId } from '../core/log-container.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
+import { execProtocol, tunnelledProtocols, webSocketProtocols } from '../core/stream-protocols.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
 import { answerHealth, HttpFailure, type ServerRequest } from './server.ts';
 import { splice } from './stream-splice.ts';
+import { translateExec, type AskedStreams } from './stream-translate.ts';
+import { tunnelSpdy } from './stream-tunnel.ts';
 
 export type ServerRuntimeCalls = Pick<Cri['runtime'], 'containerStatus' | 'exec' | 'attach' | 'portForward'>;
 
@@ -25,6 +28,8 @@ export interface ServerRoutesOptions {
   podLogsDir: string;
   /** `enableDebuggingHandlers`: logs, exec, attach, port-forward, runningpods. */
   debugHandlers: boolean;
+  /** `ExtendWebSocketsToKubelet`: exec and attach by v5.channel.k8s.io, port-forward through a WebSocket. */
+  webSockets: boolean;
   /** The whole configuration, as /configz shows it. */
   configz: () => unknown;
   /** Null: the sync loop lives. */
@@ -116,7 +121,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     response.end();
   };
 
-  const streamUrl = async (route: ServerRoute, { query }: ServerRequest, signal: AbortSignal): Promise<string> => {
+  const streamUrl = async (route: ServerRoute, { query }: ServerRequest, signal: AbortSignal): Promise<{ url: string; asked: AskedStreams | null }> => {
     if (route.kind === 'portForward') {
       const pod = podOf(route, route.uid);
       const sandbox = pods.facts(pod.metadata.uid ?? '')?.sandboxes.find(({ ready }) => ready);
@@ -127,20 +132,22 @@ export function createServerRoutes(options: ServerRoutesOptions) {
         .map(Number);
       if (port.some((each) => !Number.isInteger(each) || each < 1 || each > 65_535))
         throw new HttpFailure(400, `invalid port in ${JSON.stringify(query.getAll('port'))}`);
-      return (await runtime.portForward({ podSandboxId: sandbox.id, port }, call(signal))).url;
+      return { url: (await runtime.portForward({ podSandboxId: sandbox.id, port }, call(signal))).url, asked: null };
     }
     if (route.kind !== 'exec' && route.kind !== 'attach') throw new HttpFailure(404, '404 page not found');
-    const [stdin, stdout, stderrAsked, ttyAsked] = ['input', 'output', 'error', 'tty'].map((key) => query.get(key) === '1' || query.get(key) === 'true');
+    const flag = (key: string): boolean => query.get(key) === '1' || query.get(key) === 'true';
+    const [stdin, stdout, stderrAsked, ttyAsked] = [flag('input'), flag('output'), flag('error'), flag('tty')] as const;
     if (!stdin && !stdout && !stderrAsked) throw new HttpFailure(400, 'you must specify at least 1 of stdin, stdout, stderr');
     const pod = podOf(route, route.uid);
     const container = runningContainer(pod, route.container);
     // Whether a process has a terminal is settled when it starts: attach takes what the container was made with.
     const tty = route.kind === 'attach' ? (specOf(pod, route.container)?.tty ?? false) : ttyAsked;
     const streams = { containerId: container.id, stdin, stdout, stderr: stderrAsked && !tty, tty };
-    if (route.kind === 'attach') return (await runtime.attach(streams, call(signal))).url;
+    const asked = { stdin, stdout, stderr: stderrAsked, tty };
+    if (route.kind === 'attach') return { url: (await runtime.attach(streams, call(signal))).url, asked };
     const cmd = query.getAll('command');
     if (cmd.length === 0) throw new HttpFailure(400, 'you must specify a command');
-    return (await runtime.exec({ ...streams, cmd }, call(signal))).url;
+    return { url: (await runtime.exec({ ...streams, cmd }, call(signal))).url, asked };
   };
 
   return {
@@ -171,9 +178,13 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     },
     upgrade: async (route: ServerRoute, request: ServerRequest, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> => {
       requireDebug(route);
-      const url = await streamUrl(route, request, signal);
+      const { url, asked } = await streamUrl(route, request, signal);
       log.debug(4, 'Joining a stream', { kind: route.kind });
-      await splice(request.raw, client, head, new URL(url), signal);
+      const protocols = options.webSockets ? webSocketProtocols(request.raw.headers) : [];
+      const tunnelled = tunnelledProtocols(protocols);
+      if (asked !== null && protocols.includes(execProtocol)) await translateExec(request.raw, client, head, new URL(url), asked, signal);
+      else if (asked === null && tunnelled.length > 0) await tunnelSpdy(request.raw, client, head, new URL(url), tunnelled, signal);
+      else await splice(request.raw, client, head, new URL(url), signal);
     },
   };
 }

@@ -96,6 +96,7 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     runtimeTimeoutMs: 5_000,
     podLogsDir: root,
     debugHandlers: true,
+    webSockets: true,
     configz: () => ({ port: 10250 }),
     syncLoop: () => null,
     metrics: async (page) => `page_${page} 1\n`,

@@ -14,7 +14,7 @@ const connectMs = 10_000;
  * WebSocket v4 alike). Resolves when both sides are closed.
  */
 export async function splice(request: IncomingMessage, client: Duplex, head: Uint8Array, url: URL, signal: AbortSignal): Promise<void> {
-  const backend = await connect(url, signal);
+  const backend = await connectStreaming(url, signal);
   const closed = Promise.all([closing(client), closing(backend)]);
   const stop = (): void => {
     client.destroy();
@@ -37,7 +37,8 @@ export async function splice(request: IncomingMessage, client: Duplex, head: Uin
 /** The failure of a socket closes it, and that is what is acted on. */
 function ignore(): void {}
 
-async function connect(url: URL, signal: AbortSignal): Promise<Socket> {
+/** A connection to a streaming server of the runtime's. Throws OpError `unavailable`, `aborted`, `unsupported`. */
+export async function connectStreaming(url: URL, signal: AbortSignal): Promise<Socket> {
   const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const doing = `connect to the runtime's streaming server ${url.host}`;
@@ -63,14 +64,23 @@ async function connect(url: URL, signal: AbortSignal): Promise<Socket> {
   return socket;
 }
 
+/** What of a request is said differently than it came. */
+export interface RequestChanges {
+  readonly method: string;
+  readonly leaveOut: RegExp;
+  /** Whole lines. */
+  readonly add: readonly string[];
+}
+
 /** The request as it came, for the runtime's URL; what proves the caller to us is not the runtime's business. */
-function requestHead(request: IncomingMessage, url: URL): string {
-  const lines = [`${request.method} ${url.pathname}${url.search} HTTP/1.1`, `Host: ${url.host}`];
+export function requestHead(request: IncomingMessage, url: URL, changes?: RequestChanges): string {
+  const lines = [`${changes?.method ?? request.method} ${url.pathname}${url.search} HTTP/1.1`, `Host: ${url.host}`];
   for (let at = 0; at + 1 < request.rawHeaders.length; at += 2) {
     const name = request.rawHeaders[at] ?? '';
-    if (!/^(host|authorization|impersonate-.*)$/i.test(name)) lines.push(`${name}: ${request.rawHeaders[at + 1]}`);
+    if (/^(host|authorization|impersonate-.*)$/i.test(name) || changes?.leaveOut.test(name) === true) continue;
+    lines.push(`${name}: ${request.rawHeaders[at + 1]}`);
   }
-  return `${lines.join('\r\n')}\r\n\r\n`;
+  return `${[...lines, ...(changes?.add ?? [])].join('\r\n')}\r\n\r\n`;
 }
 
 function closing(stream: Duplex): Promise<void> {

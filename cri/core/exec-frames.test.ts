@@ -82,3 +82,12 @@ test('the exit code that the error channel tells', () => {
   assert.throws(() => exitOf('{"status":"Failure","message":"no such file"}'), /no such file/);
   assert.throws(() => exitOf('boom'), /boom/);
 });
+
+test('websocket: the server’s side sends plainly and takes only what is masked', () => {
+  for (const size of [0, 1, 126, 70_000]) {
+    const body = new Uint8Array(size).fill(9);
+    assert.deepEqual(new WebSocketReader('client').push(webSocketMessage(body, Uint8Array.of(1, 2, 3, 4))), [{ type: 'message', bytes: body }]);
+    assert.deepEqual(new WebSocketReader().push(webSocketMessage(body, null)), [{ type: 'message', bytes: body }]);
+  }
+  assert.throws(() => new WebSocketReader('client').push(webSocketMessage(Uint8Array.of(1), null)), OpError);
+});

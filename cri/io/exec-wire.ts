@@ -37,6 +37,13 @@ const PROTOCOL_WITH_END = 'v5.channel.k8s.io';
 const CONNECT_MS = 10_000;
 const ACCEPT_WORDS = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 
+/** What a server answers to a client's `Sec-WebSocket-Key` (RFC 6455, 4.2.2). */
+export function webSocketAccept(key: string): string {
+  return createHash('sha1')
+    .update(key + ACCEPT_WORDS)
+    .digest('base64');
+}
+
 interface Upgraded {
   readonly socket: Socket;
   readonly head: Buffer;
@@ -107,10 +114,7 @@ export async function webSocketWire(url: URL, channels: readonly Channel[], sign
     },
     signal,
   );
-  const expected = createHash('sha1')
-    .update(key + ACCEPT_WORDS)
-    .digest('base64');
-  if (headers['sec-websocket-accept'] !== expected) {
+  if (headers['sec-websocket-accept'] !== webSocketAccept(key)) {
     socket.destroy();
     throw new OpError('failed', `connect to the runtime's streaming server ${url.host}`, 'it does not speak websocket');
   }
