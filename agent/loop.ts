@@ -34,6 +34,10 @@ export interface Loop extends Pods {
   readonly pleg: RunningPleg;
   /** Whether the pod was admitted and has not ended: what it asked for is taken. */
   holdsResources(uid: string): boolean;
+  /** Whether it has ended, and its volumes are still there. */
+  holdsDisk(uid: string): boolean;
+  /** Called with the UIDs of which a listing of the runtime showed something new. */
+  onRuntimeChange(callback: (uids: readonly string[]) => void): void;
   /** Works until `signal` is aborted; the sources are run by the caller. */
   run(signal: AbortSignal): Promise<void>;
   /** Resolves when no pod is being worked on; for tests. */
@@ -52,6 +56,7 @@ export function createLoop(options: LoopOptions): Loop {
   const workers = new Map<string, PodWorker>();
   const busySinceMs = new Map<string, number>();
   let waiting = 0;
+  const runtimeListeners: ((uids: readonly string[]) => void)[] = [];
   /** Pods that came new and do not run yet: for how long a start takes. */
   const newSinceMs = new Map<string, number>();
 
@@ -132,6 +137,7 @@ export function createLoop(options: LoopOptions): Loop {
       adoptOrphans();
     },
     onChange(uids) {
+      for (const tell of runtimeListeners) tell(uids);
       for (const uid of uids) {
         const sinceMs = busySinceMs.get(uid);
         const worker = workers.get(uid);
@@ -211,6 +217,11 @@ export function createLoop(options: LoopOptions): Loop {
       if (phase === undefined || phase === 'waiting') return viewOf(uid)?.pod.status?.startTime !== undefined;
       return phase === 'starting' || phase === 'running' || phase === 'terminating';
     },
+    holdsDisk: (uid) => {
+      const life = workers.get(uid)?.life;
+      return life?.phase === 'terminated' && !life.cleaned;
+    },
+    onRuntimeChange: (callback) => void runtimeListeners.push(callback),
     isKnown: (uid) => workers.has(uid) || viewOf(uid) !== undefined || !synced(),
     synced,
     kick,

@@ -8,6 +8,7 @@ import { createSysClient } from '../base/sys/client.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
 import { version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
+import type { PressureCondition } from './core/evict-thresholds.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
@@ -82,13 +83,14 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
   const shared = { clock, rng, log, sys, api, cri, events, config, machine };
+  const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
-  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy });
+  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, pressures });
   const { node, runtime } = nodeSide;
-  await using pods = await openPods({ ...shared, settings, node, cgroups, metrics, runtime: () => runtime.facts(), onBug, signal });
+  await using pods = await openPods({ ...shared, settings, node, cgroups, metrics, runtime: () => runtime.facts(), pressures, onBug, signal });
   await runtime.check(signal);
   const { rootDir, certDir } = flags;
-  const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods });
+  const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
   const timeoutMs = settings.runtimeRequestTimeoutMs;
   const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, nodeName, rootDir, timeoutMs });
   await using serving = await openServing({ ...shared, certificates: metrics.certificates, certDir, nodeName, addresses, metrics, stats, pods: pods.loop });
@@ -99,7 +101,7 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
     ['pod source', pods.source.run(signal)],
     ['static pods', pods.statics.run(signal)],
     ['pods', pods.loop.run(signal)],
-    ['upkeep', upkeep(signal)],
+    ['upkeep', upkeep.run(signal)],
     ['serving', serving.run(signal)],
     ['client certificate', identity.run(signal)],
   ];

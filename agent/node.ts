@@ -4,6 +4,8 @@ import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
+import type { PressureCondition } from './core/evict-thresholds.ts';
+import { pressuresOf } from './core/node-status.ts';
 import type { MachineFacts, NodeAddress } from './core/node-status.ts';
 import type { AgentFlags } from './io/config-file.ts';
 import type { Cri } from './io/cri.ts';
@@ -28,6 +30,7 @@ export interface NodeSideOptions {
   readonly machine: MachineFacts;
   readonly addresses: readonly NodeAddress[];
   readonly plegUnhealthy: () => string | null;
+  readonly pressures: () => readonly PressureCondition[];
 }
 
 export interface NodeSide {
@@ -63,7 +66,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
       machine,
       addresses,
       runtime: runtime.facts(),
-      pressures: { memory: false, disk: false, pid: false },
+      pressures: pressuresOf(options.pressures()),
       ephemeralBytes: await fileSystemBytes(flags.rootDir),
       images: images.current(),
     }),

@@ -5,13 +5,15 @@ import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { Pod } from '../proto/kube/types.ts';
-import { admit } from './core/admit.ts';
+import { Admission } from './admission.ts';
 import { backoffRules } from './core/backoff.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
+import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
 import { isStatic } from './core/static-pod.ts';
+import type { Verdict } from './core/status.ts';
 import type { EventText } from './core/types.ts';
 import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
@@ -23,7 +25,7 @@ import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
 import { createImagePuller } from './io/images.ts';
 import type { AgentMetrics } from './io/metrics.ts';
-import { hasSelinux, hasSwapController, hugePageSizes, thermalPaths } from './io/kernel-facts.ts';
+import { hasApparmor, hasSelinux, hasSwapController, hugePageSizes, thermalPaths } from './io/kernel-facts.ts';
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { PodCertificates } from './io/pod-certificates.ts';
@@ -58,6 +60,8 @@ export interface PodSideOptions {
   readonly cgroups: PodCgroups;
   readonly runtime: () => RuntimeFacts;
   readonly metrics: AgentMetrics;
+  /** What the node is short of. */
+  readonly pressures: () => readonly PressureCondition[];
   readonly onBug: (error: unknown) => void;
   /** Aborted when the agent ends. */
   readonly signal: AbortSignal;
@@ -137,7 +141,20 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     serial: settings.serializeImagePulls,
     maxParallel: settings.maxParallelImagePulls,
   });
-  const resizes = await openResizes(options, () => loop);
+  const admission: Admission = new Admission({
+    clock,
+    events,
+    node,
+    signal,
+    log: log.child('admission'),
+    pods: () => loop,
+    others: (pod) => othersThan(pod, loop, resizes),
+    allowedUnsafeSysctls: settings.allowedUnsafeSysctls,
+    pressures: options.pressures,
+    hasApparmor: await hasApparmor(),
+    preempted: (resource) => metrics.preempted(resource),
+  });
+  const resizes = await openResizes(options, () => loop, (pod) => admission.resize(pod));
   const steps: StepDeps = {
     cri,
     clock,
@@ -209,7 +226,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
         if (isStatic(pod) && statics.mustWait(pod)) return 'later';
         // A control plane of static pods must start before there is anybody to register with.
         if (current === undefined) return isStatic(pod) ? null : 'later';
-        return admit({ pod, node: current, others: othersThan(pod, loop, resizes), allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
+        return admission.admit(pod);
       },
     },
   });
@@ -235,8 +252,8 @@ function teller(events: Events): (pod: Pod, event: EventText) => void {
 }
 
 /** What pods were given is read back before any of them is looked at. */
-async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<Resizes> {
-  const { clock, log, node, events, settings, machine } = options;
+async function openResizes(options: PodSideOptions, loop: () => Loop, admit: (pod: Pod) => Verdict | null): Promise<Resizes> {
+  const { clock, log, events, settings, machine } = options;
   const { rootDir } = settings;
   await mkdir(rootDir, { recursive: true });
   const file = (name: string): Promise<AllocationFile> => AllocationFile.open(textFile(`${rootDir}/${name}`), name);
@@ -252,11 +269,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop): Promise<R
     isKnown: (uid) => loop().isKnown(uid),
     kick: (uid) => loop().kick(uid),
     tell: teller(events),
-    admit(pod) {
-      const current = node.node();
-      if (current === undefined) return { reason: 'InvalidNodeInfo', message: 'Kubelet cannot get node info.' };
-      return admit({ pod, node: current, others: othersThan(pod, loop(), resizes), allowedUnsafeSysctls: settings.allowedUnsafeSysctls });
-    },
+    admit,
   });
   return resizes;
 }

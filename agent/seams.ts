@@ -145,7 +145,7 @@ export interface EventTarget {
 
 export interface Events {
   /** Never waits and never throws: bounded, correlated (count), dropped when the API server is too slow. */
-  event(target: EventTarget, type: 'Normal' | 'Warning', reason: string, message: string): void;
+  event(target: EventTarget, type: 'Normal' | 'Warning', reason: string, message: string, annotations?: Readonly<Record<string, string>>): void;
 }
 
 /** What the pod side must know of its Node. */
@@ -194,10 +194,10 @@ export interface Pods {
   synced(): boolean;
   /** Looks at the pod again soon. */
   kick(uid: string): void;
-  /** Ends a pod for a reason of the node's own (eviction, shutdown): phase Failed with these words. Resolves when it is stopped. */
+  /** Ends a pod for a reason of the node's own (eviction, shutdown): phase Failed with these words; `graceMs` null is the pod's own grace. Resolves when it is stopped. */
   evict(
     uid: string,
-    options: { reason: string; message: string; graceMs: number; condition?: { type: string; reason: string; message: string } },
+    options: { reason: string; message: string; graceMs: number | null; condition?: { type: string; reason: string; message: string } },
     signal: AbortSignal,
   ): Promise<void>;
 }

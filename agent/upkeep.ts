@@ -4,13 +4,19 @@ import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
+import { thresholdsOf } from './core/evict-thresholds.ts';
+import type { PressureCondition } from './core/evict-thresholds.ts';
 import { valueOf } from './core/quantity.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';
+import { EvictionMeasure } from './io/evict-measure.ts';
+import { NodeEviction } from './io/evict-node.ts';
 import { StorageEviction } from './io/evict-storage.ts';
 import { createPodFiles } from './io/files.ts';
 import { Gc } from './io/gc.ts';
+import { DeadContainers } from './io/gc-dead.ts';
 import { LogRotation } from './io/logs-rotate.ts';
+import type { AgentMetrics } from './io/metrics.ts';
 import { containersLogDir } from './pods.ts';
 import type { PodSide } from './pods.ts';
 import type { EventTarget, Events } from './seams.ts';
@@ -27,10 +33,19 @@ export interface UpkeepOptions {
   readonly target: EventTarget;
   readonly cgroups: PodCgroups;
   readonly pods: PodSide;
+  readonly metrics: AgentMetrics;
+  /** Called when the node has come under a pressure or out of it. */
+  readonly onPressure: () => void;
 }
 
-/** What goes on beside the pods: rotating logs, taking away what is dead, keeping pods to their limits on disk. */
-export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Promise<void> {
+export interface Upkeep {
+  /** What the node is short of, in the order in which it came up. */
+  pressures(): readonly PressureCondition[];
+  run(signal: AbortSignal): Promise<void>;
+}
+
+/** What goes on beside the pods: rotating logs, taking away what is dead, keeping pods to their limits on disk, and the node alive. */
+export function openUpkeep(options: UpkeepOptions): Upkeep {
   const { clock, log, sys, cri, config, rootDir, events, cgroups } = options;
   const { loop, volumes, resizes } = options.pods;
   const { podLogsDir } = config;
@@ -67,12 +82,33 @@ export function openUpkeep(options: UpkeepOptions): (signal: AbortSignal) => Pro
     },
   });
   const eviction = new StorageEviction({ cri, sys, clock, events, rootDir, podLogsDir, log: log.child('eviction'), pods: loop });
-  return async (signal) => {
-    await Promise.all([
-      logs.run(signal),
-      gc.run(signal),
-      eviction.run(signal),
-      cgroups.followPods({ ...loop, list: () => loop.list().map((pod) => resizes.allocatedPod(pod)) }, signal),
-    ]);
+  const dead = new DeadContainers({ gc, pods: loop, log: log.child('gc') });
+  const pressure = new NodeEviction({
+    clock,
+    events,
+    log: log.child('eviction'),
+    pods: loop,
+    measure: new EvictionMeasure({ sys, clock, cri, cgroups, cgroupRoot: config.cgroupRoot, rootDir, podLogsDir, log: log.child('eviction') }),
+    reclaim: { containers: (signal) => gc.reclaimContainers(signal), images: (signal) => gc.reclaimImages(signal) },
+    node: () => options.target,
+    thresholds: thresholdsOf(config),
+    transitionMs: durationMs(config.evictionPressureTransitionPeriod),
+    maxPodGraceSeconds: config.evictionMaxPodGracePeriod,
+    onChange: options.onPressure,
+    evicted: (reason) => options.metrics.evicted(reason),
+    statsAge: (reason, ageMs) => options.metrics.evictedAfter(reason, ageMs),
+  });
+  return {
+    pressures: () => pressure.conditions(),
+    async run(signal) {
+      await Promise.all([
+        logs.run(signal),
+        gc.run(signal),
+        dead.run(signal),
+        eviction.run(signal),
+        pressure.run(signal),
+        cgroups.followPods({ ...loop, list: () => loop.list().map((pod) => resizes.allocatedPod(pod)) }, signal),
+      ]);
+    },
   };
 }

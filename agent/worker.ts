@@ -50,7 +50,7 @@ export interface SyncResult {
 }
 
 interface Eviction {
-  readonly graceMs: number;
+  readonly graceMs: number | null;
   readonly verdict: Verdict;
 }
 

@@ -1,8 +1,14 @@
 import type { Node, Pod } from '../../proto/kube/types.ts';
-import { isTerminalPhase } from './status-phase.ts';
+import { apparmorProblem } from './admit-apparmor.ts';
+import { sysctlProblem } from './admit-sysctls.ts';
+import { isCritical } from './evict-storage.ts';
+import type { PressureCondition } from './evict-thresholds.ts';
 import { matchesTerm } from './node-selector.ts';
+import type { Requirement } from './preempt.ts';
+import { podRequests, qosClassOf } from './qos.ts';
+import { isStatic } from './static-pod.ts';
 import type { Verdict } from './status.ts';
-import { podRequests } from './qos.ts';
+import { isTerminalPhase } from './status-phase.ts';
 import { milliValueOf, valueOf } from './quantity.ts';
 
 export interface AdmitInput {
@@ -12,6 +18,14 @@ export interface AdmitInput {
   readonly others: readonly Pod[];
   /** Unsafe sysctls that this node allows, with `*` at the end for a prefix. */
   readonly allowedUnsafeSysctls: readonly string[];
+  /** What the node is short of. */
+  readonly pressures: readonly PressureCondition[];
+  readonly hasApparmor: boolean;
+}
+
+/** Why a pod is refused. `missing` where a resource is short, and by how much: what preemption for a critical pod must free. */
+export interface Refusal extends Verdict {
+  readonly missing?: Requirement;
 }
 
 /**
@@ -19,16 +33,54 @@ export interface AdmitInput {
  * the same; this is for what it could not know and for pods that were bound without it.
  */
 export function admit(input: AdmitInput): Verdict | null {
+  return earlyProblem(input) ?? verdictOf(generalProblems(input)[0]) ?? lateProblem(input);
+}
+
+/** What no preemption would help with, asked for first. */
+export function earlyProblem(input: AdmitInput): Verdict | null {
   const { pod, node } = input;
-  if (pod.spec.os !== undefined && pod.spec.os.name !== 'linux')
-    return refuse('PodOSNotSupported', "Failed to admit pod as the OS field doesn't match node OS");
+  const pressure = pressureProblem(input);
+  if (pressure !== null) return pressure;
+  const sysctls = sysctlProblem(pod, input.allowedUnsafeSysctls);
+  if (sysctls !== null) return refuse('SysctlForbidden', sysctls);
   const wantedOs = pod.metadata.labels?.['kubernetes.io/os'];
   if (wantedOs !== undefined && wantedOs !== 'linux')
     return refuse('PodOSSelectorNodeLabelDoesNotMatch', "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label");
+  if (pod.spec.os !== undefined && pod.spec.os.name !== 'linux')
+    return refuse('PodOSNotSupported', "Failed to admit pod as the OS field doesn't match node OS");
   if (pod.spec.securityContext?.supplementalGroupsPolicy === 'Strict' && node.status?.features?.supplementalGroupsPolicy !== true) {
     return refuse('SupplementalGroupsPolicyNotSupported', 'SupplementalGroupsPolicy=Strict is not supported in this node');
   }
-  return sysctlProblem(input) ?? resourceProblem(input) ?? placeProblem(pod, node) ?? portProblem(input) ?? taintProblem(pod, node);
+  return null;
+}
+
+/** All that the scheduler's filters have against the pod, in their order. */
+export function generalProblems(input: AdmitInput): Refusal[] {
+  const { pod, node } = input;
+  return [...resourceProblems(input), placeProblem(pod, node), portProblem(input), taintProblem(pod, node)].filter((each) => each !== null);
+}
+
+/** Asked for last, and only of pods that have not run. */
+export function lateProblem({ pod, hasApparmor }: AdmitInput): Verdict | null {
+  const phase = pod.status?.phase ?? 'Pending';
+  const problem = phase === 'Pending' ? apparmorProblem(pod, hasApparmor) : null;
+  return problem === null ? null : refuse('AppArmor', problem);
+}
+
+/** Without what is for the node alone. */
+export function verdictOf(refusal: Refusal | undefined): Verdict | null {
+  return refusal === undefined ? null : refuse(refusal.reason, refusal.message);
+}
+
+/** Under pressure only critical pods come in; under that of memory alone also those that ask for some, and those that tolerate it. */
+function pressureProblem({ pod, pressures }: AdmitInput): Verdict | null {
+  if (pressures.length === 0 || isCritical(pod)) return null;
+  if (pressures.every((condition) => condition === 'MemoryPressure')) {
+    if (qosClassOf(pod) !== 'BestEffort') return null;
+    const taint = { key: 'node.kubernetes.io/memory-pressure', effect: 'NoSchedule' };
+    if ((pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint))) return null;
+  }
+  return refuse('Evicted', `The node had condition: [${pressures.join(' ')}]. `);
 }
 
 function refuse(reason: string, message: string): Verdict {
@@ -39,14 +91,17 @@ function predicate(name: string, why: string): Verdict {
   return refuse(name, `Predicate ${name} failed: ${why}`);
 }
 
-function resourceProblem(input: AdmitInput): Verdict | null {
+function resourceProblems(input: AdmitInput): Refusal[] {
   const { pod, node } = input;
   const others = input.others.filter((other) => !isTerminalPhase(other.status?.phase));
   const allocatable = node.status?.allocatable ?? {};
   const podsAllowed = Number(valueOf(allocatable['pods']));
-  const lacking = (name: string, requested: bigint | number, used: bigint | number, capacity: bigint | number): Verdict =>
-    refuse(`OutOf${name}`, `Node didn't have enough resource: ${name}, requested: ${requested}, used: ${used}, capacity: ${capacity}`);
-  if (others.length + 1 > podsAllowed) return lacking('pods', 1, others.length, podsAllowed);
+  const problems: Refusal[] = [];
+  const lacks = (name: string, requested: bigint | number, used: bigint | number, capacity: bigint | number): void => {
+    const message = `Node didn't have enough resource: ${name}, requested: ${requested}, used: ${used}, capacity: ${capacity}`;
+    problems.push({ reason: `OutOf${name}`, message, missing: { resource: name, amount: BigInt(requested) - (BigInt(capacity) - BigInt(used)) } });
+  };
+  if (others.length + 1 > podsAllowed) lacks('pods', 1, others.length, podsAllowed);
   const wanted = podRequests(pod);
   for (const name of inOrder([...wanted.keys()])) {
     const requested = amountOf(name, wanted.get(name)!.nano);
@@ -55,9 +110,9 @@ function resourceProblem(input: AdmitInput): Verdict | null {
     if (allocatable[name] === undefined && name.includes('/')) continue;
     const used = others.reduce((sum, other) => sum + amountOf(name, podRequests(other).get(name)?.nano ?? 0n), 0n);
     const capacity = name === 'cpu' ? milliValueOf(allocatable[name]) : valueOf(allocatable[name]);
-    if (requested > capacity - used) return lacking(name, requested, used, capacity);
+    if (requested > capacity - used) lacks(name, requested, used, capacity);
   }
-  return null;
+  return problems;
 }
 
 function inOrder(names: readonly string[]): string[] {
@@ -103,57 +158,23 @@ function hostPorts(pod: Pod): { port: number; protocol: string; ip: string }[] {
   );
 }
 
-/** Only NoExecute counts here: the others keep new pods away by way of the scheduler. */
+/** Only NoExecute counts here, and not for static pods: the others keep new pods away by way of the scheduler. */
 function taintProblem(pod: Pod, node: Node): Verdict | null {
+  if (isStatic(pod)) return null;
   const untolerated = (node.spec?.taints ?? []).some(
     (taint) => taint.effect === 'NoExecute' && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint)),
   );
   return untolerated ? predicate('TaintToleration', "node(s) had taints that the pod didn't tolerate") : null;
 }
 
-type Taint = NonNullable<NonNullable<Node['spec']>['taints']>[number];
+type Taint = { readonly key: string; readonly value?: string; readonly effect: string };
 type Toleration = NonNullable<Pod['spec']['tolerations']>[number];
 
 function tolerates(toleration: Toleration, taint: Taint): boolean {
   if (toleration.effect !== undefined && toleration.effect !== '' && toleration.effect !== taint.effect) return false;
-  const key = toleration.key ?? '';
-  if (key === '') return toleration.operator === 'Exists';
-  if (key !== taint.key) return false;
-  return toleration.operator === 'Exists' || (toleration.value ?? '') === (taint.value ?? '');
-}
-
-const safeSysctls = new Set([
-  'kernel.shm_rmid_forced',
-  'net.ipv4.ip_local_port_range',
-  'net.ipv4.tcp_syncookies',
-  'net.ipv4.ping_group_range',
-  'net.ipv4.ip_unprivileged_port_start',
-  'net.ipv4.ip_local_reserved_ports',
-  'net.ipv4.tcp_keepalive_time',
-  'net.ipv4.tcp_fin_timeout',
-  'net.ipv4.tcp_keepalive_intvl',
-  'net.ipv4.tcp_keepalive_probes',
-  'net.ipv4.tcp_rmem',
-  'net.ipv4.tcp_wmem',
-  'net.ipv4.tcp_slow_start_after_idle',
-  'net.ipv4.tcp_notsent_lowat',
-]);
-
-function sysctlProblem(input: AdmitInput): Verdict | null {
-  const { pod, allowedUnsafeSysctls } = input;
-  for (const sysctl of pod.spec.securityContext?.sysctls ?? []) {
-    const name = sysctl.name.replaceAll('/', '.');
-    const allowed =
-      safeSysctls.has(name) || allowedUnsafeSysctls.some((pattern) => (pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : pattern === name));
-    if (!allowed) return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowlisted`);
-    if (pod.spec.hostNetwork === true && name.startsWith('net.'))
-      return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowed with host net enabled`);
-    if (
-      pod.spec.hostIPC === true &&
-      (name.startsWith('kernel.shm') || name.startsWith('kernel.msg') || name === 'kernel.sem' || name.startsWith('fs.mqueue.'))
-    ) {
-      return refuse('SysctlForbidden', `forbidden sysctl: "${sysctl.name}" not allowed with host ipc enabled`);
-    }
-  }
-  return null;
+  const { key = '', operator = '' } = toleration;
+  if (key !== '' && key !== taint.key) return false;
+  if (operator === 'Exists') return true;
+  // Lt and Gt are behind a gate that is off.
+  return (operator === '' || operator === 'Equal') && (toleration.value ?? '') === (taint.value ?? '');
 }

@@ -1,4 +1,5 @@
 import type { Node, NodeCondition, NodeStatus, NodeSystemInfo } from '../../proto/kube/types.ts';
+import type { PressureCondition } from './evict-thresholds.ts';
 import { addQuantities, compareQuantities, formatQuantity, parseQuantity, quantityOf, subtractQuantities, type Quantity } from './quantity.ts';
 
 /** What was found out about the machine, once at start. */
@@ -40,6 +41,10 @@ export interface Pressures {
   readonly memory: boolean;
   readonly disk: boolean;
   readonly pid: boolean;
+}
+
+export function pressuresOf(conditions: readonly PressureCondition[]): Pressures {
+  return { memory: conditions.includes('MemoryPressure'), disk: conditions.includes('DiskPressure'), pid: conditions.includes('PIDPressure') };
 }
 
 export interface NodeAddress {

@@ -62,7 +62,8 @@ export interface EndInput {
   readonly pod: Pod | undefined;
   /** The last known object, for a pod that its source has dropped. */
   readonly known: Pod | undefined;
-  readonly eviction: { readonly graceMs: number; readonly verdict: Verdict } | null;
+  /** `graceMs` null: the pod's own. */
+  readonly eviction: { readonly graceMs: number | null; readonly verdict: Verdict } | null;
   /** Start time as told to the API server. */
   readonly startTime: string | undefined;
   /** Wall clock, for the deadline alone: it stands in the API by that clock. */
@@ -76,7 +77,7 @@ const orphanGraceSeconds = 1;
 export function endOf(input: EndInput): PodEnd | null {
   const { pod, known, nowMs, monoMs } = input;
   if (input.eviction !== null)
-    return { cause: 'evicted', graceSeconds: Math.ceil(input.eviction.graceMs / 1000), sinceMs: monoMs, verdict: input.eviction.verdict };
+    return { cause: 'evicted', graceSeconds: seconds(input.eviction.graceMs), sinceMs: monoMs, verdict: input.eviction.verdict };
   if (pod === undefined) {
     if (known === undefined) return { cause: 'orphan', graceSeconds: orphanGraceSeconds, sinceMs: monoMs, verdict: null };
     return {
@@ -93,6 +94,8 @@ export function endOf(input: EndInput): PodEnd | null {
   if (deadlineMs !== null && nowMs >= deadlineMs) return { cause: 'deadline', graceSeconds: null, sinceMs: monoMs, verdict: deadlineVerdict };
   return null;
 }
+
+const seconds = (ms: number | null): number | null => (ms === null ? null : Math.ceil(ms / 1000));
 
 export const deadlineVerdict: Verdict = { reason: 'DeadlineExceeded', message: 'Pod was active on the node longer than the specified deadline' };
 

@@ -34,6 +34,7 @@ const callTimeoutMs = 10_000;
 
 interface Told extends ToldEvent {
   readonly atMs: number;
+  readonly annotations: Readonly<Record<string, string>> | undefined;
 }
 
 /** Tells Events, one at a time and in order. Telling never waits: when the API server is slow the newest are dropped. */
@@ -72,7 +73,7 @@ export function createEventsApi(options: EventsApiOptions): EventsApi {
   };
 
   return {
-    event(target, type, reason, message) {
+    event(target, type, reason, message, annotations) {
       log.info('Event occurred', {
         object: target.namespace === undefined ? target.name : `${target.namespace}/${target.name}`,
         fieldPath: target.fieldPath ?? '',
@@ -86,7 +87,7 @@ export function createEventsApi(options: EventsApiOptions): EventsApi {
         dropped++;
         return;
       }
-      queue.push({ target, type, reason, message, atMs: clock.nowMs() });
+      queue.push({ target, type, reason, message, annotations, atMs: clock.nowMs() });
       wake();
     },
     get waiting() {
@@ -132,13 +133,13 @@ async function send(options: EventsApiOptions, correlator: EventCorrelator, told
   correlator.sent(plan, event.metadata.name ?? '');
 }
 
-function eventOf({ nodeName, rng }: EventsApiOptions, { target, type, reason, atMs }: Told, plan: EventPlan, namespace: string): Event {
+function eventOf({ nodeName, rng }: EventsApiOptions, { target, type, reason, atMs, annotations }: Told, plan: EventPlan, namespace: string): Event {
   // Upstream's names end in the time in nanoseconds, in hex; below the millisecond ours is chance.
   const nanos = BigInt(atMs) * 1_000_000n + BigInt(rng.int(1_000_000));
   return {
     apiVersion: 'v1',
     kind: 'Event',
-    metadata: { name: `${target.name}.${nanos.toString(16)}`, namespace },
+    metadata: { name: `${target.name}.${nanos.toString(16)}`, namespace, ...(annotations === undefined ? {} : { annotations: { ...annotations } }) },
     involvedObject: { ...target, ...(target.uid === '' ? { uid: undefined } : {}) },
     reason,
     message: plan.message,

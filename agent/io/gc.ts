@@ -1,10 +1,12 @@
 import type { Clock } from '../../base/clock.ts';
-import { hasCode, messageOf } from '../../base/errors.ts';
+import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { freeDiskSpaceFailed, planImageGc, recordImages } from '../core/gc-images.ts';
 import type { ImageFacts, ImageGcPolicy, ImageRecord } from '../core/gc-images.ts';
 import { goneLogDirs, planContainerGc } from '../core/gc.ts';
+import type { ContainerGcPlan } from '../core/gc.ts';
+import type { PodFacts } from '../core/types.ts';
 import type { Cgroups, Events, EventTarget, Pods, Volumes } from '../seams.ts';
 import { isNotFound } from './cri.ts';
 import type { Cri } from './cri.ts';
@@ -73,28 +75,15 @@ export class Gc {
 
   /** Dead containers and sandboxes, and log directories of gone pods. Failures of one do not stop the others. */
   async containersPass(signal: AbortSignal): Promise<void> {
-    const { pods, clock, log } = this.#options;
-    const { maxPerPodContainer, maxContainers, minAgeMs } = this.#options.containers ?? { maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0 };
-    const plan = planContainerGc({
-      pods: pods.allFacts(),
-      maxPerPodContainer,
-      maxContainers,
-      minAgeMs,
-      nowMs: clock.nowMs(),
-      isGone: (uid) => this.#isGone(uid),
-    });
-    const failures: string[] = [];
-    const attempt = async (work: Promise<void>): Promise<void> => {
-      try {
-        await work;
-      } catch (error) {
-        if (hasCode(error, 'aborted')) throw error;
-        failures.push(messageOf(error));
-      }
-    };
-    for (const container of plan.containers) await attempt(this.#removeContainer(container.id, container.stopFirst, signal));
-    for (const sandbox of plan.sandboxes) await attempt(this.#removeSandbox(sandbox.id, signal));
-    if (pods.synced()) await attempt(this.#removeLogDirs(signal));
+    const { pods, log } = this.#options;
+    const plan = this.#plan(pods.allFacts(), (uid) => this.#isGone(uid));
+    const failures = await this.#remove(plan, signal);
+    try {
+      if (pods.synced()) await this.#removeLogDirs(signal);
+    } catch (error) {
+      if (hasCode(error, 'aborted')) throw error;
+      failures.push(messageOf(error));
+    }
     if (failures.length === 0) {
       this.#containersFailedBefore = false;
       return;
@@ -152,6 +141,57 @@ export class Gc {
     }
   }
 
+  /** Under disk pressure: all dead containers of pods that have ended, and of living ones all but the newest of a name. */
+  async reclaimContainers(signal: AbortSignal): Promise<void> {
+    const { pods } = this.#options;
+    const isOver = (uid: string): boolean => pods.synced() && !pods.mayRun(uid);
+    throwAny(await this.#remove(this.#plan(pods.allFacts(), isOver), signal));
+  }
+
+  /** Under disk pressure: every image that nothing uses and that is old enough. */
+  async reclaimImages(signal: AbortSignal): Promise<void> {
+    const { clock, images: policy } = this.#options;
+    await this.#look(signal);
+    const full = { ...policy, highThresholdPercent: 0, lowThresholdPercent: 0 };
+    const whole = { capacityBytes: 1, availableBytes: 0, nowMs: clock.nowMs(), beganMs: this.#beganMs };
+    const { tooOld, candidates } = planImageGc({ records: this.#images, policy: full, ...whole });
+    const failures: string[] = [];
+    for (const record of [...tooOld, ...candidates]) await this.#removeImage(record, failures, signal);
+    if (failures.length > 0) throw new OpError('failed', 'remove unused images', failures.join(', '));
+  }
+
+  /** Of one pod that has just changed: all but the newest dead container of each name, so that a crash loop leaves no pile. */
+  async deadPass(facts: PodFacts, signal: AbortSignal): Promise<void> {
+    const exited = { ...facts, sandboxes: [], containers: facts.containers.filter(({ state }) => state === 'exited') };
+    throwAny(
+      await this.#remove(
+        this.#plan([exited], () => false),
+        signal,
+      ),
+    );
+  }
+
+  #plan(facts: readonly PodFacts[], isGone: (uid: string) => boolean): ContainerGcPlan {
+    const { maxPerPodContainer, maxContainers, minAgeMs } = this.#options.containers ?? { maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0 };
+    return planContainerGc({ pods: facts, maxPerPodContainer, maxContainers, minAgeMs, nowMs: this.#options.clock.nowMs(), isGone });
+  }
+
+  /** Failures of one do not stop the others. Answers them. */
+  async #remove(plan: ContainerGcPlan, signal: AbortSignal): Promise<string[]> {
+    const failures: string[] = [];
+    const attempt = async (work: Promise<void>): Promise<void> => {
+      try {
+        await work;
+      } catch (error) {
+        if (hasCode(error, 'aborted')) throw error;
+        failures.push(messageOf(error));
+      }
+    };
+    for (const container of plan.containers) await attempt(this.#removeContainer(container.id, container.stopFirst, signal));
+    for (const sandbox of plan.sandboxes) await attempt(this.#removeSandbox(sandbox.id, signal));
+    return failures;
+  }
+
   #isGone(uid: string): boolean {
     const { pods } = this.#options;
     return pods.synced() && !pods.isKnown(uid) && !pods.mayRun(uid);
@@ -191,7 +231,7 @@ export class Gc {
 
   /** null when all is well, else why it is not. */
   async #freeImages(signal: AbortSignal): Promise<string | null> {
-    const { cri, sys, clock, log, images: policy } = this.#options;
+    const { cri, sys, clock, images: policy } = this.#options;
     await this.#look(signal);
     const fs = await cri.images.imageFsInfo({}, { timeoutMs, signal });
     const mountpoint = fs.imageFilesystems[0]?.fsId?.mountpoint ?? '';
@@ -211,18 +251,7 @@ export class Gc {
     };
     const plan = planImageGc(input);
     const failures: string[] = [];
-    const remove = async (record: ImageRecord): Promise<number> => {
-      log.info('Removing image to free bytes', { imageID: record.id, size: record.sizeBytes });
-      try {
-        await orGone(cri.images.removeImage({ image: { image: record.id } }, { timeoutMs, signal }));
-        this.#images.delete(record.id);
-        return record.sizeBytes;
-      } catch (error) {
-        if (hasCode(error, 'aborted')) throw error;
-        failures.push(messageOf(error));
-        return 0;
-      }
-    };
+    const remove = (record: ImageRecord): Promise<number> => this.#removeImage(record, failures, signal);
     for (const record of plan.tooOld) await remove(record);
     let freed = 0;
     for (const record of plan.candidates) {
@@ -235,6 +264,21 @@ export class Gc {
     const message = freeDiskSpaceFailed(plan.usedPercent, facts.totalBytes, freed);
     this.#tell('FreeDiskSpaceFailed', message);
     return message;
+  }
+
+  /** Bytes that it freed; why not goes to `failures`. */
+  async #removeImage(record: ImageRecord, failures: string[], signal: AbortSignal): Promise<number> {
+    const { cri, log } = this.#options;
+    log.info('Removing image to free bytes', { imageID: record.id, size: record.sizeBytes });
+    try {
+      await orGone(cri.images.removeImage({ image: { image: record.id } }, { timeoutMs, signal }));
+      this.#images.delete(record.id);
+      return record.sizeBytes;
+    } catch (error) {
+      if (hasCode(error, 'aborted')) throw error;
+      failures.push(messageOf(error));
+      return 0;
+    }
   }
 
   async #look(signal: AbortSignal): Promise<void> {
@@ -267,6 +311,10 @@ export class Gc {
   #tell(reason: string, message: string): void {
     this.#options.events.event(this.#options.node(), 'Warning', reason, message);
   }
+}
+
+function throwAny(failures: readonly string[]): void {
+  if (failures.length > 0) throw new OpError('failed', 'remove dead containers', failures.join('; '));
 }
 
 /** The answer of a call, or undefined when what it was about is gone. */

@@ -34,3 +34,9 @@ export async function thermalPaths(): Promise<string[]> {
 
 /** Whether the kernel labels files by SELinux. */
 export const hasSelinux = (): Promise<boolean> => isThere('/sys/fs/selinux/enforce');
+
+/** Whether the kernel confines by AppArmor. */
+export async function hasApparmor(): Promise<boolean> {
+  const enabled = await readFile('/sys/module/apparmor/parameters/enabled', 'utf8').catch(() => '');
+  return enabled.startsWith('Y') && (await isThere('/sys/kernel/security/apparmor'));
+}

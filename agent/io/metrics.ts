@@ -52,6 +52,12 @@ export class AgentMetrics implements Disposable {
       298.0232238769531, 745.0580596923828,
     ],
   );
+  readonly #evictions = new Counter('kubelet_evictions', '[ALPHA] Cumulative number of pod evictions by eviction signal');
+  readonly #evictionAge = new Histogram(
+    'kubelet_eviction_stats_age_seconds',
+    '[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal',
+  );
+  readonly #preemptions = new Counter('kubelet_preemptions', '[ALPHA] Cumulative number of pod preemptions by preemption resource');
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
@@ -82,6 +88,19 @@ export class AgentMetrics implements Disposable {
   podStarted(afterMs: number): void {
     this.#podStart.observe({}, afterMs / 1000);
     this.#startedPods.add({});
+  }
+
+  evicted(signal: string): void {
+    this.#evictions.add({ eviction_signal: signal });
+  }
+
+  /** `ageMs`: of what the eviction was decided by. */
+  evictedAfter(signal: string, ageMs: number): void {
+    this.#evictionAge.observe({ eviction_signal: signal }, ageMs / 1000);
+  }
+
+  preempted(resource: string): void {
+    this.#preemptions.add({ preemption_signal: resource });
   }
 
   statusWritten(tookMs: number): void {
@@ -141,6 +160,9 @@ export class AgentMetrics implements Disposable {
         this.#operationErrors,
         this.#operationDuration,
         this.#startedPods,
+        this.#evictions,
+        this.#evictionAge,
+        this.#preemptions,
       ].map((metric) => metric.text()),
       this.certificates.text(),
       metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [

@@ -1,6 +1,6 @@
 import { backoffRules } from '../../agent/core/backoff.ts';
 import { defaultMaskedPaths } from '../../agent/core/security.ts';
-import { admit } from '../../agent/core/admit.ts';
+import { Admission } from '../../agent/admission.ts';
 import { timeMs } from '../../base/time.ts';
 import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
 import { createEnvironment } from '../../agent/io/environment.ts';
@@ -133,6 +133,20 @@ export class AgentWorld implements GoldenWorld {
         .list()
         .filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? ''))
         .map((other) => resizes.heldPod(other));
+    const stop = new AbortController();
+    const admission: Admission = new Admission({
+      clock,
+      log,
+      events,
+      node,
+      others,
+      pods: () => loop,
+      allowedUnsafeSysctls: [],
+      pressures: () => [],
+      hasApparmor: false,
+      preempted: () => undefined,
+      signal: stop.signal,
+    });
     const resizes: Resizes = new Resizes({
       clock,
       log,
@@ -145,7 +159,7 @@ export class AgentWorld implements GoldenWorld {
       isKnown: (uid) => loop.isKnown(uid),
       kick: (uid) => loop.kick(uid),
       tell: (pod, event) => events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, event.type, event.reason, event.message),
-      admit: (pod) => admit({ pod, node: node.node(), others: others(pod), allowedUnsafeSysctls: [] }),
+      admit: (pod) => admission.resize(pod),
     });
     const steps: StepDeps = {
       cri,
@@ -204,12 +218,11 @@ export class AgentWorld implements GoldenWorld {
         networkProblem: () => null,
         syncFrequencyMs: 60_000,
         resizes,
-        admit: (pod) => admit({ pod, node: node.node(), others: others(pod), allowedUnsafeSysctls: [] }),
+        admit: (pod) => admission.admit(pod),
         podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
         containersLogDir: '/var/log/containers',
       },
     });
-    const stop = new AbortController();
     const done = Promise.all([apiPods.run(stop.signal), loop.run(stop.signal)]).then(() => statuses[Symbol.asyncDispose]());
     this.#agent = { stop, loop, done };
     await clock.settle();

@@ -1,0 +1,47 @@
+import type { Pod } from '../../proto/kube/types.ts';
+
+/** Namespaced and without effect on other pods; every kernel that is served has them per pod. */
+const safeSysctls: readonly string[] = [
+  'kernel.shm_rmid_forced',
+  'net.ipv4.ip_local_port_range',
+  'net.ipv4.tcp_syncookies',
+  'net.ipv4.ping_group_range',
+  'net.ipv4.ip_unprivileged_port_start',
+  'net.ipv4.ip_local_reserved_ports',
+  'net.ipv4.tcp_keepalive_time',
+  'net.ipv4.tcp_fin_timeout',
+  'net.ipv4.tcp_keepalive_intvl',
+  'net.ipv4.tcp_keepalive_probes',
+  'net.ipv4.tcp_rmem',
+  'net.ipv4.tcp_wmem',
+  'net.ipv4.tcp_slow_start_after_idle',
+  'net.ipv4.tcp_notsent_lowat',
+];
+
+/** `allowed`: unsafe ones that this node allows, with `*` at the end for a prefix. Null, or why the pod is refused. */
+export function sysctlProblem(pod: Pod, allowed: readonly string[]): string | null {
+  const patterns = [...safeSysctls, ...allowed].map(dotted);
+  for (const sysctl of pod.spec.securityContext?.sysctls ?? []) {
+    const name = dotted(sysctl.name);
+    const matches = patterns.some((pattern) => (pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : pattern === name));
+    if (!matches) return `forbidden sysctl: "${name}" not allowlisted`;
+    const shared = sharedNamespace(pod, name);
+    if (shared !== null) return `forbidden sysctl: "${name}" not allowed with host ${shared} enabled`;
+  }
+  return null;
+}
+
+/** The namespace the sysctl belongs to, when the pod has the host's. */
+function sharedNamespace(pod: Pod, name: string): string | null {
+  const { hostNetwork, hostIPC, hostUsers } = pod.spec;
+  if (name.startsWith('net.')) return hostNetwork === true ? 'Net' : null;
+  if (/^kernel\.(sem$|shm|msg)/.test(name) || name.startsWith('fs.mqueue.')) return hostIPC === true ? 'IPC' : null;
+  return name.startsWith('user.') && hostUsers !== false ? 'User' : null;
+}
+
+/** sysctl(8): with a slash before the first dot, slashes separate and dots belong to names. */
+function dotted(name: string): string {
+  const first = /[./]/.exec(name)?.[0];
+  if (first !== '/') return name;
+  return name.replaceAll(/[./]/g, (separator) => (separator === '/' ? '.' : '/'));
+}
