@@ -1,0 +1,71 @@
+import { fnv1a32 } from '../hash.ts';
+import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject } from './checkpoint-text.ts';
+import { noCpus } from './cpu-static.ts';
+import type { CpuState } from './cpu-static.ts';
+import { formatCpuSet, parseCpuSet } from './cpuset.ts';
+
+const fileName = 'cpu_manager_state';
+
+type Entries = readonly (readonly [string, readonly (readonly [string, string])[]])[];
+
+/** `cpu_manager_state` as upstream 1.37 writes it: what is new in `data`, what older kubelets read beside it. */
+export function encodeCpuState(policy: string, state: CpuState): string {
+  const shared = formatCpuSet(state.shared);
+  const entries: Entries = byKey(state.given).map(([uid, containers]) => [
+    uid,
+    byKey(containers).map(([name, cpus]): [string, string] => [name, formatCpuSet(cpus)]),
+  ]);
+  const json = jsonObject(entries.map(([uid, containers]) => [uid, jsonObject(containers.map(([name, cpus]) => [name, JSON.stringify(cpus)]))]));
+  const fields: [string, string][] = [
+    ['policyName', JSON.stringify(policy)],
+    ['defaultCpuSet', JSON.stringify(shared)],
+    ...(entries.length === 0 ? [] : [['entries', json] as [string, string]]),
+  ];
+  const data = jsonObject(fields);
+  return jsonObject([
+    ...fields,
+    ['checksum', String(fieldsChecksum(policy, shared, entries))],
+    ['data', JSON.stringify(data)],
+    ['dataChecksum', String(dataChecksum(data))],
+  ]);
+}
+
+/**
+ * Reads `cpu_manager_state`, of 1.37 or older; no text is no state. Throws OpError `invalid` when it is damaged or of
+ * another policy: whose CPUs are whose cannot be guessed.
+ */
+export function decodeCpuState(text: string, policy: string): CpuState {
+  if (text === '') return noCpus;
+  const file = parseObject(text, fileName);
+  const data = dataOf(file, fileName);
+  const {
+    policyName = '',
+    defaultCpuSet = '',
+    entries = {},
+  } = (data === null ? file : parseObject(data, fileName)) as {
+    policyName?: string;
+    defaultCpuSet?: string;
+    entries?: Record<string, Record<string, string>>;
+  };
+  const lists: Entries = byKey(Object.entries(entries ?? {})).map(([uid, containers]) => [uid, byKey(Object.entries(containers ?? {}))]);
+  if (data === null && ![0, fieldsChecksum(policyName, defaultCpuSet, lists)].includes(Number(file['checksum'] ?? -1)))
+    throw damaged(fileName, 'checkpoint is corrupted');
+  if (policyName !== policy) throw damaged(fileName, `configured policy "${policy}" differs from state checkpoint policy "${policyName}"`);
+  const read = (cpus: string): readonly number[] => {
+    const set = parseCpuSet(cpus);
+    if (set === null) throw damaged(fileName, `could not parse cpuset "${cpus}"`);
+    return set;
+  };
+  return {
+    shared: read(defaultCpuSet),
+    given: new Map(lists.map(([uid, containers]) => [uid, new Map(containers.map(([name, cpus]) => [name, read(cpus)]))])),
+  };
+}
+
+/** Over what Go's printer makes of the older form of the file. */
+function fieldsChecksum(policy: string, shared: string, entries: Entries): number {
+  const list = entries.map(([uid, containers]) => `${uid}:map[${containers.map(([name, cpus]) => `${name}:${cpus}`).join(' ')}]`).join(' ');
+  return fnv1a32(
+    `(*state.CPUManagerCheckpoint){PolicyName:(string)${policy} DefaultCPUSet:(string)${shared} Entries:(map[string]map[string]string)map[${list}] Checksum:(checksum.Checksum)0}`,
+  );
+}
