@@ -18,6 +18,8 @@ export interface TokensOptions {
 
 interface Held {
   readonly token: string;
+  /** As the API server wrote it. */
+  readonly expirationTimestamp: string;
   /** Wall clock: it goes on while the machine sleeps. */
   readonly issuedAtMs: number;
   /** Monotonic: it does not jump. */
@@ -51,6 +53,11 @@ export class Tokens {
 
   /** A token for a volume of `pod`. Throws ApiError or OpError when there is none that still works. */
   async get(pod: Pod, ask: TokenAsk, signal: AbortSignal): Promise<string> {
+    return (await this.getStatus(pod, ask, signal)).token;
+  }
+
+  /** As `get`, with the moment at which it ends. */
+  async getStatus(pod: Pod, ask: TokenAsk, signal: AbortSignal): Promise<{ token: string; expirationTimestamp: string }> {
     const uid = pod.metadata.uid ?? '';
     const key = tokenKey(ask);
     const held = this.#held.get(uid)?.get(key);
@@ -58,17 +65,17 @@ export class Tokens {
     const now = clock.monoMs();
     // Of two clocks the one that says older: one can be set back, the other stands still while the machine sleeps.
     const ageMs = held === undefined ? 0 : Math.max(clock.nowMs() - held.issuedAtMs, now - held.issuedMonoMs);
-    if (held !== undefined && ageMs < dueAfterMs(held)) return held.token;
+    if (held !== undefined && ageMs < dueAfterMs(held)) return held;
     const isUsable = held !== undefined && ageMs < held.lifeMs;
     const attempt = `${uid}/${key}`;
-    if (isUsable && now - (this.#attempts.get(attempt) ?? -Infinity) < retryMs) return held.token;
+    if (isUsable && now - (this.#attempts.get(attempt) ?? -Infinity) < retryMs) return held;
     this.#attempts.set(attempt, now);
     try {
       const fresh = await this.#request(pod, ask, signal);
       const ofPod = this.#held.get(uid) ?? new Map<string, Held>();
       ofPod.set(key, fresh);
       this.#held.set(uid, ofPod);
-      return fresh.token;
+      return fresh;
     } catch (error) {
       if (!isUsable || signal.aborted) throw error;
       this.#options.log.warn('Could not update a service account token, the present one still works', {
@@ -76,7 +83,7 @@ export class Tokens {
         namespace: pod.metadata.namespace,
         err: messageOf(error),
       });
-      return held.token;
+      return held;
     }
   }
 
@@ -107,6 +114,13 @@ export class Tokens {
     const expiresAtMs = Date.parse(answer.status?.expirationTimestamp ?? '');
     const lifeMs = Number.isFinite(expiresAtMs) ? Math.max(expiresAtMs - now, 0) : ask.expirationSeconds * 1000;
     // A life of a minute, as tests use, leaves no room for ten seconds of chance.
-    return { token, issuedAtMs: now, issuedMonoMs: clock.monoMs(), lifeMs, jitterMs: rng.float() * Math.min(maxJitterMs, lifeMs / 60) };
+    return {
+      token,
+      expirationTimestamp: answer.status?.expirationTimestamp ?? '',
+      issuedAtMs: now,
+      issuedMonoMs: clock.monoMs(),
+      lifeMs,
+      jitterMs: rng.float() * Math.min(maxJitterMs, lifeMs / 60),
+    };
   }
 }

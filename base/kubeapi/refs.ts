@@ -37,6 +37,9 @@ export const endpointSlices: Namespaced = namespaced('discovery.k8s.io', 'v1', '
 export const events: Namespaced = namespaced('events.k8s.io', 'v1', 'events');
 export const serviceCidrs: Named = cluster('networking.k8s.io', 'v1', 'servicecidrs');
 export const podCertificateRequests: Namespaced = namespaced('certificates.k8s.io', 'v1', 'podcertificaterequests');
+export const csiDrivers: Named = cluster('storage.k8s.io', 'v1', 'csidrivers');
+export const csiNodes: Named = cluster('storage.k8s.io', 'v1', 'csinodes');
+export const volumeAttachments: Named = cluster('storage.k8s.io', 'v1', 'volumeattachments');
 export const tokenReviews: Named = cluster('authentication.k8s.io', 'v1', 'tokenreviews');
 export const subjectAccessReviews: Named = cluster('authorization.k8s.io', 'v1', 'subjectaccessreviews');
 
