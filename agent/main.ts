@@ -47,11 +47,12 @@ export async function main(host: Host): Promise<number> {
 }
 
 /** Builds the parts in the order in which they need each other, then runs them until the first ends. */
-async function run({ flags, config, warnings }: RunCommand, host: Host): Promise<number> {
+async function run({ flags, config, warnings, given }: RunCommand, host: Host): Promise<number> {
   process.title = 'kubelet';
   const clock = realClock;
   const rng = realRng;
-  const log = createLog({ name: 'agent', verbosity: flags.v, nowMs: () => clock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
+  const verbosity = { level: flags.v };
+  const log = createLog({ name: 'agent', verbosity: () => verbosity.level, nowMs: () => clock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
   for (const warning of warnings) log.warn(warning);
   const stop = new AbortController();
   const signal = AbortSignal.any([host.signal, stop.signal]);
@@ -93,7 +94,19 @@ async function run({ flags, config, warnings }: RunCommand, host: Host): Promise
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
   const timeoutMs = settings.runtimeRequestTimeoutMs;
   const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, nodeName, rootDir, timeoutMs });
-  await using serving = await openServing({ ...shared, certificates: metrics.certificates, certDir, nodeName, addresses, metrics, stats, pods: pods.loop });
+  await using serving = await openServing({
+    ...shared,
+    given,
+    verbosity,
+    rootDir,
+    certificates: metrics.certificates,
+    certDir,
+    nodeName,
+    addresses,
+    metrics,
+    stats,
+    pods: pods.loop,
+  });
 
   const parts: readonly [string, Promise<void>][] = [
     ['events', events.run(signal)],

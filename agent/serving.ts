@@ -4,10 +4,12 @@ import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
+import type { Sys } from '../base/sys/types.ts';
 import { configzOf } from './core/config.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
 import { gateEnabled } from './core/feature-gates.ts';
+import { flagzOf } from './core/flagz.ts';
 import { servingTemplate, signers } from './core/node-certs.ts';
 import type { NodeAddress } from './core/node-status.ts';
 import { openCertStore } from './io/cert-store.ts';
@@ -21,6 +23,7 @@ import { tlsCiphers, tlsMinVersion } from './io/server-defaults.ts';
 import { createServerRoutes } from './io/server-routes.ts';
 import { startHealthz, startReadOnly, startServer } from './io/server.ts';
 import type { Stats } from './io/stats.ts';
+import { createSystemLogs } from './io/system-logs.ts';
 import type { Loop } from './loop.ts';
 
 export interface ServingOptions {
@@ -37,6 +40,12 @@ export interface ServingOptions {
   readonly metrics: AgentMetrics;
   readonly stats: Stats;
   readonly certificates: CertMetrics;
+  readonly sys: Pick<Sys, 'run'>;
+  readonly rootDir: string;
+  /** What was said on the command line. */
+  readonly given: ReadonlyMap<string, unknown>;
+  /** `--v`, which `/debug/flags/v` may change. */
+  readonly verbosity: { level: number };
 }
 
 export interface Serving extends AsyncDisposable {
@@ -84,6 +93,15 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     podLogsDir: config.podLogsDir,
     debugHandlers: config.enableDebuggingHandlers,
     webSockets: gateEnabled(config.featureGates, 'ExtendWebSocketsToKubelet'),
+    systemLogs: config.enableSystemLogHandler ? createSystemLogs({ root: '/var/log', sys: options.sys, queries: config.enableSystemLogQuery }) : null,
+    debug: {
+      rootDir: options.rootDir,
+      startedMs: clock.nowMs(),
+      flagz: gateEnabled(config.featureGates, 'ComponentFlagz') ? flagzOf(config, options.given) : null,
+      statusz: gateEnabled(config.featureGates, 'ComponentStatusz'),
+      checkpoints: gateEnabled(config.featureGates, 'ContainerCheckpoint'),
+      setVerbosity: config.enableDebugFlagsHandler ? (level) => void (options.verbosity.level = level) : null,
+    },
     configz: () => configzOf(config),
     async metrics(page, signal) {
       if (page === 'probes') return metrics.probesText();

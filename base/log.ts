@@ -12,7 +12,8 @@ export interface Log {
 
 export interface LogOptions {
   name: string;
-  verbosity: number;
+  /** A function where it may change while the program runs. */
+  verbosity: number | (() => number);
   nowMs: () => number;
   pid: number;
   write: (line: string) => void;
@@ -38,7 +39,7 @@ export function createLog(options: LogOptions): Log {
     warn: (message, fields) => line('W', message, fields),
     error: (message, fields) => line('E', message, fields),
     debug: (level, message, fields) => {
-      if (level <= options.verbosity) line('I', message, fields);
+      if (level <= (typeof options.verbosity === 'number' ? options.verbosity : options.verbosity())) line('I', message, fields);
     },
     child: (name) => createLog({ ...options, name }),
   };

@@ -10,6 +10,9 @@ const done = `
   AllBeta switches all beta gates
   AllowDNSOnlyNodeCSR
   ClusterTrustBundleProjection
+  ComponentFlagz
+  ComponentStatusz
+  ContainerCheckpoint
   ContainerRestartRules
   ContainerStopSignals the field is passed on whenever the API server kept it
   CustomCPUCFSQuotaPeriod
@@ -28,6 +31,7 @@ const done = `
   KubeletFineGrainedAuthz
   NFTablesProxyMode
   NodeDeclaredFeatures
+  NodeLogQuery
   PLEGOnDemandRelist
   PodCertificateRequest
   PodLevelResources
@@ -54,9 +58,6 @@ const notDone = `
   CSIServiceAccountTokenSecrets
   CSIVolumeHealth
   ChangeContainerStatusOnKubeletRestart
-  ComponentFlagz
-  ComponentStatusz
-  ContainerCheckpoint
   DRAConsumableCapacity
   DRADeviceCompatibilityGroups
   DRAExtendedResource
@@ -98,7 +99,6 @@ const notDone = `
   MemoryQoS
   MutableCSINodeAllocatableCount
   NFTablesNetlink our proxy writes its rules as nft's own text
-  NodeLogQuery
   NodeSwap
   PodAndContainerStatsFromCRI
   PodLevelResourceManagers

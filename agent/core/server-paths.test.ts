@@ -36,7 +36,7 @@ test('routes', () => {
   assert.deepEqual(routeOf('/portForward/ns/p'), { kind: 'portForward', namespace: 'ns', pod: 'p', uid: null });
   assert.deepEqual(routeOf('/runningpods/'), { kind: 'runningpods' });
   assert.deepEqual(routeOf('/healthz'), { kind: 'healthz', check: '' });
-  for (const path of ['/', '/exec/a/b', '/nothing', '/pods/x', '/metrics/other', '/%zz', '/debug/pprof']) assert.equal(routeOf(path), null, path);
+  for (const path of ['/', '/exec/a/b', '/nothing', '/pods/x', '/metrics/other', '/%zz', '/debug/flags', '/run/a/b', '/checkpoint/a/b']) assert.equal(routeOf(path), null, path);
 });
 
 const read = (query: string) => readLogQuery((key) => new URLSearchParams(query).get(key));

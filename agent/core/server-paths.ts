@@ -43,11 +43,37 @@ export type ServerRoute =
   | { kind: 'pods' }
   | { kind: 'runningpods' }
   | { kind: 'configz' }
-  | { kind: 'metrics'; what: '' | 'cadvisor' | 'resource' | 'probes' }
+  | { kind: 'metrics'; what: '' | 'cadvisor' | 'resource' | 'probes' | 'slis' }
   | { kind: 'stats' }
   | { kind: 'logs'; namespace: string; pod: string; container: string }
   | { kind: 'exec' | 'attach'; namespace: string; pod: string; uid: string | null; container: string }
-  | { kind: 'portForward'; namespace: string; pod: string; uid: string | null };
+  | { kind: 'portForward'; namespace: string; pod: string; uid: string | null }
+  | { kind: 'run'; namespace: string; pod: string; uid: string | null; container: string }
+  | { kind: 'checkpoint'; namespace: string; pod: string; container: string }
+  /** The machine's logs; `path` is what follows `/logs/`. */
+  | { kind: 'systemLogs'; path: string }
+  | { kind: 'flagz' | 'statusz' | 'verbosity' | 'pprof' };
+
+/** The methods a route takes; null is any. */
+export function methodsOf(kind: ServerRoute['kind']): readonly string[] | null {
+  switch (kind) {
+    case 'exec':
+    case 'attach':
+    case 'portForward':
+    case 'stats':
+      return ['GET', 'POST'];
+    case 'run':
+    case 'checkpoint':
+      return ['POST'];
+    case 'pods':
+    case 'runningpods':
+    case 'logs':
+    case 'systemLogs':
+      return ['GET'];
+    default:
+      return null;
+  }
+}
 
 /** The route a path stands for; null is 404. */
 export function routeOf(path: string): ServerRoute | null {
@@ -68,11 +94,24 @@ export function routeOf(path: string): ServerRoute | null {
     case 'configz':
       return rest.length === 0 ? { kind: first } : null;
     case 'metrics':
-      return rest.length <= 1 && (a === '' || a === 'cadvisor' || a === 'resource' || a === 'probes') ? { kind: 'metrics', what: a } : null;
+      return rest.length <= 1 && (a === '' || a === 'cadvisor' || a === 'resource' || a === 'probes' || a === 'slis') ? { kind: 'metrics', what: a } : null;
     case 'stats':
       return rest.length === 1 && a === 'summary' ? { kind: 'stats' } : null;
     case 'containerLogs':
       return rest.length === 3 ? { kind: 'logs', namespace: a, pod: b, container: c } : null;
+    case 'logs':
+      return { kind: 'systemLogs', path: rest.join('/') };
+    case 'flagz':
+    case 'statusz':
+      return rest.length === 0 ? { kind: first } : null;
+    case 'debug':
+      if (a === 'pprof') return { kind: 'pprof' };
+      return a === 'flags' && b === 'v' && rest.length === 2 ? { kind: 'verbosity' } : null;
+    case 'checkpoint':
+      return rest.length === 3 ? { kind: 'checkpoint', namespace: a, pod: b, container: c } : null;
+    case 'run':
+      if (rest.length === 3) return { kind: first, namespace: a, pod: b, uid: null, container: c };
+      return rest.length === 4 ? { kind: first, namespace: a, pod: b, uid: c, container: d } : null;
     case 'exec':
     case 'attach':
       if (rest.length === 3) return { kind: first, namespace: a, pod: b, uid: null, container: c };

@@ -27,7 +27,14 @@ export interface AgentFlags {
 export type AgentCommand =
   | { kind: 'version'; text: string }
   | { kind: 'help'; text: string }
-  | { kind: 'run'; flags: AgentFlags; config: KubeletConfiguration; warnings: string[] };
+  | {
+      kind: 'run';
+      flags: AgentFlags;
+      config: KubeletConfiguration;
+      warnings: string[];
+      /** What was said on the command line, by the flags' names. */
+      given: ReadonlyMap<string, unknown>;
+    };
 
 /** Reads flags and configuration files. Throws OpError `invalid` with one sentence for everything that is wrong. */
 export async function readCommand(args: readonly string[]): Promise<AgentCommand> {
@@ -59,6 +66,7 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
     },
     config,
     warnings,
+    given,
   };
 }
 

@@ -6,18 +6,22 @@ import { hasCode } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { microsOf, readLog } from '../../cri/mod.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
+import { Counter } from '../core/metrics-text.ts';
 import { logContainerId } from '../core/log-container.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
+import { healthText, type HealthCheck } from '../core/server-pages.ts';
 import { execProtocol, tunnelledProtocols, webSocketProtocols } from '../core/stream-protocols.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
-import { answerHealth, HttpFailure, type ServerRequest } from './server.ts';
+import { HttpFailure, type ServerRequest } from './server.ts';
+import { createServerDebug, type ServerDebugOptions } from './server-debug.ts';
+import type { createSystemLogs } from './system-logs.ts';
 import { splice } from './stream-splice.ts';
 import { translateExec, type AskedStreams } from './stream-translate.ts';
 import { tunnelSpdy } from './stream-tunnel.ts';
 
-export type ServerRuntimeCalls = Pick<Cri['runtime'], 'containerStatus' | 'exec' | 'attach' | 'portForward'>;
+export type ServerRuntimeCalls = Pick<Cri['runtime'], 'containerStatus' | 'exec' | 'attach' | 'portForward' | 'checkpointContainer' | 'execSync'>;
 
 export interface ServerRoutesOptions {
   clock: Clock;
@@ -26,7 +30,10 @@ export interface ServerRoutesOptions {
   runtime: ServerRuntimeCalls;
   runtimeTimeoutMs: number;
   podLogsDir: string;
-  /** `enableDebuggingHandlers`: logs, exec, attach, port-forward, runningpods. */
+  debug: Omit<ServerDebugOptions, 'clock' | 'runtime' | 'runtimeTimeoutMs'>;
+  /** `/logs/`; null: `enableSystemLogHandler` is off. */
+  systemLogs: ReturnType<typeof createSystemLogs> | null;
+  /** `enableDebuggingHandlers`: all but health, pods, metrics and stats. */
   debugHandlers: boolean;
   /** `ExtendWebSocketsToKubelet`: exec and attach by v5.channel.k8s.io, port-forward through a WebSocket. */
   webSockets: boolean;
@@ -40,7 +47,9 @@ export interface ServerRoutesOptions {
   stats: (query: URLSearchParams, signal: AbortSignal) => Promise<unknown>;
 }
 
-const debugRoutes: readonly ServerRoute['kind'][] = ['logs', 'exec', 'attach', 'portForward', 'runningpods'];
+/** Without debugging handlers these are refused in words, and the others are not there. */
+const refusedRoutes: readonly ServerRoute['kind'][] = ['run', 'exec', 'attach', 'portForward', 'logs', 'runningpods', 'pprof', 'systemLogs'];
+const plainRoutes: readonly ServerRoute['kind'][] = ['healthz', 'pods', 'metrics', 'stats'];
 
 /** What the agent's HTTPS API answers, for requests that may be made. */
 export function createServerRoutes(options: ServerRoutesOptions) {
@@ -48,7 +57,8 @@ export function createServerRoutes(options: ServerRoutesOptions) {
   const call = (signal: AbortSignal) => ({ timeoutMs: options.runtimeTimeoutMs, signal });
 
   const requireDebug = (route: ServerRoute): void => {
-    if (!options.debugHandlers && debugRoutes.includes(route.kind)) throw new HttpFailure(405, 'Debug endpoints are disabled.');
+    if (options.debugHandlers || plainRoutes.includes(route.kind)) return;
+    throw refusedRoutes.includes(route.kind) ? new HttpFailure(405, 'Debug endpoints are disabled.\n') : new HttpFailure(404, '404: Page Not Found');
   };
 
   const podOf = (route: { namespace: string; pod: string }, uid: string | null): Pod => {
@@ -62,6 +72,37 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     const found = pods.facts(pod.metadata.uid ?? '')?.containers.find((each) => each.name === name && each.state === 'running');
     if (found === undefined) throw new HttpFailure(404, `container not found ("${name}")`);
     return found;
+  };
+
+  const debug = createServerDebug(
+    { ...options.debug, clock: options.clock, runtime, runtimeTimeoutMs: options.runtimeTimeoutMs },
+    { podOf, hasContainer: (pod, name) => specOf(pod, name) !== undefined, runningContainer },
+  );
+
+  const healthNow = new Counter('kubernetes_healthcheck', '[STABLE] This metric records the result of a single healthcheck.', 'gauge');
+  const healthTotal = new Counter('kubernetes_healthchecks_total', '[STABLE] This metric records the results of all healthcheck.');
+  const health = (check: string, query: URLSearchParams, response: ServerResponse): void => {
+    const checks: HealthCheck[] = [
+      { name: 'ping', trouble: null },
+      { name: 'log', trouble: null },
+      { name: 'syncloop', trouble: options.syncLoop() },
+    ];
+    if (check === '') {
+      for (const { name, trouble } of checks) {
+        healthNow.set({ name, type: 'healthz' }, trouble === null ? 1 : 0);
+        healthTotal.add({ name, status: trouble === null ? 'success' : 'error', type: 'healthz' });
+      }
+    }
+    const one = checks.find(({ name }) => name === check);
+    if (check !== '' && one === undefined) throw new HttpFailure(404, '404: Page Not Found');
+    const { status, text } =
+      one === undefined
+        ? healthText(checks, { verbose: query.has('verbose'), exclude: query.getAll('exclude') })
+        : one.trouble === null
+          ? { status: 200, text: 'ok' }
+          : { status: 500, text: `internal server error: ${one.trouble}\n` };
+    response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', 'x-content-type-options': 'nosniff' });
+    response.end(text);
   };
 
   const logs = async (route: ServerRoute & { kind: 'logs' }, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> => {
@@ -155,8 +196,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       requireDebug(route);
       switch (route.kind) {
         case 'healthz':
-          if (!['', 'ping', 'log', 'syncloop'].includes(route.check)) throw new HttpFailure(404, '404 page not found');
-          return answerHealth(response, route.check === '' || route.check === 'syncloop' ? options.syncLoop() : null);
+          return health(route.check, request.query, response);
         case 'pods':
           return answerJson(response, podList(pods.list()));
         case 'runningpods':
@@ -164,7 +204,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
         case 'configz':
           return answerJson(response, { kubeletconfig: options.configz() });
         case 'metrics': {
-          const text = await options.metrics(route.what, signal);
+          const text = route.what === 'slis' ? healthNow.text() + healthTotal.text() : await options.metrics(route.what, signal);
           response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
           return void response.end(text);
         }
@@ -172,8 +212,15 @@ export function createServerRoutes(options: ServerRoutesOptions) {
           return answerJson(response, await options.stats(request.query, signal));
         case 'logs':
           return logs(route, request, response, signal);
-        default:
+        case 'systemLogs':
+          if (options.systemLogs === null) throw new HttpFailure(405, 'logs endpoint is disabled.\n');
+          return options.systemLogs.answer(route.path, request.query, response, signal);
+        case 'exec':
+        case 'attach':
+        case 'portForward':
           throw new HttpFailure(400, 'Upgrade request required');
+        default:
+          return debug.answer(route, request, response, signal);
       }
     },
     upgrade: async (route: ServerRoute, request: ServerRequest, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> => {

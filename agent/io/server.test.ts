@@ -11,12 +11,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { realClock } from '../../base/clock.ts';
 import { silentLog } from '../../base/log.ts';
+import { createFakeSys } from '../../base/sys/fake.ts';
 import { issueCertificate, selfSigned } from '../../base/x509.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import type { PodFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import { createServerAuth, type ServerAuthOptions } from './server-auth.ts';
 import { createServerRoutes, type ServerRuntimeCalls } from './server-routes.ts';
+import { createSystemLogs } from './system-logs.ts';
 import { startHealthz, startReadOnly, startServer, type AgentServer } from './server.ts';
 import { ScriptedApi } from './test-api.ts';
 
@@ -43,6 +45,8 @@ interface Setup {
   facts: PodFacts;
   execs: unknown[];
   running: { value: boolean };
+  root: string;
+  verbosities: number[];
 }
 
 async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Partial<ServerAuthOptions>; api?: ScriptedApi['answer'] } = {}): Promise<Setup> {
@@ -67,6 +71,7 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     allFacts: () => [facts],
   } as unknown as Pods;
   const execs: unknown[] = [];
+  const verbosities: number[] = [];
   const streaming = async (request: unknown) => {
     execs.push(request);
     return { url: options.streamUrl ?? 'http://127.0.0.1:1/x' };
@@ -76,6 +81,8 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     exec: streaming,
     attach: streaming,
     portForward: streaming,
+    checkpointContainer: async (request: unknown) => void execs.push(request),
+    execSync: async ({ cmd }: { cmd: string[] }) => ({ stdout: Buffer.from(cmd.join('|')), stderr: Buffer.from('!'), exitCode: cmd[0] === 'false' ? 1 : 0 }),
   } as unknown as ServerRuntimeCalls;
   const api = new ScriptedApi(options.api ?? (() => ({ metadata: {}, status: { allowed: true } })));
   const auth = createServerAuth({
@@ -97,6 +104,8 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     podLogsDir: root,
     debugHandlers: true,
     webSockets: true,
+    systemLogs: createSystemLogs({ root: join(root, 'log'), sys: createFakeSys(), queries: true }),
+    debug: { rootDir: root, startedMs: 0, flagz: { v: '2' }, statusz: true, checkpoints: true, setVerbosity: (level) => verbosities.push(level) },
     configz: () => ({ port: 10250 }),
     syncLoop: () => null,
     metrics: async (page) => `page_${page} 1\n`,
@@ -112,7 +121,7 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     upgrade: routes.upgrade,
   });
   t.after(() => server[Symbol.asyncDispose]());
-  return { server, api, logPath, facts, execs, running };
+  return { server, api, root, logPath, facts, execs, running, verbosities };
 }
 
 const asApiserver = { cert: apiserver.certificatePem, key: apiserver.privateKeyPem };
@@ -162,7 +171,7 @@ test('a token is reviewed once and remembered; what is denied is said', async (t
   const client = { headers: { authorization: 'Bearer good' } };
   assert.deepEqual(await get(server, '/metrics/cadvisor', client), { status: 200, text: 'page_cadvisor 1\n' });
   assert.deepEqual(await get(server, '/metrics', client), { status: 200, text: 'page_ 1\n' });
-  assert.deepEqual(await get(server, '/pods', client), { status: 403, text: 'Forbidden (user=prom, verb=get, resource=nodes, subresource(s)=[pods proxy])' });
+  assert.deepEqual(await get(server, '/pods', client), { status: 403, text: 'Forbidden (user=prom, verb=get, resource=nodes, subresource(s)=[pods proxy])\n' });
   assert.deepEqual(api.summary(), ['create tokenreviews', 'create subjectaccessreviews', 'create subjectaccessreviews', 'create subjectaccessreviews']);
 });
 

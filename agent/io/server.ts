@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream';
 import { BugError } from '../../base/assert.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
-import { nodeAttributes, routeOf, type ServerRoute } from '../core/server-paths.ts';
+import { methodsOf, nodeAttributes, routeOf, type NodeAttributes, type ServerRoute } from '../core/server-paths.ts';
 import type { ServerAuth, UserInfo } from './server-auth.ts';
 import { clientCertificateDefaults, maxConnections, serverDefaults } from './server-defaults.ts';
 import { endThenDestroy } from './stream-splice.ts';
@@ -47,10 +47,13 @@ export interface AgentServer extends AsyncDisposable {
 export class HttpFailure extends Error {
   override readonly name = 'HttpFailure';
   readonly status: number;
+  /** The methods that are served, for a 405. */
+  readonly allow: readonly string[] | undefined;
 
-  constructor(status: number, message: string) {
+  constructor(status: number, message: string, allow?: readonly string[]) {
     super(message);
     this.status = status;
+    this.allow = allow;
   }
 }
 
@@ -128,8 +131,8 @@ export async function startReadOnly(options: Pick<ServerOptions, 'log' | 'addres
     const answer = async (): Promise<void> => {
       const url = urlOf(raw);
       const route = routeOf(url.pathname);
-      if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404 page not found');
-      if (raw.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed');
+      if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404: Page Not Found');
+      if (raw.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed', ['GET']);
       await options.handle(route, { raw, path: url.pathname, query: url.searchParams }, response, AbortSignal.any([gone.signal, stop.signal]));
     };
     void answer().catch((error: unknown) => endWithFailure(options.log, raw, response, error));
@@ -196,25 +199,31 @@ async function admit(options: ServerOptions, raw: IncomingMessage): Promise<{ re
   if (user === null) throw new HttpFailure(401, 'Unauthorized');
   const attributes = nodeAttributes(raw.method ?? '', url.pathname);
   const subresources = `[${attributes.map(({ subresource }) => subresource).join(' ')}]`;
-  let allowed: boolean;
-  try {
-    allowed = await options.auth.authorize(user, attributes);
-  } catch (error) {
-    options.log.error('Authorization error', { user: user.name, err: messageOf(error) });
-    throw new HttpFailure(500, `Authorization error (user=${user.name}, verb=${attributes[0]?.verb}, resource=nodes, subresource(s)=${subresources})`);
-  }
-  if (!allowed) throw new HttpFailure(403, `Forbidden (user=${user.name}, verb=${attributes[0]?.verb}, resource=nodes, subresource(s)=${subresources})`);
+  if (!(await mayAny(options, user, attributes)))
+    throw new HttpFailure(403, `Forbidden (user=${user.name}, verb=${attributes[0]?.verb}, resource=nodes, subresource(s)=${subresources})\n`);
   const route = routeOf(url.pathname);
-  if (route === null) throw new HttpFailure(404, '404 page not found');
+  if (route === null) throw new HttpFailure(404, '404: Page Not Found');
   return { request: { raw, path: url.pathname, query: url.searchParams }, route };
+}
+
+/** Whether one of them is allowed; throws HttpFailure 500 when it cannot be told. */
+async function mayAny({ auth, log }: ServerOptions, user: UserInfo, attributes: readonly NodeAttributes[]): Promise<boolean> {
+  for (const each of attributes) {
+    try {
+      if (await auth.authorize(user, [each])) return true;
+    } catch (error) {
+      if (error instanceof BugError) throw error;
+      log.error('Authorization error', { user: user.name, verb: each.verb, subresource: each.subresource, err: messageOf(error) });
+      throw new HttpFailure(500, `Authorization error (user=${user.name}, verb=${each.verb}, resource=nodes, subresource=${each.subresource})`);
+    }
+  }
+  return false;
 }
 
 async function serve(options: ServerOptions, raw: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
   const { request, route } = await admit(options, raw);
-  const streams = route.kind === 'exec' || route.kind === 'attach' || route.kind === 'portForward';
-  const methods = streams ? ['GET', 'POST'] : ['GET'];
-  if (!methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed');
-  if (streams) throw new HttpFailure(400, 'Upgrade request required');
+  const methods = methodsOf(route.kind);
+  if (methods !== null && !methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed', methods);
   await options.handle(route, request, response, signal);
 }
 
@@ -239,7 +248,8 @@ function endWithFailure(log: Log, raw: IncomingMessage, response: ServerResponse
     response.destroy();
     return;
   }
-  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8' });
+  const allow = error instanceof HttpFailure ? error.allow : undefined;
+  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', ...(allow === undefined ? {} : { allow: allow.join(', ') }) });
   response.end(text);
 }
 
