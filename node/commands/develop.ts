@@ -63,6 +63,7 @@ export const PROVING: Readonly<Record<string, string>> = {
   conformance: 'run Kubernetes’ own suites against a cluster, and keep the scoreboard',
   contract: 'record what upstream’s kubelet does for six pods, and compare ours with it',
   compare: 'the same work on an upstream node and on ours, in one run',
+  kind: 'swap the kubelet of a kind node for ours and put it back; a kind cluster with workers of ours',
   machine: 'boot a virtual machine with cgroup v2 and run suites in it',
 };
 

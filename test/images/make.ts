@@ -48,7 +48,7 @@ export function imageCache(env: Host['env']): string {
 
 /** The images that are asked for, in the order of their recipes. Throws OpError `invalid` on a name that is none. */
 export function chosenImages({ only = [], storage = false }: ImageChoice): readonly E2eImage[] {
-  if (only.length === 0) return IMAGES.filter((image) => storage || image.storage !== true);
+  if (only.length === 0) return IMAGES.filter((image) => image.onRequest !== true && (storage || image.storage !== true));
   const wanted = new Set<E2eImage>();
   for (const name of only) {
     const found = imagesNamed(name);

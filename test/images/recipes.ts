@@ -3,6 +3,7 @@ import type { ImageSettings } from '../../node/core/oci.ts';
 import type { AssetName } from '../assets/catalogue.ts';
 import { CSI_IMAGES, CSI_LAYERS, STORAGE } from './csi.ts';
 import { CRITEST_IMAGES, CRITEST_LAYERS } from './critest.ts';
+import { KIND_IMAGES, KIND_LAYERS } from './kind.ts';
 import { AGNHOST, BUSYBOX, NGINX, PATH, PAUSE, SHELL } from './settings.ts';
 import { AGNHOST_GROUP, AGNHOST_PASSWD, BUSYBOX_GROUP, BUSYBOX_PASSWD, GROUP, NGINX_CONF, OS_RELEASE, PASSWD, WGET } from './texts.ts';
 
@@ -52,6 +53,8 @@ export interface E2eImage {
   readonly identity?: string;
   /** Only the storage suite needs it; made when asked for, because its program takes minutes to build. */
   readonly storage?: boolean;
+  /** Made only when it is named: no suite asks for it. */
+  readonly onRequest?: boolean;
 }
 
 const E2E = 'registry.k8s.io/e2e-test-images';
@@ -187,6 +190,7 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
   },
   ...CRITEST_LAYERS,
   ...CSI_LAYERS,
+  ...KIND_LAYERS,
 };
 
 const agnhost = ['base', 'dns', 'network', 'coredns', 'registry', 'agnhost'];
@@ -227,6 +231,7 @@ export const IMAGES: readonly E2eImage[] = [
   { name: `${E2E}/busybox:1.36.1-1`, layers: ['busybox'], settings: BUSYBOX },
   ...CRITEST_IMAGES,
   ...CSI_IMAGES,
+  ...KIND_IMAGES,
 ];
 
 /** Names that the suites mention and nothing here makes, each with its reason. */

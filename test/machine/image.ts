@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
-import { access, chmod, copyFile, cp, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
-import { exec, tryExec } from '../../base/exec.ts';
+import { access, chmod, copyFile, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { exec } from '../../base/exec.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Progress } from '../../node/io/progress.ts';
-import { imageName, INITRD_MODULES, KERNEL_PACKAGE, MASKED_UNITS, originOf, PACKAGES, type Origin, type Recipe } from './plan.ts';
+import { imageName, INITRD_MODULES, KERNEL_PACKAGE, MASKED_UNITS, PACKAGES, type Origin, type Recipe } from './plan.ts';
+import { bootstrap, forgetLists, installPackages, readOrigin } from './tree.ts';
 
 export interface Image {
   readonly name: string;
@@ -25,8 +26,6 @@ const UNIT = 'nodelet-work.service';
 const APT = '/etc/apt';
 const MINUTES = 60_000;
 const DISK = '8G';
-/** Mounts of its own. */
-const APART = ['nice', '-n', '10', 'unshare', '--mount', '--propagation', 'private'] as const;
 
 /** The image for this machine's packages and sources: out of the cache, or made (minutes, needs root and the apt mirror). */
 export async function findImage(making: Making): Promise<Image> {
@@ -52,16 +51,6 @@ const exists = (path: string): Promise<boolean> =>
     () => true,
     () => false,
   );
-
-/** Where apt takes packages from on this machine. */
-async function readOrigin(signal: AbortSignal): Promise<Origin> {
-  const doing = 'asking apt for its sources';
-  const { stdout } = await exec(['apt-get', 'indextargets', '--format', '$(SITE) $(CODENAME)', 'Created-By: Packages'], { doing, signal });
-  const origin = originOf(stdout);
-  if (origin === null)
-    throw new OpError('not-found', doing, 'there is none with a whole distribution', { advice: 'add one to /etc/apt and run: apt-get update' });
-  return origin;
-}
 
 async function readRecipe(root: string, origin: Origin): Promise<Recipe> {
   const lists = (await readdir(`${APT}/sources.list.d`).catch(() => [] as string[])).filter((name) => /\.(list|sources)$/.test(name)).toSorted();
@@ -105,63 +94,12 @@ async function make(making: Making, origin: Origin, work: string): Promise<void>
   });
 }
 
-async function bootstrap(making: Making, origin: Origin, tree: string): Promise<void> {
-  const include = '--include=ca-certificates';
-  const run = (extra: string[]): Promise<{ code: number; stdout: string; stderr: string }> =>
-    // What it mounts in the tree goes with it, also when it is killed: the tree is removed then.
-    tryExec([...APART, 'debootstrap', '--variant=minbase', include, ...extra, origin.release, tree, origin.site], {
-      doing: 'unpacking the distribution',
-      signal: making.signal,
-      timeoutMs: 20 * MINUTES,
-    });
-  let result = await run([]);
-  if (result.code !== 0 && /unknown key|no keyring|Invalid Release signature|cannot check Release/i.test(result.stdout + result.stderr)) {
-    making.progress.note(`  debootstrap has no key for ${origin.site}: its signature is not checked`);
-    await rm(tree, { recursive: true, force: true });
-    result = await run(['--no-check-gpg']);
-  }
-  if (result.code === 0) return;
-  const last = (result.stdout + result.stderr)
-    .trim()
-    .split('\n')
-    .findLast((line) => /^[EW]:/.test(line));
-  throw new OpError('failed', `unpacking ${origin.release} from ${origin.site}`, last ?? `debootstrap ended with ${result.code}`, {
-    advice: 'does apt-get update work on this machine?',
-  });
-}
-
-/** Runs a line in the tree with a /proc that goes with it. */
-async function inTree(tree: string, line: string, doing: string, signal: AbortSignal): Promise<void> {
-  const script = `mount -t proc proc "$0/proc" && exec chroot "$0" sh -ec "$1"`;
-  await exec([...APART, '--pid', '--fork', '--kill-child', 'sh', '-c', script, tree, line], {
-    doing,
-    signal,
-    timeoutMs: 30 * MINUTES,
-    env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C' },
-  });
-}
-
 async function installAll(tree: string, signal: AbortSignal): Promise<void> {
-  // What this machine trusts and where it fetches, so that the tree's apt does as this machine's does.
-  for (const path of [
-    '/etc/resolv.conf',
-    `${APT}/sources.list`,
-    `${APT}/sources.list.d`,
-    `${APT}/apt.conf.d`,
-    `${APT}/auth.conf.d`,
-    `${APT}/trusted.gpg.d`,
-    '/usr/share/keyrings',
-  ])
-    if (await exists(path)) await cp(path, `${tree}${path}`, { recursive: true, dereference: path === '/etc/resolv.conf', force: true });
-  await writeFile(`${tree}/usr/sbin/policy-rc.d`, '#!/bin/sh\nexit 101\n');
-  await chmod(`${tree}/usr/sbin/policy-rc.d`, 0o755);
-  // What dpkg would sync again and again becomes a disk image in the end.
-  await writeFile(`${tree}/etc/dpkg/dpkg.cfg.d/nodelet`, 'force-unsafe-io\n');
-  const install = 'apt-get install -y -q --no-install-recommends';
-  await inTree(tree, `apt-get update -q && ${install} ${PACKAGES.join(' ')}`, 'installing packages in the image', signal);
+  await installPackages(tree, PACKAGES, signal);
   await writeFile(`${tree}/etc/initramfs-tools/conf.d/nodelet`, 'MODULES=list\n');
   await writeFile(`${tree}/etc/initramfs-tools/modules`, `${INITRD_MODULES.join('\n')}\n`);
-  await inTree(tree, `${install} ${KERNEL_PACKAGE} && apt-get clean && rm -rf /var/lib/apt/lists/*`, 'installing a kernel in the image', signal);
+  await installPackages(tree, [KERNEL_PACKAGE], signal);
+  await forgetLists(tree, signal);
 }
 
 async function copyTools(root: string, tree: string, signal: AbortSignal): Promise<void> {

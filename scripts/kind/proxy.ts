@@ -1,0 +1,136 @@
+import { OpError } from '../../base/errors.ts';
+import { readYaml } from '../../base/yaml.ts';
+import { writeIn, type Place } from './place.ts';
+
+/** How a node's kube-proxy pod was replaced; everything that taking it back needs. */
+export interface ProxyChange {
+  readonly mode: 'nftables' | 'iptables';
+  /** The change to the cluster, as somebody would type it; it touches this node's pod alone. */
+  readonly commands: readonly string[];
+}
+
+const LABEL = 'nodelet.dev/proxy';
+/** On the DaemonSet: what its update strategy was. */
+const WAS = 'nodelet.dev/update-strategy';
+const SET = ['--namespace=kube-system', 'daemonset/kube-proxy'] as const;
+const HOME = '/var/lib/nodelet/proxy';
+const UNIT = 'nodelet-proxy.service';
+const PROGRAM = '/var/lib/nodelet/bin/kube-proxy';
+const GONE_MS = 90_000;
+const HEALTHY_MS = 60_000;
+const TOKEN_HOURS = 24 * 365;
+
+interface DaemonSet {
+  readonly metadata: { readonly annotations?: Readonly<Record<string, string>> };
+  readonly spec: {
+    readonly updateStrategy?: object;
+    readonly template: { readonly spec: { readonly affinity?: object } };
+  };
+}
+
+/** The pods of other nodes stay as they are: a strategy of OnDelete leaves them, though the template changes. */
+const away = {
+  nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: [{ matchExpressions: [{ key: LABEL, operator: 'DoesNotExist' }] }] } },
+};
+
+const quoted = (patch: object): string => `'${JSON.stringify(patch)}'`;
+
+/** Starts our proxy as a unit of the node in the place of its kube-proxy pod; `remember` is called before anything is changed. */
+export async function swapProxy(place: Place, mode: ProxyChange['mode'], remember: (change: ProxyChange) => Promise<void>): Promise<ProxyChange> {
+  const doing = `swapping the proxy of ${place.node}`;
+  const set = JSON.parse(await place.kubectl(['get', ...SET, '--output=json'])) as DaemonSet;
+  const isOurs = set.metadata.annotations?.[WAS] !== undefined;
+  if (!isOurs && set.spec.template.spec.affinity !== undefined)
+    throw new OpError('unsupported', doing, 'the DaemonSet kube-proxy has an affinity of its own, which this would replace');
+  const patch = {
+    metadata: { annotations: { [WAS]: JSON.stringify(set.spec.updateStrategy ?? { type: 'RollingUpdate' }) } },
+    spec: { updateStrategy: { $retainKeys: ['type'], type: 'OnDelete' }, template: { spec: { affinity: away } } },
+  };
+  const commands = [...(isOurs ? [] : [`kubectl patch ${SET.join(' ')} --patch=${quoted(patch)}`]), `kubectl label node ${place.node} ${LABEL}=${mode}`];
+  const change: ProxyChange = { mode, commands };
+  await remember(change);
+  await writeConfiguration(place, mode);
+  if (!isOurs) await place.kubectl(['patch', ...SET, `--patch=${JSON.stringify(patch)}`]);
+  await place.kubectl(['label', 'node', place.node, `${LABEL}=${mode}`, '--overwrite']);
+  await podIs(place, 'gone', (text) => text === '');
+  await place.inside(['systemctl', 'daemon-reload']);
+  await place.inside(['systemctl', 'enable', '--now', UNIT]);
+  await healthy(place);
+  return change;
+}
+
+/** Ends our proxy and lets the DaemonSet start its pod again. The rules stay meanwhile, and the other proxy takes them over. */
+export async function restoreProxy(place: Place, _change: ProxyChange): Promise<void> {
+  await place.ask(['systemctl', 'disable', '--now', UNIT]);
+  await place.inside(['rm', '-rf', `/etc/systemd/system/${UNIT}`, HOME, PROGRAM]);
+  await place.inside(['systemctl', 'daemon-reload']);
+  await place.kubectl(['label', 'node', place.node, `${LABEL}-`]);
+  const others = await place.kubectl(['get', 'nodes', `--selector=${LABEL}`, '--output=name']);
+  const set = JSON.parse(await place.kubectl(['get', ...SET, '--output=json'])) as DaemonSet;
+  const was = set.metadata.annotations?.[WAS];
+  if (others.trim() === '' && was !== undefined) {
+    const patch = {
+      metadata: { annotations: { [WAS]: null } },
+      spec: { updateStrategy: JSON.parse(was) as object, template: { spec: { affinity: null } } },
+    };
+    await place.kubectl(['patch', ...SET, `--patch=${JSON.stringify(patch)}`]);
+  }
+  await podIs(place, 'ready', (text) => text === 'True');
+}
+
+async function podIs(place: Place, word: string, isWanted: (ready: string) => boolean): Promise<void> {
+  const until = performance.now() + GONE_MS;
+  const path = '--output=jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}';
+  for (;;) {
+    const pods = ['get', 'pods', '--namespace=kube-system', '--selector=k8s-app=kube-proxy', `--field-selector=spec.nodeName=${place.node}`];
+    if (isWanted((await place.kubectl([...pods, path])).trim())) return;
+    if (performance.now() > until) throw new OpError('deadline', `waiting until the kube-proxy pod of ${place.node} is ${word}`, 'it is not');
+    await place.ask(['sleep', '0.3']);
+  }
+}
+
+async function healthy(place: Place): Promise<void> {
+  const until = performance.now() + HEALTHY_MS;
+  while ((await place.ask(['curl', '-fsS', '-m', '2', '-o', '/dev/null', 'http://127.0.0.1:10256/healthz'])).code !== 0) {
+    if (performance.now() > until)
+      throw new OpError('deadline', `waiting for our proxy on ${place.node}`, 'it is not healthy', {
+        advice: `see: docker exec ${place.node} journalctl --unit=${UNIT}`,
+      });
+    await place.ask(['sleep', '0.3']);
+  }
+}
+
+interface ProxyConfiguration {
+  readonly clientConnection?: object;
+}
+
+/** The cluster's own configuration of kube-proxy, with this node's name and a token of kube-proxy's account. */
+async function writeConfiguration(place: Place, mode: ProxyChange['mode']): Promise<void> {
+  const map = JSON.parse(await place.kubectl(['get', '--namespace=kube-system', 'configmap/kube-proxy', '--output=json'])) as { data: Record<string, string> };
+  const config = (await readYaml(map.data['config.conf'] ?? '', 'configmap/kube-proxy')) as ProxyConfiguration;
+  const theirs = (await readYaml(map.data['kubeconfig.conf'] ?? '', 'configmap/kube-proxy')) as { clusters?: { cluster?: { server?: string } }[] };
+  const server = theirs.clusters?.[0]?.cluster?.server;
+  if (server === undefined) throw new OpError('unsupported', 'reading the configuration of kube-proxy', 'its kubeconfig names no server');
+  const token = (await place.kubectl(['create', 'token', 'kube-proxy', '--namespace=kube-system', `--duration=${TOKEN_HOURS}h`])).trim();
+  await writeIn(
+    place,
+    `${HOME}/kubeconfig`,
+    JSON.stringify({
+      apiVersion: 'v1',
+      kind: 'Config',
+      clusters: [{ name: 'c', cluster: { server, 'certificate-authority': '/etc/kubernetes/pki/ca.crt' } }],
+      users: [{ name: 'u', user: { token } }],
+      contexts: [{ name: 'c', context: { cluster: 'c', user: 'u' } }],
+      'current-context': 'c',
+    }),
+    '0600',
+  );
+  const ours = { ...config, mode, hostnameOverride: place.node, clientConnection: { ...config.clientConnection, kubeconfig: `${HOME}/kubeconfig` } };
+  await writeIn(place, `${HOME}/config.yaml`, `${JSON.stringify(ours, null, 2)}\n`);
+  await place.inside(['ln', '-sfn', 'kubelet', PROGRAM]);
+  await writeIn(
+    place,
+    `/etc/systemd/system/${UNIT}`,
+    `[Unit]\nDescription=nodelet in the place of kube-proxy\nAfter=network.target\n\n[Service]\nExecStart=${PROGRAM} --config=${HOME}/config.yaml\nRestart=always\nRestartSec=1\n\n[Install]\nWantedBy=multi-user.target\n`,
+  );
+}

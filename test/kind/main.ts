@@ -1,0 +1,142 @@
+import { stat } from 'node:fs/promises';
+import { Option } from 'commander';
+import { exec } from '../../base/exec.ts';
+import { OpError } from '../../base/errors.ts';
+import { findPlace, type Engine } from '../../scripts/kind/place.ts';
+import { restore, swap, type Swapped } from '../../scripts/kind/swap.ts';
+import { runProgram, type Program } from '../../scripts/command.ts';
+import { findAssets } from '../assets/find.ts';
+import { endDocker, openDocker } from './docker.ts';
+import { makeNodeImage } from './node-image.ts';
+import { createCluster, deleteCluster } from './up.ts';
+
+const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
+
+interface SwapWords {
+  readonly json: boolean;
+  readonly proxy?: 'nftables' | 'iptables';
+  readonly release?: string;
+}
+
+interface UpWords {
+  readonly json: boolean;
+  readonly name: string;
+  readonly workers: string;
+  readonly agent: 'ours' | 'upstream';
+  readonly image?: string;
+  readonly release?: string;
+}
+
+const PROXY = new Option('--proxy <mode>', 'replace the node’s kube-proxy pod too; left out: it stays').choices(['nftables', 'iptables']);
+const RELEASE = new Option('--release <file>', 'a release that was made before; left out: it is made');
+
+await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped and put back.', (program) => {
+  program
+    .add<UpWords>(
+      'up',
+      'make a kind cluster, its workers ours or upstream’s',
+      ['sudo nodelet kind up --workers 2', 'sudo nodelet kind up --agent upstream --image made'],
+      (options) => up(program, options),
+    )
+    .option('--name <name>', 'the cluster’s name', 'kind')
+    .option('--workers <n>', 'how many workers', '1')
+    .addOption(new Option('--agent <whose>', 'whose kubelet the workers have').choices(['ours', 'upstream']).default('ours'))
+    .option('--image <image>', 'a node image; "made" makes one here; left out: kind’s own')
+    .addOption(RELEASE);
+  program
+    .add<{ json: boolean; name: string }>('down', 'delete a kind cluster', ['sudo nodelet kind down --name kind'], async (options) => {
+      await deleteCluster(program, await openDocker(program), await findAssets({ env: program.host.env }), options.name);
+      program.answer(options.json, { deleted: options.name }, [`${options.name} deleted`]);
+      return 0;
+    })
+    .option('--name <name>', 'the cluster’s name', 'kind');
+  program
+    .add<SwapWords>(
+      'swap <node>',
+      'put our kubelet in the place of a node’s own; its pods run on',
+      ['sudo nodelet kind swap kind-worker', 'sudo nodelet kind swap kind-worker --proxy nftables', 'sudo nodelet kind swap kind-worker --json'],
+      async (options, [node = '']) => {
+        const place = await findPlace(await engine(program), node);
+        const release = await releaseFile(program, options.release);
+        return tell(program, options.json, await swap(place, { proxy: options.proxy ?? null, release, progress: program.progress }));
+      },
+    )
+    .addOption(PROXY)
+    .addOption(RELEASE);
+  program.add<SwapWords>(
+    'restore <node>',
+    'put a node’s own kubelet and proxy back; its pods run on',
+    ['sudo nodelet kind restore kind-worker'],
+    async (options, [node = '']) => tell(program, options.json, await restore(await findPlace(await engine(program), node), { progress: program.progress })),
+  );
+  program
+    .add<{ json: boolean; refresh: boolean; assets?: string }>(
+      'node-image',
+      'make a node image for kind from the distribution’s packages and the components of nodelet assets',
+      ['sudo nodelet kind node-image', 'sudo nodelet kind node-image --refresh'],
+      async (options) => {
+        const assets = await findAssets({ env: program.host.env, dir: options.assets });
+        const image = await makeNodeImage(program, await openDocker(program), assets, options.refresh);
+        program.answer(options.json, image, [`${image.name} ${image.state}: ${image.id}`, `kind create cluster --image ${image.name}`]);
+        return 0;
+      },
+    )
+    .option('--refresh', 'with today’s packages', false)
+    .option('--assets <dir>', 'folder of the real components; else as: nodelet assets');
+  program.add<{ json: boolean }>(
+    'docker-stop',
+    'end the Docker Engine that these commands started; one that ran before is left alone',
+    ['sudo nodelet kind docker-stop'],
+    async (options) => {
+      const ended = await endDocker();
+      program.answer(options.json, { ended }, [ended ? 'ended' : 'none of ours runs']);
+      return 0;
+    },
+  );
+});
+
+async function engine(program: Program): Promise<Engine> {
+  return { env: (await openDocker(program)).env, signal: program.host.signal };
+}
+
+/** The release that goes into nodes: the one that was named, or one of the sources as they are. */
+async function releaseFile(program: Program, named: string | undefined): Promise<string> {
+  if (named !== undefined) {
+    if ((await stat(named).catch(() => null))?.isFile() !== true) throw new OpError('invalid', 'reading --release', `${named} is no file`);
+    return named;
+  }
+  return program.progress.step('release made', async () => {
+    const made = await exec([`${root}/nodelet`, 'release', 'make', '--json'], { signal: program.host.signal, doing: 'making a release' });
+    return (JSON.parse(made.stdout) as { file: string }).file;
+  });
+}
+
+async function up(program: Program, words: UpWords): Promise<number> {
+  const workers = Number(words.workers);
+  if (!Number.isInteger(workers) || workers < 0 || workers > 20)
+    throw new OpError('invalid', 'reading --workers', `${words.workers} is not a number from 0 to 20`);
+  const docker = await openDocker(program);
+  const assets = await findAssets({ env: program.host.env });
+  const image = words.image === 'made' ? (await makeNodeImage(program, docker, assets)).name : (words.image ?? null);
+  const release = words.agent === 'ours' ? await releaseFile(program, words.release) : '';
+  const folder = `${program.host.env['XDG_STATE_HOME'] ?? `${program.host.env['HOME'] ?? '/root'}/.local/state`}/nodelet/kind/${words.name}`;
+  const kubeconfig = await createCluster(program, docker, assets, { name: words.name, workers, agent: words.agent, image, release, folder });
+  program.answer(words.json, { name: words.name, workers, agent: words.agent, image: image ?? 'kind’s own', kubeconfig }, [
+    `cluster "${words.name}" with ${workers} workers (${words.agent === 'ours' ? 'ours' : 'upstream’s'})`,
+    `export KUBECONFIG=${kubeconfig}${docker.env['DOCKER_HOST'] === undefined ? '' : ` DOCKER_HOST=${docker.env['DOCKER_HOST']}`}`,
+  ]);
+  return 0;
+}
+
+function tell(program: Program, json: boolean, done: Swapped): number {
+  const { containers, proxy } = done;
+  program.answer(json, done, [
+    `${done.node}: ${done.from} -> ${done.to}`,
+    `the other kubelet's first word after ${done.gapSeconds.toFixed(1)} s; Ready ${done.isReadyThroughout ? 'was True throughout' : 'was not True throughout'}; Lease renewed after ${done.leaseGapSeconds.toFixed(1)} s`,
+    `${containers.kept} containers run on${containers.lost.length === 0 ? '' : `; ended: ${containers.lost.join(', ')}`}${containers.added.length === 0 ? '' : `; new: ${containers.added.join(', ')}`}`,
+    ...(proxy === null
+      ? []
+      : [`proxy: ours in ${proxy.mode} mode; what was changed in the cluster, and is taken back by restore:`, ...proxy.commands.map((line) => `  ${line}`)]),
+  ]);
+  return done.isReadyThroughout && containers.lost.length === 0 ? 0 : 1;
+}
