@@ -31,7 +31,7 @@ function chainsIn(statement: Statement): readonly string[] {
 
 function setsIn(statement: Statement): readonly string[] {
   if (statement.kind === 'in-set' || statement.kind === 'remember') return [statement.set];
-  return statement.kind === 'verdict-map' ? [statement.map] : [];
+  return statement.kind === 'verdict-map' || statement.kind === 'dnat-random' ? [statement.map] : [];
 }
 
 export class FakeKernel implements NftKernel {
@@ -132,7 +132,8 @@ export class FakeKernel implements NftKernel {
     const { verdict } = element;
     if (verdict !== undefined && verdict.kind !== 'drop' && !table.chains.has(verdict.chain)) return `no chain ${verdict.chain}`;
     const there = set.elements.get(key);
-    if (there !== undefined && valueText(there.verdict, undefined) !== valueText(verdict, undefined)) return 'element exists with another verdict';
+    if (there !== undefined && valueText({ ...there, comment: undefined }) !== valueText({ ...element, comment: undefined }))
+      return 'element exists with another value';
     if (there === undefined) set.elements.set(key, element);
     return null;
   }
@@ -144,7 +145,7 @@ export class FakeKernel implements NftKernel {
     const affinitySets = new Map<string, number>();
     for (const [name, set] of table.sets) {
       if (isAffinitySet(name)) affinitySets.set(name, set.spec.timeoutSeconds ?? 0);
-      else elements.set(name, new Map([...set.elements].map(([key, element]) => [key, valueText(element.verdict, element.comment)])));
+      else elements.set(name, new Map([...set.elements].map(([key, element]) => [key, valueText(element)])));
     }
     return { chains: [...table.chains.keys()], affinitySets, elements };
   }

@@ -23,7 +23,7 @@ export interface IptablesTableOptions extends IptablesOptions {
 }
 
 /** The one owner of a family's rules in iptables: knows what it wrote and writes only the chains that change. */
-export class IptablesTable implements ServiceTable<PortRules> {
+export class IptablesTable implements ServiceTable {
   readonly failureMetrics = {
     any: 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
     partial: 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
@@ -46,11 +46,7 @@ export class IptablesTable implements ServiceTable<PortRules> {
     return this.#ports.size;
   }
 
-  /** How a port's rules look depends on how many there are in all, so they are worked out when they are written. */
-  compile(rules: PortRules): PortRules {
-    return rules;
-  }
-
+  /** How a port's rules look depends on how many there are in all. */
   async #render(changes: ReadonlyMap<string, PortRules | null>, settings: RuleSettings): Promise<Map<string, PortChains | null>> {
     for (const [port, rules] of changes) {
       if (rules === null) this.#endpoints.delete(port);

@@ -21,7 +21,7 @@ import { Table } from './table.ts';
 export interface Mode {
   families: readonly Family[];
   conntrack: Conntrack;
-  createTable: (family: Family) => ServiceTable<unknown>;
+  createTable: (family: Family) => ServiceTable;
   /** Removes what the other mode left. */
   afterFirstSync: () => Promise<void>;
 }

@@ -23,7 +23,7 @@ export interface ProxyOptions {
   nodeName: string;
   families: readonly Family[];
   /** The owner of a family's rules in the kernel, in the mode of the configuration. */
-  createTable: (family: Family) => ServiceTable<unknown>;
+  createTable: (family: Family) => ServiceTable;
   conntrack: Conntrack;
   healthPorts: HealthPorts;
   health: ProxyHealth;
@@ -42,7 +42,7 @@ export interface ProxyOptions {
 export class Proxy {
   readonly #options: ProxyOptions;
   readonly #world = emptyWorld();
-  readonly #families: readonly FamilySync<unknown>[];
+  readonly #families: readonly FamilySync[];
   readonly #startMs: number;
   #settings: RuleSettings[];
   #node: NodeObject | null = null;

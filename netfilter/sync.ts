@@ -25,26 +25,25 @@ const CHUNK = 50;
 
 export type WriteResult = { ok: true; refused: readonly string[] } | { ok: false; error: OpError };
 
-/** The one owner of a family's rules in the kernel. `Objects` is what a port's rules come to in its kind of table. */
-export interface ServiceTable<Objects> {
+/** The one owner of a family's rules in the kernel. */
+export interface ServiceTable {
   readonly portCount: number;
   /** Chains that are empty and wait for their deletion. */
   readonly staleCount: number;
   /** Names of the counters of failed writes; `partial` where those of a part are counted by themselves. */
   readonly failureMetrics: { any: string; partial?: string };
-  compile(rules: PortRules, settings: RuleSettings): Objects;
   /** Writes changed ports only (null takes one out). On a failure nothing is lost that a whole write does not bring back. */
-  writeChanges(family: Family, changes: ReadonlyMap<string, Objects | null>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
+  writeChanges(family: Family, changes: ReadonlyMap<string, PortRules | null>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
   /** Makes all rules right, whatever is there. Ports that the kernel refuses are left out and named. */
-  writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, Objects>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
+  writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, PortRules>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
   deleteStale(family: Family, beforeMs: number, signal?: AbortSignal): Promise<{ ok: true; deleted: number } | { ok: false; error: OpError }>;
   /** Whether the kernel still has what was written. */
   isIntact(settings: RuleSettings, signal?: AbortSignal): Promise<boolean>;
 }
 
-export interface FamilySyncOptions<Objects> {
+export interface FamilySyncOptions {
   world: World;
-  table: ServiceTable<Objects>;
+  table: ServiceTable;
   clock: Clock;
   log: Log;
   metrics: Metrics;
@@ -71,8 +70,8 @@ interface Due {
   checkMs: number;
 }
 
-export class FamilySync<Objects> {
-  readonly #options: FamilySyncOptions<Objects>;
+export class FamilySync {
+  readonly #options: FamilySyncOptions;
   #settings: RuleSettings;
   #topology: Topology;
   #ready = false;
@@ -87,7 +86,7 @@ export class FamilySync<Objects> {
   /** What was worked out per Service port: which Service it is of, and whether policy Local leaves it without endpoints. */
   readonly #facts = new Facts();
 
-  constructor(options: FamilySyncOptions<Objects>, settings: RuleSettings, topology: Topology) {
+  constructor(options: FamilySyncOptions, settings: RuleSettings, topology: Topology) {
     this.#options = options;
     this.#settings = settings;
     this.#topology = topology;
@@ -264,10 +263,10 @@ export class FamilySync<Objects> {
   async #writeWhole(signal?: AbortSignal): Promise<WriteResult> {
     const { world, table, clock } = this.#options;
     this.#facts.clear();
-    const ports = new Map<string, Objects>();
+    const ports = new Map<string, PortRules>();
     let count = 0;
     for (const key of world.services.keys()) {
-      for (const [port, objects] of this.#compile(key)) ports.set(port, objects);
+      for (const rules of this.#rulesOf(key)) ports.set(portKey(rules.id), rules);
       if (++count % CHUNK === 0) await clock.sleep(0, signal);
     }
     return await table.writeWhole(this.#settings, ports, clock.monoMs(), signal);
@@ -275,11 +274,11 @@ export class FamilySync<Objects> {
 
   async #writeChanges(keys: ReadonlySet<string>, signal?: AbortSignal): Promise<WriteResult> {
     const { table, clock } = this.#options;
-    const changes = new Map<string, Objects | null>();
+    const changes = new Map<string, PortRules | null>();
     let count = 0;
     for (const key of keys) {
       for (const port of this.#facts.portsOf(key)) changes.set(port, null);
-      for (const [port, objects] of this.#compile(key)) changes.set(port, objects);
+      for (const rules of this.#rulesOf(key)) changes.set(portKey(rules.id), rules);
       if (++count % CHUNK === 0) await clock.sleep(0, signal);
     }
     const result = await table.writeChanges(this.#settings.family, changes, clock.monoMs(), signal);
@@ -290,10 +289,10 @@ export class FamilySync<Objects> {
     return await this.#writeWhole(signal);
   }
 
-  #compile(key: string): [string, Objects][] {
+  #rulesOf(key: string): PortRules[] {
     const rules = rulesFor(this.#options.world, key, this.#settings.family, this.#topology);
     this.#facts.note(key, rules);
-    return rules.map((rule) => [portKey(rule.id), this.#options.table.compile(rule, this.#settings)]);
+    return rules;
   }
 }
 

@@ -1,45 +1,95 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import {
   acceptChanges,
   acceptCleanup,
-  acceptWhole,
+  concat,
+  emptyPlan,
   emptyState,
   isServiceChain,
   planChanges,
   planCleanup,
-  planRepair,
+  planRepairFixed,
+  planRepairPorts,
+  planRepairStrays,
   planReplace,
   valueText,
+  wantedKeys,
   type Observed,
-  type Plan,
   type TableState,
 } from './core/diff.ts';
-import { fixedTable, SERVICE_SETS } from './core/nft-table.ts';
+import { endpointMaps, fixedTable, SERVICE_SETS } from './core/nft-table.ts';
 import type { RuleSettings } from './core/settings.ts';
-import { portObjects, type PortObjects } from './core/nft-service.ts';
+import { portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
+import type { Element, SetSpec } from './core/ops.ts';
 import type { PortRules } from './core/ruleset.ts';
+import { firstFree, Slots } from './core/slots.ts';
 import type { NftKernel } from './io/kernel.ts';
 import type { ServiceTable, WriteResult } from './sync.ts';
 
+type Compiled<T extends PortRules | null> = T extends PortRules ? PortObjects : PortObjects | null;
+
+/** About how many operations a port takes. */
+function sizeOf(objects: PortObjects): number {
+  return objects.elements.length + objects.drawn.length + 3 * objects.chains.size + objects.affinitySets.length;
+}
+
+function* parts(ports: ReadonlyMap<string, PortObjects>, opsAtOnce: number): Generator<ReadonlyMap<string, PortObjects>> {
+  let part = new Map<string, PortObjects>();
+  let size = 0;
+  for (const [port, objects] of ports) {
+    part.set(port, objects);
+    size += sizeOf(objects);
+    if (size < opsAtOnce) continue;
+    yield part;
+    part = new Map();
+    size = 0;
+  }
+  if (part.size > 0 || ports.size === 0) yield part;
+}
+
+/** Whether a write of all of it may have to be split; on the safe side. */
+function isLarge(rules: ReadonlyMap<string, PortRules>, opsAtOnce: number): boolean {
+  return 20 * rules.size + 10 * endpointsIn(rules) >= opsAtOnce;
+}
+
+function numbersIn(observed: Observed): string[] {
+  return Object.values(endpointMaps).flatMap(({ name }) => [...(observed.elements.get(name)?.keys() ?? [])]);
+}
+
+function endpointsIn(rules: ReadonlyMap<string, PortRules>): number {
+  let count = 0;
+  for (const rule of rules.values()) count += rule.cluster.length + rule.local.length;
+  return count;
+}
+
 /** How many rounds of setting bad ports aside one write makes before it gives up. */
 const MAX_ROUNDS = 20;
+/** A first write is split so that one transaction has about this many operations: the kernel holds its lock meanwhile. */
+const OPS_AT_ONCE = 6000;
+const PORTS_AT_A_STRETCH = 50;
 
 export interface TableOptions {
   kernel: NftKernel;
   /** Another way to write, for a kernel that does not take the first one's messages. */
   fallback: NftKernel | null;
   log: Log;
+  /** Default OPS_AT_ONCE. */
+  opsAtOnce?: number;
 }
 
 /**
  * The one owner of what is in a family's table: knows what it wrote, writes differences, repairs, and keeps one
  * port that the kernel refuses from holding up all others.
  */
-export class Table implements ServiceTable<PortObjects> {
+export class Table implements ServiceTable {
   readonly failureMetrics = { any: 'kubeproxy_sync_proxy_rules_nftables_sync_failures_total' };
   readonly #options: TableOptions;
+  #settings: RuleSettings | null = null;
   #state: TableState = emptyState();
+  /** Null until it is known which numbers are taken. */
+  #slots: Slots | null = null;
   /** Ports the kernel refused in the last whole write. They are tried again without making the others wait. */
   #refused = new Set<string>();
   /** The kernel's generation after our last write, while nobody else wrote since. */
@@ -57,23 +107,21 @@ export class Table implements ServiceTable<PortObjects> {
     return this.#state.stale.size;
   }
 
-  compile(rules: PortRules, settings: RuleSettings): PortObjects {
-    return portObjects(rules, settings);
-  }
-
   /** Writes changed ports only. When the kernel refuses one it took before, nothing is changed and a whole write is due. */
   async writeChanges(
     family: RuleSettings['family'],
-    changes: ReadonlyMap<string, PortObjects | null>,
+    changes: ReadonlyMap<string, PortRules | null>,
     nowMs: number,
     signal?: AbortSignal,
   ): Promise<WriteResult> {
-    const wanted = new Map(changes);
+    if (this.#settings === null || this.#slots === null) return { ok: false, error: new OpError('failed', 'write nftables rules', 'nothing is written yet') };
+    const wanted = await this.#compile(changes, this.#settings, this.#slots);
     const refused: string[] = [];
     for (;;) {
       const plan = planChanges(this.#state, wanted);
       const result = await this.#options.kernel.commit(family, plan.ops, signal);
       if (result.ok) {
+        for (const [port, objects] of wanted) if (objects === null) this.#release(port);
         acceptChanges(this.#state, wanted, plan.stale, nowMs);
         for (const port of wanted.keys()) this.#refused.delete(port);
         if (plan.ops.length > 0) await this.#noteGeneration(signal);
@@ -88,32 +136,92 @@ export class Table implements ServiceTable<PortObjects> {
     }
   }
 
+  #release(port: string): void {
+    const objects = this.#state.ports.get(port);
+    if (objects !== undefined) releaseSlots(objects, this.#slots!);
+  }
+
+  /** Works out what ports come to; the event loop gets its turn in between. */
+  async #compile<T extends PortRules | null>(rules: ReadonlyMap<string, T>, settings: RuleSettings, slots: Slots): Promise<Map<string, Compiled<T>>> {
+    const compiled = new Map<string, Compiled<T>>();
+    for (const [port, rule] of rules) {
+      compiled.set(port, (rule === null ? null : portObjects(rule, settings, slots)) as Compiled<T>);
+      if (compiled.size % PORTS_AT_A_STRETCH === 0) await turn();
+    }
+    return compiled;
+  }
+
   /**
-   * Makes the whole table right: repairs what can be read back, else replaces it in one transaction. Ports that
-   * the kernel refuses are left out and named.
+   * Makes the whole table right: repairs what can be read back, else replaces it. Ports that the kernel refuses are
+   * left out and named. A table that is there never lacks a Service that it had.
    */
-  async writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, PortObjects>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
-    const { kernel, log } = this.#options;
+  async writeWhole(settings: RuleSettings, rules: ReadonlyMap<string, PortRules>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    const { log } = this.#options;
     const observed = await this.#observe(settings, signal);
+    this.#settings = settings;
+    this.#generation = null;
     if (typeof observed !== 'string') {
-      const plan = planRepair(settings, ports, observed);
-      const result = await kernel.commit(settings.family, plan.ops, signal);
-      if (result.ok) return this.#accept(ports, plan, [], nowMs, signal);
-      if (hasCode(result.error, 'aborted')) return result;
+      // In a repair of several transactions no old rule may draw a number that a new one owns already.
+      const slots = isLarge(rules, this.#opsAtOnce) ? null : this.#slots;
+      if (slots !== null) this.#forgetAbsent(rules);
+      this.#slots = slots ?? new Slots(firstFree(numbersIn(observed), endpointsIn(rules)));
+      const ports = await this.#compile(rules, settings, this.#slots);
+      const result = await this.#repair(settings, ports, observed, nowMs, signal);
+      if (result.ok || hasCode(result.error, 'aborted')) return result;
       log.warn('Repairing the table failed, it is written anew', { error: result.error });
     }
-    const wanted = new Map(ports);
+    this.#slots = new Slots();
+    return await this.#replace(settings, await this.#compile(rules, settings, this.#slots), observed === 'absent' ? this.#opsAtOnce : Infinity, nowMs, signal);
+  }
+
+  get #opsAtOnce(): number {
+    return this.#options.opsAtOnce ?? OPS_AT_ONCE;
+  }
+
+  /** Takes back the numbers of ports that are gone. */
+  #forgetAbsent(rules: ReadonlyMap<string, PortRules>): void {
+    for (const port of this.#state.ports.keys()) if (!rules.has(port)) this.#release(port);
+  }
+
+  async #repair(settings: RuleSettings, ports: Map<string, PortObjects>, observed: Observed, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    const wanted = wantedKeys(ports);
+    const state = emptyState();
+    let plan = planRepairFixed(settings);
+    let part = new Map<string, PortObjects>();
+    const commit = async (): Promise<WriteResult> => {
+      const whole = concat(plan, planRepairPorts(part, wanted, observed));
+      const result = await this.#options.kernel.commit(settings.family, whole.ops, signal);
+      if (!result.ok) return result;
+      acceptChanges(state, part, [], nowMs);
+      plan = emptyPlan();
+      part = new Map();
+      return { ok: true, refused: [] };
+    };
+    let size = 0;
+    for (const [port, objects] of ports) {
+      part.set(port, objects);
+      size += sizeOf(objects);
+      if (size < this.#opsAtOnce) continue;
+      const result = await commit();
+      if (!result.ok) return result;
+      size = 0;
+    }
+    const strays = planRepairStrays(ports, wanted, observed);
+    plan = concat(plan, planRepairPorts(part, wanted, observed), strays);
+    acceptChanges(state, part, strays.stale, nowMs);
+    part = new Map();
+    const result = await commit();
+    if (!result.ok) return result;
+    return await this.#accept(state, [], signal);
+  }
+
+  async #replace(settings: RuleSettings, wanted: Map<string, PortObjects>, opsAtOnce: number, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    const { log } = this.#options;
     const refused: string[] = [];
     for (let round = 0; ; round++) {
-      const plan = planReplace(settings, wanted);
-      const result = await kernel.commit(settings.family, plan.ops, signal);
-      if (result.ok) return this.#accept(wanted, plan, refused, nowMs, signal);
-      const other = round === 0 ? await this.#options.fallback?.commit(settings.family, plan.ops, signal) : undefined;
-      if (other?.ok === true) {
-        log.warn('The kernel refused the rules as netlink messages and took them as text', { error: result.error });
-        return this.#accept(wanted, plan, refused, nowMs, signal);
-      }
-      const culprits = new Set(result.failedOps.map((index) => plan.owners[index]));
+      const result = await this.#replaceInParts(settings, wanted, opsAtOnce, nowMs, round === 0, signal);
+      if (result.ok) return await this.#accept(result.state, refused, signal);
+      const culprits = new Set(result.culprits);
       if (round === MAX_ROUNDS || culprits.size === 0 || culprits.has(undefined)) return result;
       for (const port of culprits) {
         wanted.delete(port!);
@@ -123,8 +231,34 @@ export class Table implements ServiceTable<PortObjects> {
     }
   }
 
-  async #accept(ports: ReadonlyMap<string, PortObjects>, plan: Plan, refused: readonly string[], nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
-    this.#state = acceptWhole(ports, plan.stale, nowMs);
+  /** The table is thrown away and written new; what does not fit into the first transaction follows in others. */
+  async #replaceInParts(
+    settings: RuleSettings,
+    wanted: ReadonlyMap<string, PortObjects>,
+    opsAtOnce: number,
+    nowMs: number,
+    mayFallBack: boolean,
+    signal?: AbortSignal,
+  ): Promise<{ ok: true; state: TableState } | { ok: false; error: OpError; culprits: readonly (string | undefined)[] }> {
+    const { kernel, fallback, log } = this.#options;
+    const state = emptyState();
+    let isFirst = true;
+    for (const part of parts(wanted, opsAtOnce)) {
+      const plan = isFirst ? planReplace(settings, part) : planChanges(state, part);
+      const result = await kernel.commit(settings.family, plan.ops, signal);
+      if (!result.ok) {
+        const other = mayFallBack && !hasCode(result.error, 'aborted') ? await fallback?.commit(settings.family, plan.ops, signal) : undefined;
+        if (other?.ok !== true) return { ok: false, error: result.error, culprits: result.failedOps.map((index) => plan.owners[index]) };
+        log.warn('The kernel refused the rules as netlink messages and took them as text', { error: result.error });
+      }
+      acceptChanges(state, part, plan.stale, nowMs);
+      isFirst = false;
+    }
+    return { ok: true, state };
+  }
+
+  async #accept(state: TableState, refused: readonly string[], signal?: AbortSignal): Promise<WriteResult> {
+    this.#state = state;
     this.#refused = new Set(refused);
     this.#generation = null;
     await this.#noteGeneration(signal);
@@ -193,12 +327,12 @@ export class Table implements ServiceTable<PortObjects> {
       for (const set of objects.affinitySets) if (!observed.affinitySets.has(set.name)) return false;
     }
     const counts = new Map(SERVICE_SETS.map((set) => [set.name, 0]));
-    for (const claims of this.#state.claims.values()) {
-      const first = [...claims].reduce((a, b) => (b[0] < a[0] ? b : a))[1];
-      const { set, element } = first;
-      if (observed.elements.get(set.name)?.get(element.key.join(' . ')) !== valueText(element.verdict, element.comment)) return false;
+    const isThere = ({ set, element }: { set: SetSpec; element: Element }): boolean => {
       counts.set(set.name, (counts.get(set.name) ?? 0) + 1);
-    }
+      return observed.elements.get(set.name)?.get(element.key.join(' . ')) === valueText(element);
+    };
+    for (const [first] of this.#state.claims.values()) if (!isThere(first!)) return false;
+    for (const objects of this.#state.ports.values()) if (!objects.drawn.every(isThere)) return false;
     const strangers = observed.chains.filter((chain) => isServiceChain(chain) && !this.#state.stale.has(chain)).length;
     const ours = [...this.#state.ports.values()].reduce((sum, objects) => sum + objects.chains.size, 0);
     return strangers === ours && [...counts].every(([name, count]) => (observed.elements.get(name)?.size ?? 0) === count);

@@ -3,7 +3,7 @@ import { bytesToIp, type Family } from './ip.ts';
 import { messageType, NFT } from './encode-netlink.ts';
 import { attributeList, attributes, messagesOf, readText, readU32 } from './netlink.ts';
 import { PROTOCOLS, VERDICT_CODE } from './netlink-values.ts';
-import { TABLE, type FieldType, type SetSpec, type Verdict } from './ops.ts';
+import { TABLE, type FieldType, type NetworkTarget, type SetSpec, type Verdict } from './ops.ts';
 import { readComment } from './userdata.ts';
 
 /** What the kernel says is in the table. */
@@ -42,6 +42,7 @@ export function decodeSets(datagrams: readonly Uint8Array[]): { names: Set<strin
 function fieldText(bytes: Uint8Array, type: FieldType): string {
   if (type === 'address') return bytesToIp(bytes);
   if (type === 'port') return String((bytes[0]! << 8) | bytes[1]!);
+  if (type === 'random') return String((bytes[0]! | (bytes[1]! << 8) | (bytes[2]! << 16) | (bytes[3]! << 24)) >>> 0);
   return Object.entries(PROTOCOLS).find(([, number]) => number === bytes[0])?.[0] ?? String(bytes[0]);
 }
 
@@ -64,6 +65,11 @@ function decodeVerdict(data: Uint8Array | undefined): Verdict | undefined {
   return { kind: 'drop' };
 }
 
+function decodeTarget(data: Uint8Array | undefined, family: Family): NetworkTarget {
+  const [address = '', port = ''] = keyText(data ?? new Uint8Array(), ['address', 'port'], family).split(' . ');
+  return { address, port: Number(port) };
+}
+
 /** Elements of one set: key text to value text, as `diff.ts` compares them. */
 export function decodeElements(datagrams: readonly Uint8Array[], set: SetSpec, family: Family): Map<string, string> {
   const elements = new Map<string, string>();
@@ -72,7 +78,12 @@ export function decodeElements(datagrams: readonly Uint8Array[], set: SetSpec, f
     for (const [, item] of attributeList(attributes(payload, AFTER_FAMILY).get(3) ?? new Uint8Array())) {
       const found = attributes(item);
       const key = attributes(found.get(1) ?? new Uint8Array()).get(1);
-      if (key !== undefined) elements.set(keyText(key, set.key, family), valueText(decodeVerdict(found.get(2)), readComment(found.get(6))));
+      if (key === undefined) continue;
+      const value =
+        set.targets !== undefined
+          ? { target: decodeTarget(attributes(found.get(2) ?? new Uint8Array()).get(1), family) }
+          : { verdict: decodeVerdict(found.get(2)), comment: readComment(found.get(6)) };
+      elements.set(keyText(key, set.key, family), valueText(value));
     }
   }
   return elements;

@@ -1,7 +1,7 @@
 import { fixedTable, SERVICE_SETS, sets, TABLE_COMMENT } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
 import type { PortObjects } from './nft-service.ts';
-import type { Element, Op, Rule, SetSpec, Verdict } from './ops.ts';
+import type { Element, NetworkTarget, Op, Rule, SetSpec, Verdict } from './ops.ts';
 
 /** What is in the table, what should be there, and the smallest change between them. */
 
@@ -9,13 +9,14 @@ import type { Element, Op, Rule, SetSpec, Verdict } from './ops.ts';
 export interface TableState {
   /** By port key. */
   ports: Map<string, PortObjects>;
-  /** Who wants a key of a set: several Services may name one address. The first by port key has it. */
-  claims: Map<string, Map<string, Claim>>;
+  /** Who wants a key of a set, ordered by port key: several Services may name one address, and the first has it. */
+  claims: Map<string, readonly Claim[]>;
   /** Chains that are empty and unused, waiting to be deleted, with the time they were flushed. */
   stale: Map<string, number>;
 }
 
 export interface Claim {
+  port: string;
   set: SetSpec;
   element: Element;
 }
@@ -40,7 +41,7 @@ export function emptyState(): TableState {
   return { ports: new Map(), claims: new Map(), stale: new Map() };
 }
 
-function emptyPlan(): Plan {
+export function emptyPlan(): Plan {
   return { ops: [], owners: [], stale: [] };
 }
 
@@ -55,31 +56,34 @@ function elementId(set: SetSpec, element: Element): string {
   return `${set.name}|${element.key.join(' . ')}`;
 }
 
-/** Verdict and comment as text, to tell whether a key must be written again. */
-export function valueText(verdict: Verdict | undefined, comment: string | undefined): string {
+/** What a key leads to, with its comment, as text: to tell whether it must be written again. */
+export function valueText(value: { verdict?: Verdict | undefined; target?: NetworkTarget | undefined; comment?: string | undefined }): string {
+  const { verdict, target, comment } = value;
+  if (target !== undefined) return `${target.address} . ${target.port}`;
   const fate = verdict === undefined ? '' : verdict.kind === 'drop' ? 'drop' : `${verdict.kind} ${verdict.chain}`;
   return comment === undefined ? fate : `${fate} # ${comment}`;
 }
 
-function holder(claims: ReadonlyMap<string, Claim> | undefined): { port: string; claim: Claim } | undefined {
-  let first: { port: string; claim: Claim } | undefined;
-  for (const [port, claim] of claims ?? []) if (first === undefined || port < first.port) first = { port, claim };
-  return first;
-}
-
 /** Claims of the keys in `touched` as they will be after `changes`; other keys stay as they are. */
-function nextClaims(state: TableState, changes: ReadonlyMap<string, PortObjects | null>): Map<string, Map<string, Claim>> {
-  const touched = new Map<string, Map<string, Claim>>();
-  const open = (id: string): Map<string, Claim> => {
-    let claims = touched.get(id);
-    if (claims === undefined) touched.set(id, (claims = new Map(state.claims.get(id))));
-    return claims;
-  };
+function nextClaims(state: TableState, changes: ReadonlyMap<string, PortObjects | null>): Map<string, readonly Claim[]> {
+  const touched = new Map<string, readonly Claim[]>();
+  const claimsOf = (id: string): readonly Claim[] => touched.get(id) ?? state.claims.get(id) ?? [];
   for (const port of changes.keys()) {
-    for (const { set, element } of state.ports.get(port)?.elements ?? []) open(elementId(set, element)).delete(port);
+    for (const { set, element } of state.ports.get(port)?.elements ?? []) {
+      const id = elementId(set, element);
+      touched.set(
+        id,
+        claimsOf(id).filter((claim) => claim.port !== port),
+      );
+    }
   }
   for (const [port, objects] of changes) {
-    for (const { set, element } of objects?.elements ?? []) open(elementId(set, element)).set(port, { set, element });
+    for (const { set, element } of objects?.elements ?? []) {
+      const id = elementId(set, element);
+      const others = claimsOf(id).filter((claim) => claim.port !== port);
+      const claim = { port, set, element };
+      touched.set(id, others.length === 0 ? [claim] : [...others, claim].sort((a, b) => (a.port < b.port ? -1 : 1)));
+    }
   }
   return touched;
 }
@@ -128,18 +132,25 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
   const deletes = emptyPlan();
   const adds = emptyPlan();
   for (const [id, claims] of nextClaims(state, changes)) {
-    const old = holder(state.claims.get(id));
-    const next = holder(claims);
-    if (
-      old !== undefined &&
-      next !== undefined &&
-      valueText(old.claim.element.verdict, old.claim.element.comment) === valueText(next.claim.element.verdict, next.claim.element.comment)
-    )
-      continue;
-    if (old !== undefined) push(deletes, next?.port ?? old.port, { op: 'delete-element', set: old.claim.set, element: old.claim.element });
-    if (next !== undefined) push(adds, next.port, { op: 'add-element', set: next.claim.set, element: next.claim.element });
+    const old = state.claims.get(id)?.[0];
+    const next = claims[0];
+    if (old !== undefined && next !== undefined && valueText(old.element) === valueText(next.element)) continue;
+    if (old !== undefined) push(deletes, next?.port ?? old.port, { op: 'delete-element', set: old.set, element: old.element });
+    if (next !== undefined) push(adds, next.port, { op: 'add-element', set: next.set, element: next.element });
   }
+  for (const [port, objects] of changes) planDrawn(port, state.ports.get(port), objects, deletes, adds);
   return concat(plan, deletes, setDeletes, setAdds, rules, adds);
+}
+
+/** Endpoints under a port's own numbers. A rule need not be written again while their number stays the same. */
+function planDrawn(port: string, before: PortObjects | undefined, after: PortObjects | null, deletes: Plan, adds: Plan): void {
+  const known = new Map((before?.drawn ?? []).map((drawn) => [drawn.element.key[0]!, drawn]));
+  for (const { set, element } of after?.drawn ?? []) {
+    const old = known.get(element.key[0]!);
+    if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(element.key[0]!);
+    else push(adds, port, { op: 'add-element', set, element });
+  }
+  for (const { set, element } of known.values()) push(deletes, port, { op: 'delete-element', set, element });
 }
 
 function rewriteChains(plan: Plan, rules: Plan, state: TableState, changes: ReadonlyMap<string, PortObjects | null>): void {
@@ -153,14 +164,14 @@ function rewriteChains(plan: Plan, rules: Plan, state: TableState, changes: Read
   }
 }
 
-function concat(...plans: readonly Plan[]): Plan {
+export function concat(...plans: readonly Plan[]): Plan {
   return { ops: plans.flatMap((plan) => plan.ops), owners: plans.flatMap((plan) => plan.owners), stale: plans.flatMap((plan) => plan.stale) };
 }
 
 /** Takes over what a successful `planChanges` wrote. */
 export function acceptChanges(state: TableState, changes: ReadonlyMap<string, PortObjects | null>, stale: readonly string[], nowMs: number): void {
   for (const [id, claims] of nextClaims(state, changes)) {
-    if (claims.size === 0) state.claims.delete(id);
+    if (claims.length === 0) state.claims.delete(id);
     else state.claims.set(id, claims);
   }
   for (const [port, objects] of changes) {
@@ -210,82 +221,94 @@ export function isAffinitySet(name: string): boolean {
   return name.startsWith('affinity-');
 }
 
+/** The keys that all ports together want, by set name and key text; the first port by its key has one that several want. */
+export type WantedKeys = ReadonlyMap<string, ReadonlyMap<string, Claim>>;
+
+export function wantedKeys(ports: ReadonlyMap<string, PortObjects>): WantedKeys {
+  const wanted = new Map<string, Map<string, Claim>>();
+  for (const [port, objects] of ports) {
+    for (const { set, element } of [...objects.elements, ...objects.drawn]) {
+      const keys = wanted.get(set.name) ?? new Map<string, Claim>();
+      wanted.set(set.name, keys);
+      const key = element.key.join(' . ');
+      const other = keys.get(key);
+      if (other === undefined || port < other.port) keys.set(key, { port, set, element });
+    }
+  }
+  return wanted;
+}
+
+/** The beginning of a repair: the fixed part of a table that is there already is written again. */
+export function planRepairFixed(settings: RuleSettings): Plan {
+  return planFixed(settings, 'existing');
+}
+
 /**
- * Repairs a table that is there already: all rules are written again, but only those keys that differ, and
- * clients keep the endpoints they stick to.
+ * Repairs some ports of a table that is there already: their rules are written again, but only those keys that differ,
+ * and clients keep the endpoints they stick to.
  */
-export function planRepair(settings: RuleSettings, ports: ReadonlyMap<string, PortObjects>, observed: Observed): Plan {
-  const fixed = planFixed(settings, 'existing');
+export function planRepairPorts(ports: ReadonlyMap<string, PortObjects>, wanted: WantedKeys, observed: Observed): Plan {
   const chains = emptyPlan();
   const setDeletes = emptyPlan();
   const setAdds = emptyPlan();
   const rules = emptyPlan();
-  const wanted = new Set<string>();
-  const wantedSets = new Set<string>();
-  const wantedElements = new Map<string, Map<string, { port: string; claim: Claim }>>();
+  const deletes = emptyPlan();
+  const adds = emptyPlan();
   for (const [port, objects] of ports) {
     for (const [chain, chainRules] of objects.chains) {
-      wanted.add(chain);
       push(chains, port, { op: 'add-chain', chain }, { op: 'flush-chain', chain });
       push(rules, port, ...chainRules.map((rule): Op => ({ op: 'add-rule', chain, rule })));
     }
     for (const set of objects.affinitySets) {
-      wantedSets.add(set.name);
       const timeout = observed.affinitySets.get(set.name);
       if (timeout !== undefined && timeout !== set.timeoutSeconds) push(setDeletes, port, { op: 'delete-set', set });
       push(setAdds, port, { op: 'add-set', set });
     }
-    for (const { set, element } of objects.elements) {
-      const keys = wantedElements.get(set.name) ?? new Map<string, { port: string; claim: Claim }>();
-      wantedElements.set(set.name, keys);
+    for (const { set, element } of [...objects.elements, ...objects.drawn]) {
       const key = element.key.join(' . ');
-      const other = keys.get(key);
-      if (other === undefined || port < other.port) keys.set(key, { port, claim: { set, element } });
+      const claim = wanted.get(set.name)?.get(key);
+      if (claim?.port !== port || claim.element !== element) continue;
+      const there = observed.elements.get(set.name)?.get(key);
+      if (there === valueText(element)) continue;
+      if (there !== undefined) push(deletes, port, { op: 'delete-element', set, element: observedElement(set, key, there) });
+      push(adds, port, { op: 'add-element', set, element });
     }
   }
-  for (const chain of observed.chains) {
-    if (!isServiceChain(chain) || wanted.has(chain)) continue;
-    push(chains, undefined, { op: 'flush-chain', chain });
-    chains.stale.push(chain);
-  }
-  for (const name of observed.affinitySets.keys()) {
-    if (!wantedSets.has(name)) push(setDeletes, undefined, { op: 'delete-set', set: { name, key: ['address'] } });
-  }
-  return concat(fixed, chains, repairElements(wantedElements, observed, 'delete'), setDeletes, setAdds, rules, repairElements(wantedElements, observed, 'add'));
+  return concat(chains, deletes, setDeletes, setAdds, rules, adds);
 }
 
-function repairElements(wanted: ReadonlyMap<string, ReadonlyMap<string, { port: string; claim: Claim }>>, observed: Observed, phase: 'delete' | 'add'): Plan {
+/** The end of a repair: what no port wants goes. */
+export function planRepairStrays(ports: ReadonlyMap<string, PortObjects>, wanted: WantedKeys, observed: Observed): Plan {
   const plan = emptyPlan();
   for (const set of SERVICE_SETS) {
-    const keys = wanted.get(set.name);
-    const there = observed.elements.get(set.name);
-    if (phase === 'delete') {
-      for (const [key, value] of there ?? []) {
-        const want = keys?.get(key)?.claim.element;
-        if (want !== undefined && valueText(want.verdict, want.comment) === value) continue;
-        push(plan, keys?.get(key)?.port, { op: 'delete-element', set, element: { key: key.split(' . '), ...deletedVerdict(set, value) } });
-      }
-    } else {
-      for (const [key, { port, claim }] of keys ?? []) {
-        if (there?.get(key) !== valueText(claim.element.verdict, claim.element.comment)) push(plan, port, { op: 'add-element', set, element: claim.element });
-      }
+    for (const [key, value] of observed.elements.get(set.name) ?? []) {
+      if (wanted.get(set.name)?.has(key) !== true) push(plan, undefined, { op: 'delete-element', set, element: observedElement(set, key, value) });
     }
+  }
+  const objects = [...ports.values()];
+  const chains = new Set(objects.flatMap((port) => [...port.chains.keys()]));
+  for (const chain of observed.chains) {
+    if (!isServiceChain(chain) || chains.has(chain)) continue;
+    push(plan, undefined, { op: 'flush-chain', chain });
+    plan.stale.push(chain);
+  }
+  const affinitySets = new Set(objects.flatMap((port) => port.affinitySets.map((set) => set.name)));
+  for (const name of observed.affinitySets.keys()) {
+    if (!affinitySets.has(name)) push(plan, undefined, { op: 'delete-set', set: { name, key: ['address'] } });
   }
   return plan;
 }
 
-/** nft wants the verdict named when a key of a map is deleted. */
-function deletedVerdict(set: SetSpec, value: string): { verdict?: Verdict } {
-  if (set.verdicts !== true) return {};
-  const text = value.split(' # ')[0]!;
-  return text.startsWith('goto ') ? { verdict: { kind: 'goto', chain: text.slice(5) } } : { verdict: { kind: 'drop' } };
-}
-
-/** The state after a successful repair or replacement. */
-export function acceptWhole(ports: ReadonlyMap<string, PortObjects>, stale: readonly string[], nowMs: number): TableState {
-  const state = emptyState();
-  acceptChanges(state, ports, stale, nowMs);
-  return state;
+/** nft wants the value named when a key of a map is deleted. */
+function observedElement(set: SetSpec, text: string, value: string): Element {
+  const key = text.split(' . ');
+  if (set.targets !== undefined) {
+    const [address = '', port = ''] = value.split(' . ');
+    return { key, target: { address, port: Number(port) } };
+  }
+  if (set.verdicts !== true) return { key };
+  const verdict = value.split(' # ')[0]!;
+  return { key, verdict: verdict.startsWith('goto ') ? { kind: 'goto', chain: verdict.slice(5) } : { kind: 'drop' } };
 }
 
 /** Deletes chains that were emptied at or before `beforeMs`; some kernels call them busy right after the flush. */

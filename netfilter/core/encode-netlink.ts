@@ -1,9 +1,9 @@
 import { cidrRange, numberToBytes, parseCidr, type Family } from './ip.ts';
 import { MessageWriter, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST } from './netlink.ts';
 import { encodeRule, type AnonymousSet } from './encode-rule.ts';
-import { keyBytes, keyLength, keyTypeNumber, putValue, putVerdict, targetBytes, TYPE_NUMBER } from './netlink-values.ts';
+import { hostWord, keyBytes, keyLength, keyTypeNumber, putValue, putVerdict, targetBytes, TYPE_NUMBER } from './netlink-values.ts';
 import { TABLE, type Element, type Op, type SetSpec } from './ops.ts';
-import { commentData, setData } from './userdata.ts';
+import { commentData, drawnMapData, setData } from './userdata.ts';
 
 /** Operations as nfnetlink messages (linux/netfilter/nf_tables.h). */
 
@@ -143,16 +143,24 @@ function putNamedSet(batch: Batch, writer: MessageWriter, set: SetSpec): void {
   const { family } = batch;
   writer.text(2, set.name);
   const timeout = set.timeoutSeconds === undefined ? 0 : SET.timeout | SET.dynamic;
-  writer.u32(3, timeout | (set.verdicts === true ? SET.map : 0));
+  writer.u32(3, timeout | (set.verdicts === true || set.targets !== undefined ? SET.map : 0));
   writer.u32(4, keyTypeNumber(set.key, family));
   writer.u32(5, keyLength(set.key, family));
   if (set.verdicts === true) {
     writer.u32(6, VERDICT_TYPE);
     writer.u32(7, 0);
+  } else if (set.targets !== undefined) {
+    writer.u32(6, keyTypeNumber(['address', 'port'], family));
+    writer.u32(7, keyLength(['address', 'port'], family));
   }
   writer.u32(10, ++batch.setId);
   if (set.timeoutSeconds !== undefined) writer.u64(11, BigInt(set.timeoutSeconds) * 1000n);
-  writer.bytes(13, setData({ concatenated: set.key.length > 1, map: set.verdicts === true, ...(set.comment === undefined ? {} : { comment: set.comment }) }));
+  const comment = set.comment === undefined ? {} : { comment: set.comment };
+  const data =
+    set.targets === undefined
+      ? setData({ concatenated: set.key.length > 1, map: set.verdicts === true, ...comment })
+      : drawnMapData(family, set.targets, set.comment ?? '');
+  writer.bytes(13, data);
 }
 
 function putElement(batch: Batch, writer: MessageWriter, set: SetSpec, element: Element, deleting: boolean): void {
@@ -160,6 +168,7 @@ function putElement(batch: Batch, writer: MessageWriter, set: SetSpec, element: 
   putValue(writer, 1, keyBytes(element.key, set.key, batch.family));
   if (!deleting) {
     if (element.verdict !== undefined) putVerdict(writer, 2, element.verdict);
+    if (element.target !== undefined) putValue(writer, 2, targetBytes(element.target, batch.family));
     if (element.comment !== undefined) writer.bytes(6, commentData(element.comment));
   }
   writer.unnest(item);
@@ -170,7 +179,7 @@ function anonymousSet(batch: Batch, set: AnonymousSet, seq: number): number {
   const id = ++batch.setId;
   const { family } = batch;
   const items = set.kind === 'ranges' ? rangeElements(set.cidrs, family) : [];
-  const size = set.kind === 'ranges' ? items.length : set.kind === 'targets' ? set.targets.length : set.verdicts.length;
+  const size = set.kind === 'ranges' ? items.length : set.verdicts.length;
   const name = set.kind === 'ranges' ? '__set%d' : '__map%d';
   message(batch, NFT.newSet, NLM_F_CREATE, seq, (writer) => {
     writer.text(2, name);
@@ -179,10 +188,10 @@ function anonymousSet(batch: Batch, set: AnonymousSet, seq: number): number {
       writer.u32(4, keyTypeNumber(['address'], family));
       writer.u32(5, keyLength(['address'], family));
     } else {
-      writer.u32(4, TYPE_NUMBER.random);
+      writer.u32(4, TYPE_NUMBER.verdictIndex);
       writer.u32(5, 4);
-      writer.u32(6, set.kind === 'targets' ? keyTypeNumber(['address', 'port'], family) : VERDICT_TYPE);
-      writer.u32(7, set.kind === 'targets' ? keyLength(['address', 'port'], family) : 0);
+      writer.u32(6, VERDICT_TYPE);
+      writer.u32(7, 0);
     }
     writer.u32(10, id);
     const description = writer.nest(9);
@@ -196,24 +205,22 @@ function anonymousSet(batch: Batch, set: AnonymousSet, seq: number): number {
       writer.text(2, name);
       writer.u32(4, id);
       const list = writer.nest(3);
-      for (let index = from; index < to; index++) putAnonymousElement(writer, family, set, items, index);
+      for (let index = from; index < to; index++) putAnonymousElement(writer, set, items, index);
       writer.unnest(list);
     });
   }
   return id;
 }
 
-function putAnonymousElement(writer: MessageWriter, family: Family, set: AnonymousSet, ranges: readonly RangeElement[], index: number): void {
+function putAnonymousElement(writer: MessageWriter, set: AnonymousSet, ranges: readonly RangeElement[], index: number): void {
   const item = writer.nest(1);
   if (set.kind === 'ranges') {
     const { key, end } = ranges[index]!;
     if (end) writer.u32(3, INTERVAL_END);
     putValue(writer, 1, key);
   } else {
-    // The random number is in the machine's byte order.
-    putValue(writer, 1, Uint8Array.of(index & 0xff, (index >> 8) & 0xff, (index >> 16) & 0xff, index >>> 24));
-    if (set.kind === 'targets') putValue(writer, 2, targetBytes(set.targets[index]!, family));
-    else putVerdict(writer, 2, set.verdicts[index]!);
+    putValue(writer, 1, hostWord(index));
+    putVerdict(writer, 2, set.verdicts[index]!);
   }
   writer.unnest(item);
 }

@@ -1,16 +1,13 @@
 import { type Family } from './ip.ts';
 import { utf8 } from './sha256.ts';
 import type { MessageWriter } from './netlink.ts';
-import { cidrBytes, protocolNumber, putValue, putVerdict, targetBytes } from './netlink-values.ts';
-import type { NetworkTarget, PacketField, Rule, Statement, Verdict } from './ops.ts';
+import { cidrBytes, hostWord, protocolNumber, putValue, putVerdict, targetBytes } from './netlink-values.ts';
+import type { PacketField, Rule, Statement, Verdict } from './ops.ts';
 
 /** Rules as the kernel's expressions: small instructions on 4-byte registers. */
 
 /** A set that lives and dies with its rule. */
-export type AnonymousSet =
-  | { kind: 'ranges'; cidrs: readonly string[] }
-  | { kind: 'targets'; targets: readonly NetworkTarget[] }
-  | { kind: 'verdicts'; verdicts: readonly Verdict[] };
+export type AnonymousSet = { kind: 'ranges'; cidrs: readonly string[] } | { kind: 'verdicts'; verdicts: readonly Verdict[] };
 
 type Put = (writer: MessageWriter) => void;
 /** Announces a set that has to be made before the rule and returns its id within the batch. */
@@ -111,12 +108,12 @@ function lookup(set: { name: string; id?: number; dreg?: number; inverted?: bool
   });
 }
 
-function random(modulus: number): Put {
+function random(modulus: number, first = 0): Put {
   return expression('numgen', (writer) => {
     writer.u32(1, 1);
     writer.u32(2, modulus);
     writer.u32(3, RANDOM);
-    writer.u32(4, 0);
+    writer.u32(4, first);
   });
 }
 
@@ -128,10 +125,6 @@ function nat(family: Family, addressRegister: number, portRegister: number, flag
     writer.u32(5, portRegister);
     if (flags !== 0) writer.u32(7, flags);
   });
-}
-
-function hostWord(value: number): Uint8Array {
-  return Uint8Array.of(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
 }
 
 function addressOffset(field: 'saddr' | 'daddr', family: Family): number {
@@ -244,10 +237,8 @@ function encodeStatement(statement: Statement, family: Family, makeSet: MakeSet)
       const length = addressLength(family);
       return [immediate(1, target.subarray(0, length)), immediate(portRegister, target.subarray(length, length + 2)), nat(family, 1, portRegister, PORT_GIVEN)];
     }
-    case 'dnat-random': {
-      const id = makeSet({ kind: 'targets', targets: statement.targets });
-      return [random(statement.targets.length), lookup({ name: '__map%d', id, dreg: 1 }), nat(family, 1, register(addressLength(family)), 0)];
-    }
+    case 'dnat-random':
+      return [random(statement.count, statement.first), lookup({ name: statement.map, dreg: 1 }), nat(family, 1, register(addressLength(family)), 0)];
     case 'goto-random': {
       const id = makeSet({ kind: 'verdicts', verdicts: statement.chains.map((chain) => ({ kind: 'goto', chain })) });
       return [random(statement.chains.length), lookup({ name: '__map%d', id, dreg: 0 })];

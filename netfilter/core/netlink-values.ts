@@ -6,7 +6,7 @@ import type { FieldType, NetworkTarget, Verdict } from './ops.ts';
 
 export const VERDICT_CODE = { drop: 0, jump: 0xfffffffd, goto: 0xfffffffc } as const;
 /** nft's own numbers of data types; the kernel only stores them. */
-export const TYPE_NUMBER = { ipv4: 7, ipv6: 8, protocol: 12, port: 13, random: 11 } as const;
+export const TYPE_NUMBER = { ipv4: 7, ipv6: 8, protocol: 12, port: 13, random: 4, verdictIndex: 11 } as const;
 export const PROTOCOLS: Record<string, number> = { tcp: 6, udp: 17, sctp: 132 };
 
 export function protocolNumber(name: string): number {
@@ -39,10 +39,16 @@ export function keyBytes(fields: readonly string[], key: readonly FieldType[], f
     const text = fields[index] ?? '';
     if (type === 'address') bytes.set(ipBytes(text).subarray(0, fieldLength(type, family)), at);
     else if (type === 'protocol') bytes[at] = protocolNumber(text);
+    else if (type === 'random') bytes.set(hostWord(Number(text)), at);
     else bytes.set([Number(text) >> 8, Number(text) & 0xff], at);
     at += fieldLength(type, family);
   }
   return bytes;
+}
+
+/** In the machine's byte order, as numbers that a rule draws are. */
+export function hostWord(value: number): Uint8Array {
+  return Uint8Array.of(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
 }
 
 export function targetBytes(target: NetworkTarget, family: Family): Uint8Array {

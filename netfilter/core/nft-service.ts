@@ -1,6 +1,7 @@
 import { commentText, nftEndpointNames, nftNames, type NftNames } from './names.ts';
 import { cidrContains, parseCidr, withoutCovered } from './ip.ts';
-import { fromPods, REJECT_CHAIN, sets } from './nft-table.ts';
+import type { Slots } from './slots.ts';
+import { endpointMaps, fromPods, REJECT_CHAIN, sets } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
 import type { Element, Rule, SetSpec, Statement, Verdict as NftVerdict } from './ops.ts';
 import type { PortRules, Target, Verdict } from './ruleset.ts';
@@ -11,19 +12,32 @@ export interface PortObjects {
   chains: ReadonlyMap<string, readonly Rule[]>;
   affinitySets: readonly SetSpec[];
   elements: readonly { set: SetSpec; element: Element }[];
+  /** Elements that no other port can claim: endpoints under the numbers that belong to this port's chains. */
+  drawn: readonly { set: SetSpec; element: Element }[];
+}
+
+function isDrawing(chain: readonly Rule[] | undefined): boolean {
+  return chain?.some((rule) => rule.statements.some((statement) => statement.kind === 'dnat-random')) === true;
+}
+
+/** Gives back the numbers of a port that goes. */
+export function releaseSlots(objects: PortObjects, slots: Slots): void {
+  for (const [chain, rules] of objects.chains) if (isDrawing(rules)) slots.release(chain);
 }
 
 function goto(chain: string): Statement {
   return { kind: 'verdict', verdict: { kind: 'goto', chain } };
 }
 
-function spread(rules: PortRules, targets: readonly Target[]): Rule[] {
+function spread(rules: PortRules, chain: string, targets: readonly Target[], drawn: Drawn): Rule[] {
   if (rules.affinitySeconds === null) {
     const protocol: Statement = { kind: 'protocol', protocol: rules.id.protocol };
     const only = targets[0];
-    // An anonymous map costs the kernel a search by name among all sets; one endpoint does not need any.
     if (targets.length === 1 && only !== undefined) return [{ statements: [protocol, { kind: 'dnat', target: only }] }];
-    return [{ statements: [protocol, { kind: 'dnat-random', targets }] }];
+    const set = endpointMaps[rules.id.protocol];
+    const first = drawn.slots.take(chain, targets.length);
+    for (const [index, target] of targets.entries()) drawn.elements.push({ set, element: { key: [String(first + index)], target } });
+    return [{ statements: [protocol, { kind: 'dnat-random', first, count: targets.length, map: set.name }] }];
   }
   const names = targets.map((target) => nftEndpointNames(rules.id, target.address, target.port));
   return [
@@ -60,7 +74,13 @@ function firewallRule(rules: PortRules, settings: RuleSettings): Rule {
   };
 }
 
-function portChains(rules: PortRules, names: NftNames, settings: RuleSettings): Map<string, Rule[]> {
+/** Chains draw their endpoints by number from one map; what they put there is collected. */
+interface Drawn {
+  slots: Slots;
+  elements: { set: SetSpec; element: Element }[];
+}
+
+function portChains(rules: PortRules, names: NftNames, settings: RuleSettings, drawn: Drawn): Map<string, Rule[]> {
   const chains = new Map<string, Rule[]>();
   if (rules.affinitySeconds !== null) {
     for (const target of rules.reachable) {
@@ -76,8 +96,8 @@ function portChains(rules: PortRules, names: NftNames, settings: RuleSettings): 
       ]);
     }
   }
-  if (rules.cluster.length > 0) chains.set(names.cluster, spread(rules, rules.cluster));
-  if (rules.local.length > 0) chains.set(names.local, spread(rules, rules.local));
+  if (rules.cluster.length > 0) chains.set(names.cluster, spread(rules, names.cluster, rules.cluster, drawn));
+  if (rules.local.length > 0) chains.set(names.local, spread(rules, names.local, rules.local, drawn));
   if (rules.external !== null && rules.external !== 'reject') chains.set(names.external, externalChain(rules, names, settings));
   if (rules.sourceRanges.length > 0 && rules.loadBalancerIPs.length > 0) chains.set(names.firewall, [firewallRule(rules, settings)]);
   return chains;
@@ -122,12 +142,17 @@ function portElements(rules: PortRules, names: NftNames): { set: SetSpec; elemen
   return elements;
 }
 
-export function portObjects(rules: PortRules, settings: RuleSettings): PortObjects {
+/** @param slots gives and takes back the numbers by which the port's chains draw their endpoints */
+export function portObjects(rules: PortRules, settings: RuleSettings, slots: Slots): PortObjects {
   const names = nftNames(rules.id);
+  const drawn: Drawn = { slots, elements: [] };
+  const chains = portChains(rules, names, settings, drawn);
+  for (const chain of [names.cluster, names.local]) if (!isDrawing(chains.get(chain))) slots.release(chain);
   return {
-    chains: portChains(rules, names, settings),
+    chains,
     affinitySets: affinitySets(rules),
     elements: portElements(rules, names),
+    drawn: drawn.elements,
   };
 }
 

@@ -1,4 +1,5 @@
 import { isLoopback, parseCidr, type Family } from './ip.ts';
+import type { Protocol } from './names.ts';
 import type { BaseChain, Element, Rule, SetSpec, Statement } from './ops.ts';
 import type { LocalDetector, RuleSettings } from './settings.ts';
 
@@ -28,6 +29,13 @@ export const sets = {
   serviceNodePorts: { name: 'service-nodeports', key: NODE_PORT_KEY, verdicts: true, comment: 'NodePort traffic' },
 } satisfies Record<string, SetSpec>;
 
+function endpointMap(protocol: Protocol): SetSpec {
+  return { name: `service-endpoints-${protocol}`, key: ['random'], targets: protocol, comment: 'endpoints of all services, drawn by number' };
+}
+
+/** One for each protocol, because nft takes a map of ports in rules of one protocol alone. Not of kube-proxy's names: it has an anonymous map per chain. */
+export const endpointMaps: Readonly<Record<Protocol, SetSpec>> = { tcp: endpointMap('tcp'), udp: endpointMap('udp'), sctp: endpointMap('sctp') };
+
 /** The sets whose elements come from Services. */
 export const SERVICE_SETS: readonly SetSpec[] = [
   sets.clusterIPs,
@@ -37,6 +45,9 @@ export const SERVICE_SETS: readonly SetSpec[] = [
   sets.noEndpointNodePorts,
   sets.serviceNodePorts,
   sets.hairpin,
+  endpointMaps.tcp,
+  endpointMaps.udp,
+  endpointMaps.sctp,
 ];
 
 export const TABLE_COMMENT = 'rules for kube-proxy';

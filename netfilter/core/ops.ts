@@ -8,8 +8,8 @@ import type { Protocol } from './names.ts';
 
 export const TABLE = 'kube-proxy';
 
-/** A field of a set's key, or of a packet. */
-export type FieldType = 'address' | 'protocol' | 'port';
+/** A field of a set's key, or of a packet. `random` is a number that a rule drew. */
+export type FieldType = 'address' | 'protocol' | 'port' | 'random';
 export type PacketField = 'saddr' | 'daddr' | 'l4proto' | 'dport';
 
 export type Verdict = { kind: 'drop' } | { kind: 'goto'; chain: string } | { kind: 'jump'; chain: string };
@@ -37,7 +37,8 @@ export type Statement =
   | { kind: 'reject' }
   | { kind: 'masquerade' }
   | { kind: 'dnat'; target: NetworkTarget }
-  | { kind: 'dnat-random'; targets: readonly NetworkTarget[] }
+  /** One of `count` elements of a map, from number `first` on. */
+  | { kind: 'dnat-random'; first: number; count: number; map: string }
   | { kind: 'goto-random'; chains: readonly string[] }
   | { kind: 'remember'; field: 'saddr'; set: string };
 
@@ -57,6 +58,8 @@ export interface SetSpec {
   key: readonly FieldType[];
   /** A map to verdicts instead of a set. */
   verdicts?: boolean;
+  /** A map to addresses with ports of this protocol instead of a set. */
+  targets?: Protocol;
   /** Elements are added by packets and expire after this time. */
   timeoutSeconds?: number;
   comment?: string;
@@ -65,6 +68,7 @@ export interface SetSpec {
 export interface Element {
   key: readonly string[];
   verdict?: Verdict;
+  target?: NetworkTarget;
   comment?: string;
 }
 

@@ -21,6 +21,7 @@ function quoted(text: string): string {
 
 function fieldTypeText(type: FieldType, family: Family): string {
   if (type === 'address') return family === 'ip' ? 'ipv4_addr' : 'ipv6_addr';
+  if (type === 'random') return 'integer';
   return type === 'protocol' ? 'inet_proto' : 'inet_service';
 }
 
@@ -87,8 +88,8 @@ function statementText(statement: Statement, family: Family): string {
     case 'dnat':
       return `dnat to ${targetText(statement.target.address, statement.target.port)}`;
     case 'dnat-random': {
-      const choices = statement.targets.map((target, index) => `${index} : ${target.address} . ${target.port}`).join(', ');
-      return `dnat ${family} addr . port to numgen random mod ${statement.targets.length} map { ${choices} }`;
+      const offset = statement.first === 0 ? '' : ` offset ${statement.first}`;
+      return `dnat ${family} addr . port to numgen random mod ${statement.count}${offset} map @${statement.map}`;
     }
     case 'goto-random': {
       const choices = statement.chains.map((chain, index) => `${index} : goto ${chain}`).join(', ');
@@ -113,7 +114,11 @@ function chainText(base: BaseChain | undefined, comment: string | undefined): st
 
 function setText(set: SetSpec, family: Family): string {
   const key = set.key.map((type) => fieldTypeText(type, family)).join(' . ');
-  const parts = [`type ${key}${set.verdicts === true ? ' : verdict' : ''} ;`];
+  const types =
+    set.targets === undefined
+      ? `type ${key}${set.verdicts === true ? ' : verdict' : ''}`
+      : `typeof numgen random mod 2 : ${family} daddr . ${set.targets} dport`;
+  const parts = [`${types} ;`];
   if (set.timeoutSeconds !== undefined) parts.push('flags dynamic,timeout ;', `timeout ${set.timeoutSeconds}s ;`);
   if (set.comment !== undefined) parts.push(`comment ${quoted(set.comment)} ;`);
   return `{ ${parts.join(' ')} }`;
@@ -122,11 +127,12 @@ function setText(set: SetSpec, family: Family): string {
 function elementText(element: Element, deleting: boolean): string {
   const comment = element.comment === undefined || deleting ? '' : ` comment ${quoted(element.comment)}`;
   const verdict = element.verdict === undefined ? '' : ` : ${verdictText(element.verdict)}`;
-  return `{ ${element.key.join(' . ')}${comment}${verdict} }`;
+  const target = element.target === undefined ? '' : ` : ${element.target.address} . ${element.target.port}`;
+  return `{ ${element.key.join(' . ')}${comment}${verdict}${target} }`;
 }
 
 function kindOf(set: SetSpec): string {
-  return set.verdicts === true ? 'map' : 'set';
+  return set.verdicts === true || set.targets !== undefined ? 'map' : 'set';
 }
 
 export function opText(op: Op, family: Family): string {

@@ -97,10 +97,10 @@ const PATTERNS: readonly Pattern[] = [
   { pattern: /^meta l4proto (tcp|udp|sctp)\b/, run: (match, walk) => ({ matched: walk.packet.protocol === match[1] }) },
   { pattern: /^numgen random mod \d+ vmap \{ (.*?) \}/, run: (match) => ({ choices: match[1]!.split(', ').map((choice) => choice.split(' : ')[1]!) }) },
   {
-    pattern: /^dnat (?:ip6?) addr \. port to numgen random mod \d+ map \{ (.*?) \}/,
-    run: (match, walk) => ({
-      goes: match[1]!.split(', ').map((choice) => {
-        const [dst = '', port = ''] = choice.split(' : ')[1]!.split(' . ');
+    pattern: /^dnat (?:ip6?) addr \. port to numgen random mod (\d+)(?: offset (\d+))? map @(\S+)/,
+    run: (match, walk, table) => ({
+      goes: Array.from({ length: Number(match[1]) }, (_, index) => {
+        const [dst = '', port = ''] = (table.sets.get(match[3]!)?.get(String(Number(match[2] ?? 0) + index)) ?? '').split(' . ');
         return { ...walk, dst, port: Number(port), dnated: true };
       }),
     }),

@@ -4,6 +4,7 @@ import { planReplace } from './diff.ts';
 import type { Family } from './ip.ts';
 import { portKey } from './names.ts';
 import { portObjects } from './nft-service.ts';
+import { Slots } from './slots.ts';
 import type { RuleSettings } from './settings.ts';
 import { transactionText } from './render-nft-text.ts';
 import type { PortRules } from './ruleset.ts';
@@ -208,7 +209,8 @@ for (const family of ['ip', 'ip6'] as const) {
     test(`${name}, ${family}: the ruleset and its rendering agree`, () => {
       const all: RuleSettings = { ...twin({ ...settings, ...more }, family), family };
       const ruleset = twin(ports, family);
-      const text = transactionText({ family, ops: planReplace(all, new Map(ruleset.map((port) => [portKey(port.id), portObjects(port, all)]))).ops });
+      const slots = new Slots();
+      const text = transactionText({ family, ops: planReplace(all, new Map(ruleset.map((port) => [portKey(port.id), portObjects(port, all, slots)]))).ops });
       for (const [who, dst, port, expected, protocol] of packets) {
         const sent = twin(packet(who, dst, port, protocol), family);
         assert.equal(fateText(trace(ruleset, sent, all)), twin(expected, family), `ruleset: ${who} to ${dst}:${port}`);

@@ -32,6 +32,38 @@ export function setData(set: { concatenated: boolean; map: boolean; random?: boo
   return Uint8Array.from(data);
 }
 
+/** nft's own numbers of expressions and of protocol headers, for the types of a map in words (`typeof`). */
+const EXPRESSION = { payload: 7, concatenation: 13, numgen: 23 } as const;
+const HEADER = { tcp: 8, udp: 6, sctp: 10, ip: 12, ip6: 13 } as const;
+const DESTINATION = { ip: 12, ip6: 9, tcp: 2, udp: 2, sctp: 2 } as const;
+const SET_KEY_TYPEOF = 3;
+const SET_DATA_TYPEOF = 4;
+const SET_DATA_INTERVAL = 6;
+
+function expressionData(expression: number, inner: number[]): number[] {
+  return [...tlv(0, word(expression)), ...tlv(1, Uint8Array.from(inner))];
+}
+
+function headerField(header: number, field: number): number[] {
+  return expressionData(EXPRESSION.payload, [...tlv(0, word(header)), ...tlv(1, word(field))]);
+}
+
+/** Beside the map `typeof numgen random mod 2 : ip daddr . tcp dport`: without it nft cannot print what is in it. */
+export function drawnMapData(family: 'ip' | 'ip6', protocol: 'tcp' | 'udp' | 'sctp', comment: string): Uint8Array {
+  const key = expressionData(EXPRESSION.numgen, [...tlv(0, word(1)), ...tlv(1, word(2)), ...tlv(2, word(0))]);
+  const address = headerField(HEADER[family], DESTINATION[family]);
+  const port = headerField(HEADER[protocol], DESTINATION[protocol]);
+  const data = expressionData(EXPRESSION.concatenation, [...tlv(0, Uint8Array.from(address)), ...tlv(1, Uint8Array.from(port))]);
+  return Uint8Array.from([
+    ...tlv(SET_KEY_BYTE_ORDER, word(BYTE_ORDER.host)),
+    ...tlv(SET_DATA_BYTE_ORDER, word(BYTE_ORDER.none)),
+    ...tlv(SET_KEY_TYPEOF, Uint8Array.from(key)),
+    ...tlv(SET_DATA_TYPEOF, Uint8Array.from(data)),
+    ...tlv(SET_DATA_INTERVAL, word(0)),
+    ...tlv(SET_COMMENT, textBytes(comment)),
+  ]);
+}
+
 /** The comment of a table, chain, rule or element, or undefined. */
 export function readComment(data: Uint8Array | undefined): string | undefined {
   if (data === undefined) return undefined;

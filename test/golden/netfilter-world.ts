@@ -12,6 +12,7 @@ import type { Op } from '../../netfilter/core/ops.ts';
 import { opText, transactionText, verdictText } from '../../netfilter/core/render-nft-text.ts';
 import { fateText, trace, type Packet } from '../../netfilter/core/trace.ts';
 import { traceText } from '../../netfilter/core/trace-nft.ts';
+import { Slots } from '../../netfilter/core/slots.ts';
 import { applyService, applySlice, emptyWorld, rulesFor } from '../../netfilter/core/world.ts';
 import { FakeApi, FakeKernel } from '../../netfilter/fake.ts';
 import { ProxyHealth } from '../../netfilter/health.ts';
@@ -122,9 +123,10 @@ export async function makeWorld(): Promise<NetfilterWorld> {
       nodeAddresses: MACHINE,
     };
     const meant = fateText(trace(ruleset, packet, settings));
+    const slots = new Slots();
     const text = transactionText({
       family,
-      ops: planReplace(settings, new Map(ruleset.map((rules) => [portKey(rules.id), portObjects(rules, settings)]))).ops,
+      ops: planReplace(settings, new Map(ruleset.map((rules) => [portKey(rules.id), portObjects(rules, settings, slots)]))).ops,
     });
     const rendered = fateText(traceText(text, packet));
     return meant === rendered ? meant : `ruleset: ${meant}\nrendering: ${rendered}`;

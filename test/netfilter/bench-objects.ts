@@ -27,7 +27,10 @@ function serviceOf(name: string, ip: string, port: number): Told {
 
 function sliceOf(name: string, ips: readonly string[]): Told {
   const endpoints = ips.map((ip) => ({ ip, node: 'node-b' }));
-  return { resource: 'endpointslices', object: meta(slice(name, { name: 'web', port: 8080, protocol: 'TCP' }, endpoints, { namespace: 'bench' }), `slice-${name}`) };
+  return {
+    resource: 'endpointslices',
+    object: meta(slice(name, { name: 'web', port: 8080, protocol: 'TCP' }, endpoints, { namespace: 'bench' }), `slice-${name}`),
+  };
 }
 
 function* all(services: number, endpoints: number): Generator<Told> {

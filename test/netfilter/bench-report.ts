@@ -86,7 +86,9 @@ export function page(cells: readonly Cell[], latencies: readonly Latency[]): { t
     ['changeProxyMs', 'in the proxy'],
   ] as const) {
     for (const [mode, endpoints] of new Set(cells.map((cell) => `${cell.mode} ${cell.endpoints}`)).values().map((id) => id.split(' ') as [string, string])) {
-      const of = cells.filter((cell) => cell.mode === mode && cell.endpoints === Number(endpoints) && cell.ours !== null).toSorted((a, b) => a.services - b.services);
+      const of = cells
+        .filter((cell) => cell.mode === mode && cell.endpoints === Number(endpoints) && cell.ours !== null)
+        .toSorted((a, b) => a.services - b.services);
       if (of.length < 2) continue;
       const growth = of.at(-1)!.ours![key] / of[0]!.ours![key];
       lines.push(`  ${mode} × ${endpoints}: one change, ${what}, at ${of.at(-1)!.services} is ${growth.toFixed(2)}× that at ${of[0]!.services}`);

@@ -85,7 +85,11 @@ export class Subject implements AsyncDisposable {
     await mkdir(this.#folder, { recursive: true });
     await this.#run(['ip', 'netns', 'add', this.netns], false);
     const lines = ['link set lo up', 'link add up0 type veth peer name up1', 'addr add 192.0.2.10/24 dev up0', 'link set up0 up', 'link set up1 up'];
-    await this.#run(['ip', '-batch', '-'], true, `${[...lines, 'addr add 10.1.0.1/32 dev lo', 'route add default via 192.0.2.254 dev up0 onlink'].join('\n')}\n`);
+    await this.#run(
+      ['ip', '-batch', '-'],
+      true,
+      `${[...lines, 'addr add 10.1.0.1/32 dev lo', 'route add default via 192.0.2.254 dev up0 onlink'].join('\n')}\n`,
+    );
     this.#api = this.#spawn([process.execPath, '--max-old-space-size=2048', join(import.meta.dirname, 'apiserver.ts')], 'pipe');
     createInterface({ input: this.#api.stdout! }).on('line', (line) => {
       const number = line === 'ready' ? 0 : Number(line.split(' ')[1]);

@@ -94,7 +94,9 @@ async function measureCell(who: readonly Who[], cell: Omit<Cell, 'ours' | 'upstr
         burstMs: burst.kernelMs,
         ...cost,
       });
-      say(`${subject.who}: change ${median(done.map(({ kernelMs }) => kernelMs)).toFixed(1)} ms, burst ${burst.syncs} syncs, ${burst.writes} generations, peak ${Math.round(cost.peakMiB)} MiB`);
+      say(
+        `${subject.who}: change ${median(done.map(({ kernelMs }) => kernelMs)).toFixed(1)} ms, burst ${burst.syncs} syncs, ${burst.writes} generations, peak ${Math.round(cost.peakMiB)} MiB`,
+      );
     }
     return { ...cell, ours: (figures.get('ours') as Figures | undefined) ?? null, upstream: (figures.get('upstream') as Figures | undefined) ?? null };
   });
@@ -140,9 +142,17 @@ async function run(): Promise<number> {
   const upstream = (await findAssets({ env: process.env })).path('kube-proxy');
   if (upstream === null && values.only !== 'ours') say('upstream’s kube-proxy is not here (./nodelet assets): ours is measured alone');
   const who: Who[] = (['ours', 'upstream'] as const).filter((one) => (values.only === '' || values.only === one) && (one === 'ours' || upstream !== null));
-  const bundle = join(import.meta.dirname, '../../dist/nodelet.mjs');
+  const bundle = process.env['NODELET_BUNDLE'] ?? join(import.meta.dirname, '../../dist/nodelet.mjs');
   const programs: Programs = {
-    ours: [process.execPath, '--max-semi-space-size=2', '--max-old-space-size=256', '--disable-warning=ExperimentalWarning', bundle, 'netfilter'],
+    ours: [
+      process.execPath,
+      ...(process.env['NETFILTER_BENCH_NODE'] ?? '').split(' ').filter(Boolean),
+      '--max-semi-space-size=2',
+      '--max-old-space-size=256',
+      '--disable-warning=ExperimentalWarning',
+      bundle,
+      'netfilter',
+    ],
     upstream: upstream ?? '',
   };
   const folder = await mkdtemp(join(tmpdir(), 'bench-netfilter-'));
