@@ -69,6 +69,7 @@ export const PROVING: Readonly<Record<string, string>> = {
 
 /** Programs of `scripts/` that make releases and work on nodes from outside; as those of `test/`. */
 export const OUTSIDE: Readonly<Record<string, string>> = {
+  dev: 'bring each saved change of the sources into a kind node, with its pods kept',
   release: 'make one file that runs where nothing is installed',
 };
 

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { arch } from 'node:os';
 import { dirname, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -9,17 +9,11 @@ import { buffer } from 'node:stream/consumers';
 import { version } from '../../base/version.ts';
 import { buildSys, sysIsStale } from '../../node/io/build.ts';
 import { requireWritable, runProgram, type Program } from '../command.ts';
+import { partsOf, type Part } from './parts.ts';
 
 interface Options {
   readonly output: string | undefined;
   readonly json: boolean;
-}
-
-/** A file of the release: its place below the root, and where it comes from. */
-interface Part {
-  readonly name: string;
-  readonly from: string;
-  readonly mode: number;
 }
 
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
@@ -38,7 +32,7 @@ async function make(program: Program, options: Options): Promise<number> {
   const output = resolve(options.output ?? `${root}/dist/nodelet-linux-${arch()}`);
   await mkdir(dirname(output), { recursive: true });
   if (await sysIsStale(root)) await program.progress.step('sys built', () => buildSys(root));
-  const parts = await partsOf();
+  const parts = await partsOf(root);
   const payload = await program.progress.step('packed', () => packed(parts));
   const sum = createHash('sha256').update(payload).digest('hex');
   const start = header(await readFile(`${root}/scripts/release/start.sh`, 'utf8'), sum);
@@ -51,17 +45,6 @@ async function make(program: Program, options: Options): Promise<number> {
     'run it as it is, or under the names kubelet and kube-proxy',
   ]);
   return 0;
-}
-
-async function partsOf(): Promise<Part[]> {
-  const web = (await readdir(`${root}/dist/web`)).sort();
-  return [
-    { name: 'LICENSE', from: `${root}/LICENSE`, mode: 0o644 },
-    { name: 'bin/node', from: process.execPath, mode: 0o755 },
-    { name: 'dist/nodelet.mjs', from: `${root}/dist/nodelet.mjs`, mode: 0o644 },
-    { name: 'dist/sys', from: `${root}/dist/sys`, mode: 0o755 },
-    ...web.map((name) => ({ name: `dist/web/${name}`, from: `${root}/dist/web/${name}`, mode: 0o644 })),
-  ];
 }
 
 /** No time, owner or order of this machine gets into it. */

@@ -18,10 +18,15 @@ export const KIND_LAYERS: Readonly<Record<string, LayerRecipe>> = {
   ...Object.fromEntries(PARTS.map((name): [string, LayerRecipe] => [name, programLayer(name)])),
   'coredns-alone': { files: [{ path: '/coredns', mode: 0o755, content: { kind: 'program', source: { kind: 'asset', asset: 'coredns' } } }] },
   kubectl: programLayer('kubectl'),
+  // What the release's Node is linked to.
+  cxx: { packages: ['libstdc++6'] },
 };
 
 /** The name under which the node image's manifests ask for a shell with kubectl, ip and nft. */
 export const KIND_TOOLS = 'localhost/nodelet/kind-tools:1';
+
+/** What the image of our proxy stands on. */
+export const PROXY_BASE = 'localhost/nodelet/proxy-base:1';
 
 export const KIND_IMAGES: readonly E2eImage[] = [
   ...PARTS.map((name): E2eImage => ({
@@ -31,8 +36,13 @@ export const KIND_IMAGES: readonly E2eImage[] = [
     onRequest: true,
   })),
   { name: 'registry.k8s.io/coredns/coredns:v1.14.6', layers: ['coredns-alone'], settings: { entrypoint: ['/coredns'] }, onRequest: true },
+  { name: PROXY_BASE, layers: ['base', 'iptables', 'cxx'], settings: { env: [PATH] }, onRequest: true },
   { name: KIND_TOOLS, layers: ['base', 'network', 'iptables', 'kubectl'], settings: { env: [PATH], cmd: ['/bin/sh'] }, onRequest: true },
 ];
 
 /** All that a node image holds. */
-export const PRELOADED: readonly string[] = ['registry.k8s.io/pause:3.10.2', 'registry.k8s.io/etcd:3.7.0-0', ...KIND_IMAGES.map(({ name }) => name)];
+export const PRELOADED: readonly string[] = [
+  'registry.k8s.io/pause:3.10.2',
+  'registry.k8s.io/etcd:3.7.0-0',
+  ...KIND_IMAGES.map(({ name }) => name).filter((name) => name !== PROXY_BASE),
+];

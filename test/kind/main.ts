@@ -4,10 +4,11 @@ import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
 import { findPlace, type Engine } from '../../scripts/kind/place.ts';
 import { restore, swap, type Swapped } from '../../scripts/kind/swap.ts';
-import { runProgram, type Program } from '../../scripts/command.ts';
+import { requireWritable, runProgram, type Program } from '../../scripts/command.ts';
 import { findAssets } from '../assets/find.ts';
 import { endDocker, openDocker } from './docker.ts';
 import { makeNodeImage } from './node-image.ts';
+import { makeProxyImage, PROXY_IMAGE, writeProxyArchive } from './proxy-image.ts';
 import { createCluster, deleteCluster } from './up.ts';
 
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
@@ -83,6 +84,20 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     )
     .option('--refresh', 'with today’s packages', false)
     .option('--assets <dir>', 'folder of the real components; else as: nodelet assets');
+  program
+    .add<{ json: boolean; output: string }>(
+      'proxy-image',
+      'make the image of our proxy for the DaemonSet of examples/kube-proxy.yaml, as an archive',
+      ['nodelet kind proxy-image -o proxy.tar', 'kind load image-archive proxy.tar && kubectl apply -f examples/kube-proxy.yaml'],
+      async (options) => {
+        await requireWritable('--output', options.output);
+        const made = await makeProxyImage(program, await findAssets({ env: program.host.env }), root);
+        await writeProxyArchive(options.output);
+        program.answer(options.json, { ...made, file: options.output }, [`${options.output}: ${PROXY_IMAGE}, ${(made.size / 1e6).toFixed(0)} MB`]);
+        return 0;
+      },
+    )
+    .requiredOption('-o, --output <file>', 'the archive');
   program.add<{ json: boolean }>(
     'docker-stop',
     'end the Docker Engine that these commands started; one that ran before is left alone',
