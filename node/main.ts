@@ -6,7 +6,8 @@ import { failure, hostOf } from '../base/process.ts';
 /** Programs that run as daemons: loaded only when they are the command, so that each carries only what it needs. */
 const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise<number> }>>> = {
   agent: () => import('../agent/main.ts'),
-  netfilter: () => import('../netfilter/main.ts'),
+  netfilter: () => import('./net.ts'),
+  cni: () => import('../cni/main.ts'),
   control: () => import('../control/main.ts'),
   egress: () => import('./egress.ts'),
   dns: () => import('./dns.ts'),

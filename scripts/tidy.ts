@@ -18,10 +18,11 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   cri: ['base', 'proto'],
   agent: ['cri', 'base', 'proto'],
   netfilter: ['base', 'proto'],
+  cni: ['base', 'proto'],
   control: ['base', 'proto'],
-  node: ['agent', 'netfilter', 'control', 'cri', 'base', 'proto'],
-  scripts: ['agent', 'netfilter', 'control', 'cri', 'base', 'proto', 'node'],
-  test: ['agent', 'netfilter', 'control', 'cri', 'base', 'proto', 'node', 'scripts'],
+  node: ['agent', 'netfilter', 'cni', 'control', 'cri', 'base', 'proto'],
+  scripts: ['agent', 'netfilter', 'cni', 'control', 'cri', 'base', 'proto', 'node'],
+  test: ['agent', 'netfilter', 'cni', 'control', 'cri', 'base', 'proto', 'node', 'scripts'],
 };
 /** Rooms whose files may be imported one by one; of the others only the door. */
 const OPEN_ROOMS = ['base', 'proto'];

@@ -17,7 +17,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .configureOutput({ writeOut: host.stdout, writeErr: host.stderr })
     .addHelpText(
       'after',
-      `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  ./nodelet kubectl get pods -o wide         kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control`,
+      `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  ./nodelet kubectl get pods -o wide         kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control, cni`,
     );
   const action =
     (run: (context: Context, ...rest: never[]) => Promise<number>) =>

@@ -1,0 +1,51 @@
+import { messageOf, OpError } from '../base/errors.ts';
+import type { Clock } from '../base/clock.ts';
+import type { KubeApi } from '../base/kubeapi/types.ts';
+import type { Log } from '../base/log.ts';
+import type { DaemonConfig } from './core/conflist.ts';
+import type { Engine } from './engine.ts';
+import type { Kernel } from './io/kernel.ts';
+import { serveCalls } from './io/socket.ts';
+import { NodeNetwork } from './node-network.ts';
+import { reconcile } from './reconcile.ts';
+
+/** What dead pods hold is taken back this often, beside the looks at a start and when a range is full. */
+const RECONCILE_MS = 60_000;
+
+export interface DaemonOptions {
+  readonly config: DaemonConfig;
+  readonly engine: Engine;
+  readonly kernel: Kernel;
+  /** Null: this node's part is somebody else's. */
+  readonly api: KubeApi | null;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Answers the plugin's calls and keeps the ways to other nodes until `signal` is aborted. Rules, links and routes stay. */
+export async function runDaemon(options: DaemonOptions, signal: AbortSignal): Promise<void> {
+  const { config, engine, kernel, api, clock, log } = options;
+  const workshop = engine.workshop(config.dataDir);
+  // Callers first: a pod that waits is worth more than what dead ones left.
+  await using _calls = await serveCalls(config.socket, (env, stdin) => engine.call(env, stdin), log);
+  const network = new NodeNetwork({ config, kernel, clock, log });
+  await network.begin();
+  log.info('The pod network answers', { socket: config.socket, dataDir: config.dataDir });
+  const look = async (): Promise<void> => {
+    for (let isFirst = true; !signal.aborted; isFirst = false) {
+      try {
+        if (isFirst) await workshop.table.rebuild();
+        await reconcile(workshop);
+      } catch (error) {
+        if (!(error instanceof OpError)) throw error;
+        log.error('What dead pods left could not be taken back', { error: messageOf(error) });
+      }
+      await clock.sleep(RECONCILE_MS, signal);
+    }
+  };
+  try {
+    await Promise.all([look(), ...(api === null ? [] : [network.run(api, signal)])]);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}

@@ -1,0 +1,169 @@
+import { messageOf, OpError } from '../base/errors.ts';
+import type { Log } from '../base/log.ts';
+import { DATA_DIR, readCall, readInput, readNetConf, versionOf, type Call, type NetConf } from './core/config.ts';
+import { CniError, CODE, errorJson } from './core/errors.ts';
+import { loopbackResult } from './core/plan.ts';
+import { resultJson, versionJson } from './core/result.ts';
+import { add, check, remove, type Workshop } from './attach.ts';
+import { HostTable } from './host-table.ts';
+import type { Kernel } from './io/kernel.ts';
+import type { Store } from './io/store.ts';
+import { reconcile } from './reconcile.ts';
+import { Uplink } from './uplink.ts';
+
+/** One call of the plugin as the runtime makes it: environment and standard input, then standard output and exit code. */
+export interface Answer {
+  readonly code: 0 | 1;
+  readonly text: string;
+}
+
+export interface EngineOptions {
+  readonly kernel: Kernel;
+  readonly openStore: (dataDir: string) => Store;
+  /** A process in the node's network namespace. */
+  readonly pid: number;
+  readonly families: readonly (4 | 6)[];
+  readonly monoMs: () => number;
+  readonly log: Log;
+}
+
+/** Answers calls; the same in the daemon and in the process that stands in for it. Calls for one pod follow each other. */
+export class Engine implements Disposable {
+  readonly #options: EngineOptions;
+  readonly #workshops = new Map<string, Workshop>();
+  readonly #busy = new Map<string, Promise<unknown>>();
+  readonly #uplink: Uplink;
+
+  constructor(options: EngineOptions) {
+    this.#options = options;
+    this.#uplink = new Uplink(options.kernel, options.monoMs);
+  }
+
+  /** What belongs to one data folder; opened at its first use. */
+  workshop(dataDir: string): Workshop {
+    const known = this.#workshops.get(dataDir);
+    if (known !== undefined) return known;
+    const { kernel, openStore, pid, families, log } = this.#options;
+    const store = openStore(dataDir);
+    const made: Workshop = { dataDir, kernel, store, pid, families, log, uplink: this.#uplink, table: new HostTable({ kernel, store, families, dataDir, usualDir: DATA_DIR }) };
+    this.#workshops.set(dataDir, made);
+    return made;
+  }
+
+  /** Never throws for what a caller or the kernel did: that is an answer too. */
+  async call(env: Readonly<Record<string, string | undefined>>, stdin: string): Promise<Answer> {
+    let version: string = '1.1.0';
+    try {
+      const call = readCall(env);
+      const input = call.command === 'VERSION' && stdin.trim() === '' ? {} : readInput(stdin);
+      version = versionOf(input);
+      if (call.command === 'VERSION') return answer(versionJson(typeof input['cniVersion'] === 'string' ? input['cniVersion'] : version));
+      const conf = readNetConf(input, call);
+      const result = await this.#inTurn(`${conf.name} ${call.containerId}`, () => this.#run(call, conf));
+      return result === null ? { code: 0, text: '' } : answer(result);
+    } catch (error) {
+      const known = error instanceof CniError ? error : error instanceof OpError ? new CniError(codeOf(error), messageOf(error), error.advice) : null;
+      if (known === null) throw error;
+      this.#options.log.warn('A call failed', { command: env['CNI_COMMAND'], container: env['CNI_CONTAINERID'], error: known.message, details: known.details });
+      return { code: 1, text: `${JSON.stringify(errorJson(known, version))}\n` };
+    }
+  }
+
+  async #run(call: Call, conf: NetConf): Promise<Record<string, unknown> | null> {
+    if (conf.type === 'loopback') return await this.#loopback(call, conf);
+    const workshop = this.workshop(conf.dataDir);
+    switch (call.command) {
+      case 'ADD':
+        return resultJson(await add(workshop, call, conf), conf.version);
+      case 'DEL':
+        await remove(workshop, call, conf.name);
+        return null;
+      case 'CHECK':
+        await check(workshop, call, conf);
+        return null;
+      case 'GC':
+        await this.#collect(workshop, conf);
+        return null;
+      case 'STATUS':
+        await status(workshop, conf);
+        return null;
+      case 'VERSION':
+        return versionJson(conf.version);
+    }
+  }
+
+  async #loopback(call: Call, conf: NetConf): Promise<Record<string, unknown> | null> {
+    const { kernel } = this.#options;
+    if (call.command === 'ADD') {
+      const refused = await kernel.apply(call.netns, [{ op: 'set-up', link: call.ifname }]);
+      if (refused !== null) throw new CniError(CODE.kernel, `cannot set ${call.ifname} up: ${refused.errno}`);
+      return resultJson(loopbackResult(call.netns), conf.version);
+    }
+    if (call.command === 'CHECK' && (await kernel.link(call.netns, call.ifname))?.isUp !== true) throw new CniError(CODE.differs, `${call.ifname} is not up`);
+    return null;
+  }
+
+  /** Removes the network's pods that the runtime does not name, and what nobody has. */
+  async #collect(workshop: Workshop, conf: NetConf): Promise<void> {
+    if (conf.valid !== null) {
+      const valid = new Set(conf.valid.map((one) => `${one.containerId} ${one.ifname}`));
+      for (const one of workshop.store.all()) {
+        if (one.network !== conf.name || valid.has(`${one.containerId} ${one.ifname}`)) continue;
+        await this.#inTurn(`${conf.name} ${one.containerId}`, () => remove(workshop, { ...one, netns: '' }, conf.name));
+      }
+    }
+    await reconcile(workshop);
+  }
+
+  /** Waits for what was asked before for the same pod. */
+  async #inTurn<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#busy.get(key) ?? Promise.resolve();
+    const mine = before.then(work, work);
+    const settled = mine.then(
+      () => {},
+      () => {},
+    );
+    this.#busy.set(key, settled);
+    try {
+      return await mine;
+    } finally {
+      if (this.#busy.get(key) === settled) this.#busy.delete(key);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const { store } of this.#workshops.values()) store[Symbol.dispose]();
+    this.#workshops.clear();
+  }
+}
+
+function answer(value: Record<string, unknown>): Answer {
+  return { code: 0, text: `${JSON.stringify(value)}\n` };
+}
+
+function codeOf(error: OpError): number {
+  switch (error.code) {
+    case 'deadline':
+    case 'unavailable':
+      return CODE.tryAgain;
+    case 'exhausted':
+    case 'denied':
+    case 'not-found':
+    case 'failed':
+    case 'unsupported':
+      return CODE.io;
+    default:
+      return CODE.kernel;
+  }
+}
+
+/** Whether an ADD could be served: there are ranges, the file of addresses and the kernel answer. */
+async function status({ store, kernel }: Workshop, conf: NetConf): Promise<void> {
+  if (conf.rangeSets.length === 0) throw new CniError(CODE.notAvailable, 'no "ranges" are configured');
+  try {
+    store.version();
+    await kernel.link(null, 'lo');
+  } catch (error) {
+    throw new CniError(CODE.notAvailable, 'pods cannot be connected', messageOf(error));
+  }
+}

@@ -1,0 +1,124 @@
+import { access, readFile } from 'node:fs/promises';
+import { parseArgs } from 'node:util';
+import { realClock } from '../base/clock.ts';
+import { messageOf, OpError } from '../base/errors.ts';
+import type { Host } from '../base/host.ts';
+import { createLog, type Log } from '../base/log.ts';
+import { createFallbackSys } from '../base/sys/fallback.ts';
+import { createSysClient } from '../base/sys/client.ts';
+import type { Sys } from '../base/sys/types.ts';
+import { version } from '../base/version.ts';
+import { readDaemonConfig, type DaemonConfig } from './core/conflist.ts';
+import { Engine } from './engine.ts';
+import { installPlugin } from './io/install.ts';
+import { createKernel, type Kernel } from './io/kernel.ts';
+import { openStore } from './io/store.ts';
+
+export const HELP = `nodelet cni: the pod network plugin (CNI spec 0.3.1 to 1.1)
+
+Usage:
+  nodelet cni daemon --config FILE   answers the plugin's calls and keeps the ways to other nodes
+  nodelet cni plugin                 one call, as a runtime makes it: CNI_… in the environment, the network on standard input
+  nodelet cni install FOLDER         puts the plugin (nodelet, loopback, fallback) into a folder of the runtime's
+  nodelet cni --help | --version
+
+The daemon also lives in the service proxy's process: nodelet netfilter --cni-config FILE …
+docs/cni.md tells the fields of FILE and of the network configuration.
+`;
+
+function openSys(host: Host, log: Log): Sys {
+  const path = host.env['NODELET_SYS'];
+  return path === undefined || path === '' ? createFallbackSys({ log }) : createSysClient({ path, log });
+}
+
+async function openEngine(host: Host, kernel: Kernel, log: Log): Promise<Engine> {
+  const hasIpv6 = await access('/proc/net/if_inet6').then(
+    () => true,
+    () => false,
+  );
+  return new Engine({ kernel, openStore: (dir) => openStore(dir), pid: host.pid, families: hasIpv6 ? [4, 6] : [4], monoMs: () => realClock.monoMs(), log });
+}
+
+const logOf = (host: Host, verbosity: number): Log =>
+  createLog({ name: 'cni', verbosity, nowMs: () => realClock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
+
+async function plugin(host: Host): Promise<number> {
+  const log = logOf(host, 0);
+  const chunks: Buffer[] = [];
+  for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
+  await using sys = openSys(host, log);
+  using engine = await openEngine(host, createKernel(sys), log);
+  const { code, text } = await engine.call(host.env, Buffer.concat(chunks).toString('utf8'));
+  host.stdout(text);
+  return code;
+}
+
+async function readConfig(path: string): Promise<DaemonConfig> {
+  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+    throw new OpError('not-found', `reading ${path}`, 'there is no such file that can be read', { cause });
+  });
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new OpError('invalid', `reading ${path}`, (cause as Error).message, { cause });
+  }
+  const { config, problems } = readDaemonConfig(value);
+  if (problems.length > 0) throw new OpError('invalid', `reading ${path}`, problems.join('; '));
+  return config;
+}
+
+async function daemon(host: Host, path: string): Promise<number> {
+  const config = await readConfig(path);
+  const log = logOf(host, config.verbosity);
+  await using sys = openSys(host, log);
+  const kernel = createKernel(sys);
+  using engine = await openEngine(host, kernel, log);
+  const { runDaemon } = await import('./daemon.ts');
+  await using api = config.kubeconfig === '' ? null : await connect(config, log);
+  await runDaemon({ config, engine, kernel, api, clock: realClock, log }, host.signal);
+  return 0;
+}
+
+async function connect(config: DaemonConfig, log: Log): Promise<import('../base/kubeapi/types.ts').KubeApi> {
+  const [{ createKubeApi }, { readKubeConfig }, { realRng }] = await Promise.all([import('../base/kubeapi/client.ts'), import('../base/kubeapi/config.ts'), import('../base/rng.ts')]);
+  return createKubeApi({ config: await readKubeConfig(config.kubeconfig), log, clock: realClock, rng: realRng, userAgent: `nodelet-cni/${version}` });
+}
+
+async function install(host: Host, folder: string): Promise<number> {
+  const root = host.env['NODELET_ROOT'] ?? process.cwd();
+  await installPlugin(folder, { front: `${root}/dist/cni/nodelet`, node: process.execPath, bundle: `${root}/dist/nodelet.mjs`, sys: `${root}/dist/sys` });
+  host.stdout(`nodelet, loopback and fallback are in ${folder}\n`);
+  return 0;
+}
+
+/** `nodelet cni …`. */
+export async function main(host: Host): Promise<number> {
+  try {
+    const { positionals, values } = parseArgs({
+      args: [...host.args],
+      allowPositionals: true,
+      options: { config: { type: 'string' }, help: { type: 'boolean', short: 'h' }, version: { type: 'boolean' } },
+    });
+    const [command, argument] = positionals;
+    if (values.version === true) {
+      host.stdout(`nodelet ${version}\n`);
+      return 0;
+    }
+    if (values.help === true) {
+      host.stdout(HELP);
+      return 0;
+    }
+    if (command === 'plugin') return await plugin(host);
+    if (command === 'daemon' && values.config !== undefined) return await daemon(host, values.config);
+    if (command === 'install' && argument !== undefined) return await install(host, argument);
+    host.stderr(HELP);
+    return 2;
+  } catch (error) {
+    const isUsage = (error as { code?: string }).code?.startsWith('ERR_PARSE_ARGS') === true;
+    if (!isUsage && !(error instanceof OpError)) throw error;
+    const advice = error instanceof OpError ? error.advice : 'see: nodelet cni --help';
+    host.stderr(`nodelet cni: ${messageOf(error)}${advice === '' ? '' : `\n  ${advice}`}\n`);
+    return isUsage ? 2 : 1;
+  }
+}
