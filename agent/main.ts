@@ -86,7 +86,7 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
   const shared = { clock, rng, log, sys, api, cri, events, config, machine };
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
-  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, pressures });
+  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures });
   const { node, runtime } = nodeSide;
   await using pods = await openPods({ ...shared, settings, node, cgroups, metrics, runtime: () => runtime.facts(), pressures, onBug, signal });
   await runtime.check(signal);
@@ -114,6 +114,8 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
     ['pod source', pods.source.run(signal)],
     ['static pods', pods.statics.run(signal)],
     ['pods', pods.loop.run(signal)],
+    ['plugins', pods.plugins.run(signal)],
+    ['csi', pods.csi.run(signal)],
     ['upkeep', upkeep.run(signal)],
     ['serving', serving.run(signal)],
     ['client certificate', identity.run(signal)],

@@ -30,6 +30,8 @@ export interface NodeSideOptions {
   readonly machine: MachineFacts;
   readonly addresses: readonly NodeAddress[];
   readonly plegUnhealthy: () => string | null;
+  /** Attachable volumes that a controller must not take away. */
+  readonly volumesInUse: () => readonly string[];
   readonly pressures: () => readonly PressureCondition[];
 }
 
@@ -67,6 +69,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
       addresses,
       runtime: runtime.facts(),
       pressures: pressuresOf(options.pressures()),
+      volumesInUse: options.volumesInUse(),
       ephemeralBytes: await fileSystemBytes(flags.rootDir),
       images: images.current(),
     }),

@@ -19,6 +19,8 @@ import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';
 import { PodDns } from './io/dns.ts';
+import { openCsi } from './io/csi/open.ts';
+import type { CsiSide } from './io/csi/open.ts';
 import { createEnvironment } from './io/environment.ts';
 import { createFactsReader } from './io/facts.ts';
 import { createLastWords, createPodFiles } from './io/files.ts';
@@ -28,6 +30,7 @@ import type { AgentMetrics } from './io/metrics.ts';
 import { hasApparmor, hasSelinux, hasSwapController, hugePageSizes, thermalPaths } from './io/kernel-facts.ts';
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
+import { PluginWatcher } from './io/plugin-watcher.ts';
 import { PodCertificates } from './io/pod-certificates.ts';
 import { createProbes } from './io/probes.ts';
 import { createProbeRunner } from './io/probes-run.ts';
@@ -36,6 +39,7 @@ import { createRuntimeClasses } from './io/runtime-classes.ts';
 import { Sources } from './io/sources.ts';
 import { createStatusApi } from './io/status-api.ts';
 import type { StepDeps } from './io/step-types.ts';
+import { Tokens } from './io/tokens.ts';
 import { TrustBundles } from './io/trust-bundles.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
@@ -55,7 +59,10 @@ export interface PodSideOptions {
   readonly settings: AgentSettings;
   readonly config: KubeletConfiguration;
   readonly machine: MachineFacts;
-  readonly node: NodeInfo;
+  readonly node: NodeInfo & {
+    /** The Node's status has something new to say. */
+    kick(): void;
+  };
   readonly events: Events;
   readonly cgroups: PodCgroups;
   readonly runtime: () => RuntimeFacts;
@@ -73,6 +80,8 @@ export interface PodSide extends AsyncDisposable {
   readonly source: ApiPods;
   readonly statics: Statics;
   readonly volumes: Volumes;
+  readonly csi: CsiSide;
+  readonly plugins: PluginWatcher;
 }
 
 export const containersLogDir = '/var/log/containers';
@@ -101,7 +110,27 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     nodeName: node.name,
     nodeUid: () => node.node()?.metadata.uid,
   });
+  const tokens = new Tokens({ api, clock, rng, log: log.child('tokens') });
+  const csi = await openCsi({
+    api,
+    clock,
+    rng,
+    log: log.child('csi'),
+    sys,
+    rootDir,
+    node,
+    events,
+    tokens,
+    signal,
+    onCall: (driver, method, status, tookMs) => metrics.csiCalled(driver, method, status, tookMs),
+    report: () => node.kick(),
+    kick: (uid) => loop.kick(uid),
+    synced: () => loop.synced(),
+  });
   const volumes = openVolumes({
+    csi: csi.volumes,
+    tokens,
+    node: () => node.node(),
     certificates,
     trustBundles,
     api,
@@ -154,7 +183,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     hasApparmor: await hasApparmor(),
     preempted: (resource) => metrics.preempted(resource),
   });
-  const resizes = await openResizes(options, () => loop, (pod) => admission.resize(pod));
+  const resizes = await openResizes(
+    options,
+    () => loop,
+    (pod) => admission.resize(pod),
+  );
   const steps: StepDeps = {
     cri,
     clock,
@@ -236,7 +269,10 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     source,
     statics,
     volumes,
+    csi,
+    plugins: new PluginWatcher({ clock, log: log.child('plugins'), dir: `${rootDir}/plugins_registry`, handlers: { CSIPlugin: csi.drivers } }),
     async [Symbol.asyncDispose]() {
+      await csi[Symbol.asyncDispose]();
       probes[Symbol.dispose]();
       await statuses[Symbol.asyncDispose]();
       await sources[Symbol.asyncDispose]();

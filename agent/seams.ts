@@ -23,6 +23,13 @@ export interface ContainerMount {
   readonly imageSubPath?: string;
 }
 
+/** A device for the runtime, in CRI's terms (`Device`). */
+export interface ContainerDevice {
+  readonly hostPath: string;
+  readonly containerPath: string;
+  readonly permissions: string;
+}
+
 export interface Volumes {
   /**
    * Makes the pod's directory and everything its volumes need on this node, mounted and filled. Idempotent and
@@ -41,7 +48,7 @@ export interface Volumes {
     container: Container,
     podIPs: readonly string[],
     signal: AbortSignal,
-  ): Promise<{ ok: true; mounts: readonly ContainerMount[]; env?: readonly { name: string; value: string }[] } | Failure>;
+  ): Promise<{ ok: true; mounts: readonly ContainerMount[]; devices?: readonly ContainerDevice[]; env?: readonly { name: string; value: string }[] } | Failure>;
   /** Brings configMap, secret, projected and downwardAPI files up to date; called about once a minute and after a change of `pod`. */
   refresh(pod: Pod, signal: AbortSignal): Promise<void>;
   /** Unmounts and removes all of `<root>/pods/<uid>`. Resolves when nothing is left; throws OpError when something would not go yet. */

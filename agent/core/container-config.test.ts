@@ -46,6 +46,7 @@ test('a container carries what another kubelet needs to take it over', () => {
     imageUser: { uid: 0, username: '' },
     env: [{ name: 'A', value: 'ü' }],
     mounts: [],
+    devices: [],
     targetId: null,
   });
   assert.deepEqual(config.metadata, { name: 'c', attempt: 2 });

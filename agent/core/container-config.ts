@@ -14,10 +14,13 @@ import { keyOf } from './containers.ts';
 import { expandAll } from './env.ts';
 import type { EnvPair } from './env.ts';
 import { containerHash } from './hash.ts';
+import { hugePageLimits } from './huge-pages.ts';
+import { containerMemoryQos } from './memory-qos.ts';
 import { hasPodLevelResources, memoryOf, milliCpuOf, oomScoreAdj, podLimits, podRequests } from './qos.ts';
 import { milliValueOf, valueOf } from './quantity.ts';
 import { containerSecurity, namespacesOf } from './security.ts';
 import type { ImageUser } from './security.ts';
+import { swapBytes } from './swap.ts';
 import { utf8Bytes } from './utf8.ts';
 
 export interface SandboxInput {
@@ -111,6 +114,7 @@ export interface ContainerInput {
   readonly imageUser: ImageUser;
   readonly env: readonly EnvPair[];
   readonly mounts: readonly MountInput[];
+  readonly devices: readonly { readonly hostPath: string; readonly containerPath: string; readonly permissions: string }[];
   /** Ephemeral containers: whose processes are to be seen. */
   readonly targetId: string | null;
 }
@@ -127,6 +131,7 @@ export function containerConfig(context: ConfigContext, input: ContainerInput): 
     workingDir: container.workingDir ?? '',
     envs: env.map((pair) => ({ key: pair.name, value: utf8Bytes(pair.value) })),
     mounts: [...input.mounts],
+    ...(input.devices.length === 0 ? {} : { devices: input.devices.map((device) => ({ ...device })) }),
     labels: {
       'io.kubernetes.container.name': container.name,
       'io.kubernetes.pod.name': name,
@@ -186,37 +191,22 @@ export function containerResources(context: ConfigContext, pod: Pod, container: 
   const memoryLimit = valueOf(own?.limits?.['memory'] ?? ofPod?.['memory']);
   const cpuRequest = own?.requests?.['cpu'] === undefined ? null : milliValueOf(own.requests['cpu']);
   const resources = linuxResources(context, cpuRequest, cpuLimit, memoryLimit);
-  const swapLess = context.swapControllerAvailable ? noSwap(context, memoryLimit) : {};
+  const swap = context.swapControllerAvailable ? swapLimit(context, pod, container, memoryLimit) : {};
+  const sizes = hugePageLimits(context.hugePageSizes, ofPod, own?.limits);
   return {
     ...resources,
-    ...swapLess,
+    ...swap,
     oomScoreAdj: oomScoreAdj(pod, container, context.memoryCapacityBytes),
-    hugepageLimits: context.hugePageSizes.map((pageSize) => ({ pageSize, limit: String(hugePagesOf(own?.limits, pageSize)) })),
+    hugepageLimits: [...sizes].map(([pageSize, bytes]) => ({ pageSize, limit: String(bytes) })),
     ...(context.cgroupVersion === 2
-      ? { unified: { ...resources.unified, 'memory.min': '0', 'memory.low': '0', ...('unified' in swapLess ? swapLess.unified : {}) } }
+      ? { unified: { ...resources.unified, ...('unified' in swap ? swap.unified : {}), ...containerMemoryQos(pod, own, context.memoryQos) } }
       : {}),
   };
 }
 
-function noSwap(context: ConfigContext, memoryLimit: bigint): LinuxContainerResourcesInput {
-  if (context.cgroupVersion === 2) return { unified: { 'memory.swap.max': '0' } };
+function swapLimit(context: ConfigContext, pod: Pod, container: Container, memoryLimit: bigint): LinuxContainerResourcesInput {
+  if (context.cgroupVersion === 2) return { unified: { 'memory.swap.max': String(swapBytes(context, pod, container)) } };
   return memoryLimit > 0n ? { memorySwapLimitInBytes: String(memoryLimit) } : {};
-}
-
-const hugeUnits: readonly [string, bigint][] = [
-  ['GB', 1_073_741_824n],
-  ['MB', 1_048_576n],
-  ['KB', 1024n],
-];
-
-function hugePagesOf(limits: Readonly<Record<string, string>> | undefined, pageSize: string): bigint {
-  for (const [name, amount] of Object.entries(limits ?? {})) {
-    if (!name.startsWith('hugepages-')) continue;
-    const bytes = valueOf(name.slice('hugepages-'.length));
-    const unit = hugeUnits.find(([, size]) => bytes >= size && bytes % size === 0n);
-    if (unit !== undefined && `${bytes / unit[1]}${unit[0]}` === pageSize) return valueOf(amount);
-  }
-  return 0n;
 }
 
 /** CPU in thousandths, memory in bytes, 0 is "no limit"; without a request the limit stands in for it. */

@@ -60,6 +60,8 @@ export interface NodeFacts {
   /** Size of the file system the root directory is on; null while unknown. */
   readonly ephemeralBytes: number | null;
   readonly images: readonly { names: readonly string[]; sizeBytes: number }[];
+  /** Unique names in order; undefined while it is not known. */
+  readonly volumesInUse?: readonly string[];
 }
 
 export interface NodeSettings {
@@ -139,7 +141,7 @@ export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: N
   const allocatable = { ...foreignResources(previous?.capacity, own), ...allocatableOf(settings, own) };
   return {
     ...(previous?.volumesAttached === undefined ? {} : { volumesAttached: previous.volumesAttached }),
-    ...(previous?.volumesInUse === undefined ? {} : { volumesInUse: previous.volumesInUse }),
+    ...inUse(facts.volumesInUse ?? previous?.volumesInUse ?? []),
     capacity,
     allocatable,
     conditions: conditions(facts, previous?.conditions ?? [], now),
@@ -153,6 +155,10 @@ export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: N
     ...(facts.runtime.supplementalGroupsPolicy ? { features: { supplementalGroupsPolicy: true } } : {}),
     ...(settings.declaredFeatures.length === 0 ? {} : { declaredFeatures: [...settings.declaredFeatures] }),
   };
+}
+
+function inUse(names: readonly string[]): Pick<NodeStatus, 'volumesInUse'> {
+  return names.length === 0 ? {} : { volumesInUse: [...names] };
 }
 
 function systemInfo(settings: NodeSettings, { machine, runtime }: NodeFacts): NodeSystemInfo {
@@ -324,7 +330,7 @@ export function statusPatch(previous: NodeStatus | undefined, next: NodeStatus):
     else if (field === 'capacity' || field === 'allocatable' || field === 'nodeInfo') status[field] = mapPatch(before[field], value);
     else status[field] = value;
   }
-  for (const field of ['runtimeHandlers', 'images', 'features', 'declaredFeatures']) {
+  for (const field of ['runtimeHandlers', 'images', 'features', 'declaredFeatures', 'volumesInUse']) {
     if (before[field] !== undefined && !(field in next)) status[field] = null;
   }
   return { status };

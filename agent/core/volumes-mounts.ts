@@ -34,7 +34,7 @@ export interface MountsInput {
   readonly container: Container;
   readonly plans: readonly VolumePlan[];
   readonly podDir: string;
-  /** Where a claim's volume lies, by volume name. */
+  /** Where claims, NFS exports and volumes of CSI drivers lie, by volume name. */
   readonly claims: ReadonlyMap<string, { readonly path: string; readonly readOnly: boolean }>;
   /** The container's environment, for subPathExpr. */
   readonly env: ReadonlyMap<string, string>;
@@ -72,6 +72,30 @@ export function planMounts(input: MountsInput): MountsPlan {
   return { ok: true, mounts, mountsEtcHosts };
 }
 
+/** A block device for a container, in CRI's terms. */
+export interface DevicePlan {
+  readonly hostPath: string;
+  readonly containerPath: string;
+  readonly permissions: 'mrw' | 'r';
+}
+
+/** The devices of one container, in the order of its spec. */
+export function planDevices({
+  container,
+  claims,
+}: Pick<MountsInput, 'container' | 'claims'>):
+  | { readonly ok: true; readonly devices: readonly DevicePlan[] }
+  | { readonly ok: false; readonly message: string } {
+  const devices: DevicePlan[] = [];
+  for (const { name, devicePath } of container.volumeDevices ?? []) {
+    const place = claims.get(name);
+    if (place === undefined)
+      return { ok: false, message: `cannot find volume ${JSON.stringify(name)} to pass into container ${JSON.stringify(container.name)}` };
+    devices.push({ hostPath: place.path, containerPath: devicePath, permissions: place.readOnly ? 'r' : 'mrw' });
+  }
+  return { ok: true, devices };
+}
+
 /** Files the agent writes are read-only for containers: what they changed would be lost at the next refresh. */
 function placeOf(input: MountsInput, name: string): { path: string; readOnly: boolean; image?: MountedImage } | null {
   const plan = input.plans.find((each) => each.name === name);
@@ -83,6 +107,8 @@ function placeOf(input: MountsInput, name: string): { path: string; readOnly: bo
     case 'hostPath':
       return { path: plan.path, readOnly: false };
     case 'claim':
+    case 'csi':
+    case 'nfs':
       return input.claims.get(name) ?? null;
     case 'image':
       return { path: '', readOnly: true, image: plan };

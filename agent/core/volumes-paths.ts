@@ -10,7 +10,7 @@ export interface PodPaths {
   readonly etcHosts: string;
 }
 
-export type VolumePlugin = 'empty-dir' | 'configmap' | 'secret' | 'projected' | 'downward-api' | 'host-path' | 'local-volume';
+export type VolumePlugin = 'empty-dir' | 'configmap' | 'secret' | 'projected' | 'downward-api' | 'host-path' | 'local-volume' | 'nfs';
 
 const uidShape = /^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$/;
 const labelShape = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;

@@ -20,12 +20,26 @@ export interface VolumeBase {
 
 export type HostPathType = '' | 'DirectoryOrCreate' | 'Directory' | 'FileOrCreate' | 'File' | 'Socket' | 'CharDevice' | 'BlockDevice';
 
+/** A directory of an NFS server. */
+export interface NfsExport {
+  /** Names its directory: the PersistentVolume's, or the pod's own for the volume. */
+  readonly specName: string;
+  readonly server: string;
+  readonly path: string;
+  readonly readOnly: boolean;
+  readonly options: readonly string[];
+}
+
 /** What a volume needs before a container may mount it. */
 export type VolumePlan =
   | { readonly kind: 'emptyDir'; readonly name: string; readonly base: VolumeBase }
   | { readonly kind: 'payload'; readonly name: string; readonly base: VolumeBase; readonly volume: Volume; readonly needs: PayloadNeeds }
   | { readonly kind: 'hostPath'; readonly name: string; readonly path: string; readonly type: HostPathType }
-  | { readonly kind: 'claim'; readonly name: string; readonly claimName: string; readonly readOnly: boolean }
+  /** `isEphemeral`: the claim is made for this pod, and may be used by no other. */
+  | { readonly kind: 'claim'; readonly name: string; readonly claimName: string; readonly readOnly: boolean; readonly isEphemeral: boolean }
+  | { readonly kind: 'nfs'; readonly name: string; readonly export: NfsExport }
+  /** Inline: a CSI driver makes it for this pod alone. */
+  | { readonly kind: 'csi'; readonly name: string; readonly volume: Volume; readonly readOnly: boolean }
   /** The runtime mounts an image; nothing is made on the node. */
   | { readonly kind: 'image'; readonly name: string; readonly reference: string; readonly pullPolicy?: string }
   | { readonly kind: 'refused'; readonly name: string; readonly message: string };
@@ -49,13 +63,19 @@ function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<strin
   if (volume.downwardAPI !== undefined) return payload('downward-api', true);
   if (volume.hostPath !== undefined) return planHostPath(name, volume.hostPath.path, volume.hostPath.type ?? '');
   if (volume.persistentVolumeClaim !== undefined) {
-    return { kind: 'claim', name, claimName: volume.persistentVolumeClaim.claimName, readOnly: volume.persistentVolumeClaim.readOnly === true };
+    const { claimName, readOnly = false } = volume.persistentVolumeClaim;
+    return { kind: 'claim', name, claimName, readOnly, isEphemeral: false };
+  }
+  if (volume.csi !== undefined) return { kind: 'csi', name, volume, readOnly: volume.csi.readOnly === true };
+  if (volume.nfs !== undefined) {
+    const { server, path, readOnly = false } = volume.nfs;
+    return { kind: 'nfs', name, export: { specName: name, server, path, readOnly, options: [] } };
   }
   if (volume.image !== undefined) {
     const { reference = '', pullPolicy } = volume.image;
     return { kind: 'image', name, reference, ...(pullPolicy === undefined ? {} : { pullPolicy }) };
   }
-  if (volume.ephemeral !== undefined) return { kind: 'claim', name, claimName: `${pod.metadata.name ?? ''}-${name}`, readOnly: false };
+  if (volume.ephemeral !== undefined) return { kind: 'claim', name, claimName: `${pod.metadata.name ?? ''}-${name}`, readOnly: false, isEphemeral: true };
   const source = Object.keys(volume).find((key) => key !== 'name');
   // A volume without any source is an emptyDir: the API server's default.
   if (source === undefined) return planEmptyDir(pod, { name, emptyDir: {} }, allocatable);

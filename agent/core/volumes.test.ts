@@ -193,6 +193,8 @@ test('plans of volumes; other kinds are refused by name', () => {
     { name: 'h', hostPath: { path: '/tmp/x' } },
     { name: 'i', image: { reference: 'r' } },
     { name: 'k', csi: { driver: 'd' } },
+    { name: 'n', nfs: { server: 's', path: '/' } },
+    { name: 'l', glusterfs: { endpoints: 'e', path: 'p' } },
     { name: 'bad', hostPath: { path: '/a/../b' } },
     { name: '../x', emptyDir: {} },
   ];
@@ -207,7 +209,9 @@ test('plans of volumes; other kinds are refused by name', () => {
     'volumes/kubernetes.io~downward-api/d tmpfs',
     'hostPath',
     'image',
-    'csi volumes are not supported by this node',
+    'csi',
+    'nfs',
+    'glusterfs volumes are not supported by this node',
     "invalid HostPath `/a/../b`: must be absolute and must not contain '..'",
     '"../x" is not a volume name',
   ]);

@@ -58,6 +58,11 @@ export class AgentMetrics implements Disposable {
     '[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal',
   );
   readonly #preemptions = new Counter('kubelet_preemptions', '[ALPHA] Cumulative number of pod preemptions by preemption resource');
+  readonly #csi = new Histogram(
+    'csi_operations_seconds',
+    '[ALPHA] Container Storage Interface operation duration with gRPC error code status total',
+    [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600],
+  );
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
@@ -101,6 +106,11 @@ export class AgentMetrics implements Disposable {
 
   preempted(resource: string): void {
     this.#preemptions.add({ preemption_signal: resource });
+  }
+
+  /** A call to a CSI driver; `method` with its service: `/csi.v1.Node/NodePublishVolume`. */
+  csiCalled(driver: string, method: string, status: string, tookMs: number): void {
+    this.#csi.observe({ driver_name: driver, grpc_status_code: status, method_name: method, migrated: 'false' }, tookMs / 1000);
   }
 
   statusWritten(tookMs: number): void {
@@ -159,6 +169,7 @@ export class AgentMetrics implements Disposable {
         this.#operations,
         this.#operationErrors,
         this.#operationDuration,
+        this.#csi,
         this.#startedPods,
         this.#evictions,
         this.#evictionAge,

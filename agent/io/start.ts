@@ -8,7 +8,7 @@ import type { ImageUser } from '../core/security.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
 import type { EventText } from '../core/types.ts';
-import type { ContainerMount } from '../seams.ts';
+import type { ContainerDevice, ContainerMount } from '../seams.ts';
 import { failureWords } from './cri.ts';
 import { imageUserOf } from './images.ts';
 import type { ImageOutcome } from './images.ts';
@@ -61,6 +61,7 @@ export async function startContainer(
       imageUser: made.user,
       env: made.env,
       mounts: made.mounts,
+      devices: made.devices,
       targetId: step.targetId,
     });
     ({ containerId } = await cri.runtime.createContainer({ podSandboxId: sandbox.id, config, sandboxConfig: sandbox.config }, { timeoutMs }));
@@ -122,7 +123,7 @@ async function postStart(
 }
 
 type Prepared =
-  | { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; user: ImageUser }
+  | { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; devices: readonly ContainerDevice[]; user: ImageUser }
   | { ok: false; reason: string; message: string; retryAtMs?: number | null };
 
 /** Everything of the configuration that has to be looked up. */
@@ -152,7 +153,7 @@ async function prepare(
     }
     const path = container.terminationMessagePath ?? '';
     if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
-    return { ok: true, env: [...env.env, ...(volumes.env ?? [])], mounts, user };
+    return { ok: true, env: [...env.env, ...(volumes.env ?? [])], mounts, devices: volumes.devices ?? [], user };
   } catch (error) {
     signal.throwIfAborted();
     return { ok: false, reason: 'CreateContainerConfigError', message: failureWords(error) };

@@ -1,49 +1,106 @@
-import { isApiError } from '../../base/kubeapi/errors.ts';
+import { ApiError } from '../../base/kubeapi/errors.ts';
 import { persistentVolumeClaims, persistentVolumes } from '../../base/kubeapi/refs.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
-import type { PersistentVolume, PersistentVolumeClaim, Pod } from '../../proto/kube/types.ts';
+import type { Node, PersistentVolume, PersistentVolumeClaim, Pod } from '../../proto/kube/types.ts';
+import { affinityProblem, claimProblem, volumeProblem } from '../core/volumes-claim.ts';
+import { csiOfPersistentVolume } from '../core/csi/volume.ts';
+import type { CsiVolume } from '../core/csi/volume.ts';
 import { planHostPath } from '../core/volumes-plan.ts';
-import type { HostPathType } from '../core/volumes-plan.ts';
+import type { HostPathType, NfsExport } from '../core/volumes-plan.ts';
 
-export type Claim = { ok: true; path: string; type: HostPathType } | { ok: false; message: string };
+export type Claim =
+  | { readonly ok: true; readonly kind: 'hostPath'; readonly path: string; readonly type: HostPathType; readonly readOnly: boolean }
+  | {
+      readonly ok: true;
+      readonly kind: 'local';
+      readonly specName: string;
+      readonly path: string;
+      readonly isBlock: boolean;
+      readonly readOnly: boolean;
+      readonly options: readonly string[];
+    }
+  | { readonly ok: true; readonly kind: 'nfs'; readonly export: NfsExport }
+  | { readonly ok: true; readonly kind: 'csi'; readonly volume: CsiVolume; readonly pv: PersistentVolume; readonly pvc: PersistentVolumeClaim }
+  /** `isSetUp`: it failed after the claim was understood, and the message stands alone. */
+  | { readonly ok: false; readonly message: string; readonly isSetUp: boolean };
 
-/** Persistent volume claims that end on this node's own disk: hostPath and local volumes. */
+const options = { timeoutMs: 5000 };
+
+/** What lies behind persistent volume claims, as the API server says now. */
 export class Claims {
   readonly #api: KubeApi;
+  readonly #node: () => Node | undefined;
 
-  constructor(api: KubeApi) {
+  constructor(api: KubeApi, node: () => Node | undefined) {
     this.#api = api;
+    this.#node = node;
   }
 
-  /** Where the volume of a claim lies, or why it cannot be used here. Throws what KubeApi.get throws. */
-  async resolve(pod: Pod, plan: { name: string; claimName: string }, signal: AbortSignal): Promise<Claim> {
+  /** The volume of a claim, or why it cannot be used here. Throws what KubeApi.get throws. */
+  async resolve(pod: Pod, plan: { name: string; claimName: string; readOnly: boolean; isEphemeral: boolean }, signal: AbortSignal): Promise<Claim> {
     const namespace = pod.metadata.namespace ?? '';
     const fail = (detail: string): Claim => {
       const list = `[${plan.name}]`;
       return {
         ok: false,
-        message: `Unable to attach or mount volumes: unmounted volumes=${list}, unattached volumes=[], failed to process volumes=${list}: error processing PVC ${namespace}/${plan.claimName}: ${detail}`,
+        isSetUp: false,
+        message: `Unable to attach or mount volumes: unmounted volumes=${list}, unattached volumes=[], failed to process volumes=${list}: ${detail}`,
       };
     };
-    const options = { timeoutMs: 5000 };
-    let claim: PersistentVolumeClaim;
-    try {
-      claim = await this.#api.get<PersistentVolumeClaim>(persistentVolumeClaims(namespace, plan.claimName), options, signal);
-    } catch (error) {
-      if (!isApiError(error, 404)) throw error;
-      return fail(`failed to fetch PVC from API server: persistentvolumeclaims "${plan.claimName}" not found`);
-    }
-    if (claim.metadata.deletionTimestamp !== undefined) return fail('PVC is being deleted');
-    const volumeName = claim.spec?.volumeName;
-    if (claim.status?.phase !== 'Bound' || volumeName === undefined || volumeName === '') return fail('PVC is not bound');
-    if (claim.spec?.volumeMode === 'Block') return fail('block volumes are not supported by this node');
-    const volume = await this.#api.get<PersistentVolume>(persistentVolumes(volumeName), options, signal);
-    const { hostPath, local } = volume.spec;
-    if (hostPath === undefined && local === undefined)
-      return fail(`volume ${volumeName} is neither a hostPath nor a local volume: others are not supported by this node`);
-    const planned = planHostPath(plan.name, hostPath?.path ?? local?.path ?? '', hostPath === undefined ? 'Directory' : (hostPath.type ?? ''));
-    return planned.kind === 'hostPath'
-      ? { ok: true, path: planned.path, type: planned.type }
-      : fail(planned.kind === 'refused' ? planned.message : 'not a path');
+    const failClaim = (detail: string): Claim => fail(`error processing PVC ${namespace}/${plan.claimName}: ${detail}`);
+    const pvc = await this.#get<PersistentVolumeClaim>(persistentVolumeClaims(namespace, plan.claimName), signal);
+    if (pvc instanceof ApiError) return failClaim(`failed to fetch PVC from API server: ${pvc.message}`);
+    const problem = claimProblem(pvc);
+    if (problem !== null) return failClaim(problem);
+    if (plan.isEphemeral && !(pvc.metadata.ownerReferences ?? []).some(({ uid, controller }) => uid === pod.metadata.uid && controller === true))
+      return fail(`PVC ${namespace}/${plan.claimName} was not created for pod ${namespace}/${pod.metadata.name ?? ''} (pod is not owner)`);
+    const pvName = pvc.spec.volumeName ?? '';
+    const pv = await this.#get<PersistentVolume>(persistentVolumes(pvName), signal);
+    if (pv instanceof ApiError) return failClaim(`failed to fetch PV ${pvName} from API server: ${pv.message}`);
+    const mismatch = volumeProblem(pod, plan.name, pv, pvc);
+    if (mismatch !== null) return mismatch.ofClaim ? failClaim(mismatch.message) : fail(mismatch.message);
+    const affinity = affinityProblem(pv, this.#node());
+    if (affinity !== null)
+      return {
+        ok: false,
+        isSetUp: true,
+        message: `${pv.spec.volumeMode === 'Block' ? 'MapVolume' : 'MountVolume'}.NodeAffinity check failed for volume ${JSON.stringify(pvName)} : ${affinity}`,
+      };
+    return sourceOf(plan, pv, pvc) ?? fail(`no volume plugin matched name: the PersistentVolume ${pvName} is of a kind that this node does not know`);
   }
+
+  /** The object, or the refusal that says something of it: there is none, or it may not be seen. */
+  async #get<T extends PersistentVolume | PersistentVolumeClaim>(ref: Parameters<KubeApi['get']>[0], signal: AbortSignal): Promise<T | ApiError> {
+    try {
+      return await this.#api.get<T>(ref, options, signal);
+    } catch (error) {
+      if (error instanceof ApiError && (error.code === 404 || error.code === 403)) return error;
+      throw error;
+    }
+  }
+}
+
+function sourceOf(plan: { name: string; readOnly: boolean }, pv: PersistentVolume, pvc: PersistentVolumeClaim): Claim | null {
+  const specName = pv.metadata.name ?? '';
+  const { hostPath, local, nfs, mountOptions = [] } = pv.spec;
+  const isBlock = pv.spec.volumeMode === 'Block';
+  const volume = csiOfPersistentVolume(pv, plan.readOnly);
+  if (volume !== null) return { ok: true, kind: 'csi', volume, pv, pvc };
+  if (nfs !== undefined)
+    return {
+      ok: true,
+      kind: 'nfs',
+      export: { specName, server: nfs.server, path: nfs.path, readOnly: plan.readOnly || nfs.readOnly === true, options: mountOptions },
+    };
+  const path = hostPath?.path ?? local?.path;
+  if (path === undefined) return null;
+  const planned = planHostPath(specName, path, hostPath?.type ?? '');
+  if (planned.kind !== 'hostPath')
+    return {
+      ok: false,
+      isSetUp: true,
+      message: `MountVolume.SetUp failed for volume ${JSON.stringify(specName)} : ${planned.kind === 'refused' ? planned.message : 'not a path'}`,
+    };
+  if (hostPath !== undefined) return { ok: true, kind: 'hostPath', path: planned.path, type: planned.type, readOnly: plan.readOnly };
+  return { ok: true, kind: 'local', specName, path: planned.path, isBlock, readOnly: plan.readOnly, options: mountOptions };
 }

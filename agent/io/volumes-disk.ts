@@ -86,13 +86,14 @@ export class VolumeDisk {
     }
     if (base.medium.kind === 'disk') return 'made';
     if (!isMounted) await this.#mountMedium(target, base.medium);
-    this.#remember(uid, target);
+    this.remember(uid, target);
     // On the root of the mount, which covers the directory that baseOps treated.
     await this.ops(pod, groupOps(base.dir, base.fsGroup, 0o1777));
     return 'made';
   }
 
-  #remember(uid: string, target: string): void {
+  /** Something is about to be mounted below the pod's directory. */
+  remember(uid: string, target: string): void {
     const own = this.#mounted.get(uid) ?? new Set<string>();
     own.add(target);
     this.#mounted.set(uid, own);
@@ -201,7 +202,7 @@ export class VolumeDisk {
     const before = await this.stat(pod, name, 'refuse');
     if (before !== null && (before.type === 'dir') !== (found === 'dir')) await this.ops(pod, [{ op: 'unlink', path: name }]);
     await this.ops(pod, [found === 'dir' ? { op: 'mkdir', path: name, mode: 0o750 } : { op: 'write', path: name, data: '', mode: 0o640 }]);
-    this.#remember(uid, target);
+    this.remember(uid, target);
     await this.#sys.bind({ source: mount.subPath, beneath: mount.volumePath, links: 'beneath', target });
     return target;
   }

@@ -10,6 +10,7 @@ import { FakeSys } from '../../base/sys/fake.ts';
 import type { ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
 import { PodCertificates } from './pod-certificates.ts';
 import { Sources } from './sources.ts';
+import { Tokens } from './tokens.ts';
 import { TrustBundles } from './trust-bundles.ts';
 import { openVolumes } from './volumes-open.ts';
 
@@ -44,6 +45,13 @@ function world() {
       sources,
       certificates,
       trustBundles,
+      csi: {
+        setUp: async () => ({ ok: false, message: 'no driver here', event: null }),
+        republishes: async () => false,
+        tearDown: async () => undefined,
+      },
+      tokens: new Tokens(parts),
+      node: () => undefined,
       clock,
       rng,
       log: silentLog,
@@ -228,18 +236,39 @@ test("hosts files follow the container starts and stand back for a mount of the 
 test('claims that end on this node', async () => {
   const { api, sys, volumes } = world();
   sys.put('/data/v', null);
-  const claim = (name: string, phase: string): PersistentVolumeClaim => ({ metadata: { name, namespace: 'n' }, spec: { volumeName: 'pv' }, status: { phase } });
-  api.put<PersistentVolume>(persistentVolumes('pv'), { metadata: { name: 'pv' }, spec: { local: { path: '/data/v' } } });
-  api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'bound'), claim('bound', 'Bound'));
-  api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'open'), claim('open', 'Pending'));
-  const of = async (claimName: string): Promise<string> => {
-    const pod = podOf(`u-${claimName}`, [{ name: 'v', persistentVolumeClaim: { claimName } }]);
+  sys.put('/data/h', null);
+  const claim = (name: string, phase: string, more: Partial<PersistentVolumeClaim['metadata']> = {}): void => {
+    const metadata = { name, namespace: 'n', ...more };
+    const object: PersistentVolumeClaim = { metadata, spec: { volumeName: `pv-${name}` }, status: { phase } };
+    const { uid } = api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', name), object).metadata;
+    const source = name === 'host' ? { hostPath: { path: '/data/h', type: 'Directory' } } : { local: { path: name === 'away' ? '/data/none' : '/data/v' } };
+    const spec = { ...source, claimRef: { uid: name === 'other' ? 'x' : (uid ?? '') }, ...(name === 'block' ? { volumeMode: 'Block' } : {}) };
+    api.put<PersistentVolume>(persistentVolumes(`pv-${name}`), { metadata: { name: `pv-${name}` }, spec });
+  };
+  for (const name of ['bound', 'host', 'other', 'away', 'block']) claim(name, 'Bound');
+  claim('open', 'Pending');
+  claim('u-made-v', 'Bound', { ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: 'p', uid: 'u-made', controller: true }] });
+  claim('u-taken-v', 'Bound');
+  const of = async (name: string, volume: Volume): Promise<string> => {
+    const pod = podOf(`u-${name}`, [volume]);
+    pod.metadata.name = `u-${name}`;
+    pod.spec.containers = [{ name: 'm', volumeMounts: [{ name: 'v', mountPath: '/v' }] }];
     const prepared = await volumes.prepare(pod, signal);
     if (!prepared.ok) return prepared.message;
     const mounts = await volumes.containerMounts(pod, { name: 'm', volumeMounts: [{ name: 'v', mountPath: '/v' }] }, [], signal);
     return mounts.ok ? (mounts.mounts[0]?.hostPath ?? '') : mounts.message;
   };
-  assert.equal(await of('bound'), '/data/v');
-  assert.match(await of('open'), /error processing PVC n\/open: PVC is not bound$/);
-  assert.match(await of('none'), /failed to fetch PVC from API server: persistentvolumeclaims "none" not found$/);
+  const ofClaim = (claimName: string): Promise<string> => of(claimName, { name: 'v', persistentVolumeClaim: { claimName } });
+  assert.equal(await ofClaim('bound'), '/r/pods/u-bound/volumes/kubernetes.io~local-volume/pv-bound');
+  assert.equal(sys.mounts.find(({ target }) => target.endsWith('pv-bound'))?.source, '/data/v');
+  await volumes.teardown('u-bound', signal);
+  assert.deepEqual(sys.mounts, []);
+  assert.equal(await ofClaim('host'), '/data/h');
+  assert.match(await ofClaim('away'), /^MountVolume.SetUp failed for volume "pv-away" : path "\/data\/none": does not exist$/);
+  assert.match(await ofClaim('other'), /pv.Spec.ClaimRef.UID "x" does not point to claim.UID/);
+  assert.match(await ofClaim('block'), /volume v has volumeMode Block, but is specified in volumeMounts$/);
+  assert.match(await ofClaim('open'), /error processing PVC n\/open: PVC is not bound$/);
+  assert.match(await ofClaim('none'), /failed to fetch PVC from API server: persistentvolumeclaims "none" not found$/);
+  assert.match(await of('made', { name: 'v', ephemeral: {} }), /local-volume\/pv-u-made-v$/);
+  assert.match(await of('taken', { name: 'v', ephemeral: {} }), /PVC n\/u-taken-v was not created for pod n\/u-taken \(pod is not owner\)$/);
 });

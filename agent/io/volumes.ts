@@ -4,19 +4,27 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import type { EventText, Failure } from '../core/types.ts';
+import { expansionOf } from '../core/csi/expand.ts';
+import { csiOfInline } from '../core/csi/volume.ts';
+import type { CsiVolume } from '../core/csi/volume.ts';
 import { isSafeUid, podPaths } from '../core/volumes-paths.ts';
 import { payloadOf } from '../core/volumes-payload.ts';
 import type { PayloadFile } from '../core/volumes-payload.ts';
+import { planDevices } from '../core/volumes-mounts.ts';
 import { planVolumes } from '../core/volumes-plan.ts';
 import type { VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
-import type { ContainerMount, EnvSources, Volumes } from '../seams.ts';
+import type { ContainerDevice, ContainerMount, EnvSources, Volumes } from '../seams.ts';
+import { sha256 } from './csi/disk.ts';
+import type { ClaimObjects, CsiVolumes } from './csi/volumes.ts';
 import type { PodCertificates } from './pod-certificates.ts';
 import type { Tokens } from './tokens.ts';
 import type { TrustBundles } from './trust-bundles.ts';
+import { Turns } from './turns.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';
+import type { MountedVolumes } from './volumes-mounted.ts';
 import { mountsFor } from './volumes-mounts.ts';
 
 export interface VolumesOptions {
@@ -28,6 +36,8 @@ export interface VolumesOptions {
   readonly certificates: Pick<PodCertificates, 'get' | 'release'>;
   readonly trustBundles: Pick<TrustBundles, 'read' | 'release'>;
   readonly claims: Claims;
+  readonly csi: Pick<CsiVolumes, 'setUp' | 'republishes' | 'tearDown'>;
+  readonly mounted: Pick<MountedVolumes, 'nfs' | 'local'>;
   readonly clock: Clock;
   readonly log: Log;
   /** `status.allocatable` of the node; empty while it is not known. */
@@ -58,8 +68,18 @@ interface PodRecord {
   readonly claims: Map<string, { path: string; readOnly: boolean }>;
   /** When a failure of a volume is told again; upstream's retries have the same distances. */
   readonly told: Map<string, { message: string; nextMs: number; waitMs: number }>;
+  /** Monotonic: since when something is waited for, or was told last to be. */
+  waitingSinceMs: number | null;
 }
 
+/** Why a volume is not set up. `event` null: it is only waited for, and told when that takes long. */
+interface SetUpFailure {
+  readonly text: string;
+  readonly event: string | null;
+}
+
+/** After this time a pod that waits for volumes says so; upstream's bound of one attempt. */
+const waitTellMs = 123_000;
 const firstRetellMs = 500;
 const lastRetellMs = 122_000;
 
@@ -67,7 +87,7 @@ const lastRetellMs = 122_000;
 export class PodVolumes implements Volumes {
   readonly #options: VolumesOptions;
   readonly #records = new Map<string, PodRecord>();
-  readonly #turns = new Map<string, Promise<unknown>>();
+  readonly #turns = new Turns();
   readonly #changed = new Set<string>();
 
   constructor(options: VolumesOptions) {
@@ -92,22 +112,36 @@ export class PodVolumes implements Volumes {
         };
       }
       const open = plans.filter((plan) => !record.done.has(plan.name));
-      const outcomes = await Promise.all(open.map(async (plan) => ({ plan, message: await this.#setUp(pod, plan, record, signal) })));
+      const outcomes = await Promise.all(open.map(async (plan) => ({ plan, failure: await this.#setUp(pod, plan, record, signal) })));
       const failures: string[] = [];
       const events: EventText[] = [];
-      for (const { plan, message } of outcomes) {
-        if (message === null) {
+      for (const { plan, failure } of outcomes) {
+        if (failure === null) {
           record.done.add(plan.name);
           record.told.delete(plan.name);
           continue;
         }
-        const text = plan.kind === 'claim' ? message : `MountVolume.SetUp failed for volume ${JSON.stringify(plan.name)} : ${message}`;
-        failures.push(text);
-        if (this.#isDue(record, plan.name, text)) events.push({ type: 'Warning', reason: 'FailedMount', message: text });
+        failures.push(failure.text);
+        if (failure.event !== null && this.#isDue(record, plan.name, failure.text))
+          events.push({ type: 'Warning', reason: failure.event, message: failure.text });
       }
-      if (failures.length === 0) return { ok: true };
-      return { ok: false, reason: 'FailedMount', message: failures.join('; '), events };
+      if (failures.length === 0) {
+        record.waitingSinceMs = null;
+        return { ok: true };
+      }
+      const late = this.#tooLong(record, plans);
+      return { ok: false, reason: 'FailedMount', message: failures.join('; '), events: late === null ? events : [...events, late] };
     });
+  }
+
+  #tooLong(record: PodRecord, plans: readonly VolumePlan[]): EventText | null {
+    const now = this.#options.clock.monoMs();
+    record.waitingSinceMs ??= now;
+    if (now - record.waitingSinceMs < waitTellMs) return null;
+    record.waitingSinceMs = now;
+    const unmounted = plans.filter(({ name }) => !record.done.has(name)).map(({ name }) => name);
+    const message = `Unable to attach or mount volumes: unmounted volumes=[${unmounted.join(' ')}], unattached volumes=[], failed to process volumes=[]: context deadline exceeded`;
+    return { type: 'Warning', reason: 'FailedMount', message };
   }
 
   async containerMounts(
@@ -115,14 +149,17 @@ export class PodVolumes implements Volumes {
     container: Container,
     podIPs: readonly string[],
     signal: AbortSignal,
-  ): Promise<{ ok: true; mounts: readonly ContainerMount[] } | Failure> {
+  ): Promise<{ ok: true; mounts: readonly ContainerMount[]; devices: readonly ContainerDevice[] } | Failure> {
     const uid = pod.metadata.uid ?? '';
     const env = await this.#envFor(pod, container, podIPs, signal);
     if (!env.ok) return env;
-    return await this.#inTurn(
-      uid,
-      async () => await mountsFor(this.#options, pod, container, podIPs, { env: env.env, claims: this.#records.get(uid)?.claims ?? new Map() }),
-    );
+    return await this.#inTurn(uid, async () => {
+      const claims = this.#records.get(uid)?.claims ?? new Map<string, { path: string; readOnly: boolean }>();
+      const devices = planDevices({ container, claims });
+      if (!devices.ok) return { ok: false, reason: 'CreateContainerConfigError', message: devices.message };
+      const mounts = await mountsFor(this.#options, pod, container, podIPs, { env: env.env, claims });
+      return mounts.ok ? { ...mounts, devices: devices.devices } : mounts;
+    });
   }
 
   async refresh(pod: Pod, signal: AbortSignal): Promise<void> {
@@ -131,15 +168,15 @@ export class PodVolumes implements Volumes {
       // A pod that was adopted after a restart was never prepared by this process: its files are found on disk.
       const record = await this.#recordOf(uid, pod);
       for (const plan of planVolumes(pod, this.#options.allocatable())) {
-        if (plan.kind !== 'payload') continue;
-        const message = await this.#setUp(pod, plan, record, signal);
-        if (message === null) record.done.add(plan.name);
+        if (plan.kind !== 'payload' && plan.kind !== 'claim' && plan.kind !== 'csi') continue;
+        const failure = await this.#setUp(pod, plan, record, signal);
+        if (failure === null) record.done.add(plan.name);
         else
           this.#options.log.warn('A volume was not brought up to date', {
             pod: pod.metadata.name,
             namespace: pod.metadata.namespace,
             volume: plan.name,
-            err: message,
+            err: failure.text,
           });
       }
     });
@@ -167,6 +204,7 @@ export class PodVolumes implements Volumes {
       this.#options.tokens.release(uid);
       this.#options.certificates.release(uid);
       this.#options.trustBundles.release(uid);
+      await this.#options.csi.tearDown(uid);
       await this.#options.disk.tearDown(uid, signal);
     });
   }
@@ -199,39 +237,97 @@ export class PodVolumes implements Volumes {
       written: new Map(),
       claims: new Map(),
       told: new Map(),
+      waitingSinceMs: null,
     };
     this.#records.set(uid, record);
     return record;
   }
 
   /** Sets one volume up; null is done, else why not. */
-  async #setUp(pod: Pod, plan: VolumePlan, record: PodRecord, signal: AbortSignal): Promise<string | null> {
+  async #setUp(pod: Pod, plan: VolumePlan, record: PodRecord, signal: AbortSignal): Promise<SetUpFailure | null> {
+    const failed = (message: string | null, specName = plan.name): SetUpFailure | null =>
+      message === null ? null : { text: `MountVolume.SetUp failed for volume ${JSON.stringify(specName)} : ${message}`, event: 'FailedMount' };
+    const uid = pod.metadata.uid ?? '';
     try {
       switch (plan.kind) {
         case 'refused':
-          return plan.message;
+          return failed(plan.message);
         case 'image':
           return null;
         case 'hostPath':
-          return await this.#options.disk.hostPath(plan.path, plan.type);
+          return failed(await this.#options.disk.hostPath(plan.path, plan.type));
         case 'emptyDir':
-          await this.#options.disk.setUpBase(pod.metadata.uid ?? '', plan.base, record);
+          await this.#options.disk.setUpBase(uid, plan.base, record);
           return null;
         case 'payload':
-          return await this.#fill(pod, plan, record, signal);
-        case 'claim': {
-          const claim = await this.#options.claims.resolve(pod, plan, signal);
-          if (!claim.ok) return claim.message;
-          const problem = await this.#options.disk.hostPath(claim.path, claim.type);
-          if (problem === null) record.claims.set(plan.name, { path: claim.path, readOnly: plan.readOnly });
-          return problem;
+          return failed(await this.#fill(pod, plan, record, signal));
+        case 'nfs':
+          record.claims.set(plan.name, { path: await this.#options.mounted.nfs(uid, plan.export, signal), readOnly: plan.export.readOnly });
+          return null;
+        case 'csi': {
+          const volume = csiOfInline(pod, plan.volume, sha256);
+          return volume === null ? failed('it has no driver') : await this.#setUpCsi(pod, plan.name, volume, null, record, signal);
         }
+        case 'claim':
+          return await this.#setUpClaim(pod, plan, record, failed, signal);
       }
     } catch (error) {
       record.isStale = true;
       if (!isExpected(error)) throw error;
-      return messageOf(error);
+      return failed(messageOf(error));
     }
+  }
+
+  async #setUpClaim(
+    pod: Pod,
+    plan: Extract<VolumePlan, { kind: 'claim' }>,
+    record: PodRecord,
+    failed: (message: string | null, specName?: string) => SetUpFailure | null,
+    signal: AbortSignal,
+  ): Promise<SetUpFailure | null> {
+    const { claims, disk, mounted } = this.#options;
+    const claim = await claims.resolve(pod, plan, signal);
+    if (!claim.ok) return { text: claim.message, event: 'FailedMount' };
+    const uid = pod.metadata.uid ?? '';
+    switch (claim.kind) {
+      case 'hostPath': {
+        const problem = await disk.hostPath(claim.path, claim.type);
+        if (problem === null) record.claims.set(plan.name, { path: claim.path, readOnly: claim.readOnly });
+        return failed(problem);
+      }
+      case 'local':
+        try {
+          const { fsGroup, fsGroupChangePolicy } = pod.spec.securityContext ?? {};
+          const path = await mounted.local(uid, claim, fsGroup ?? null, fsGroupChangePolicy === 'OnRootMismatch');
+          record.claims.set(plan.name, { path, readOnly: claim.readOnly });
+          return null;
+        } catch (error) {
+          if (!isExpected(error)) throw error;
+          return failed(messageOf(error), claim.specName);
+        }
+      case 'nfs':
+        try {
+          record.claims.set(plan.name, { path: await mounted.nfs(uid, claim.export, signal), readOnly: claim.export.readOnly });
+          return null;
+        } catch (error) {
+          if (!isExpected(error)) throw error;
+          return failed(messageOf(error), claim.export.specName);
+        }
+      case 'csi':
+        return await this.#setUpCsi(pod, plan.name, claim.volume, claim, record, signal);
+    }
+  }
+
+  /** A volume that is done is asked for again only where its driver wishes so, or where it is to grow. */
+  async #setUpCsi(pod: Pod, name: string, volume: CsiVolume, claim: ClaimObjects, record: PodRecord, signal: AbortSignal): Promise<SetUpFailure | null> {
+    const { csi } = this.#options;
+    const isDone = record.done.has(name);
+    if (isDone && !(await csi.republishes(volume, signal)) && (claim === null || expansionOf(claim.pv, claim.pvc, volume.readOnly, null).kind === 'none'))
+      return null;
+    const outcome = await csi.setUp(pod, volume, claim, signal, isDone || record.existed);
+    if (!outcome.ok) return { text: outcome.message, event: outcome.event };
+    record.claims.set(name, { path: outcome.path, readOnly: volume.readOnly });
+    return null;
   }
 
   /** Fetches, then makes the directory, then writes: a volume whose objects are missing leaves nothing mounted. */
@@ -283,18 +379,7 @@ export class PodVolumes implements Volumes {
   }
 
   async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#turns.get(uid) ?? Promise.resolve();
-    const mine = before.then(work, work);
-    const settled = mine.then(
-      () => undefined,
-      () => undefined,
-    );
-    this.#turns.set(uid, settled);
-    try {
-      return await mine;
-    } finally {
-      if (this.#turns.get(uid) === settled) this.#turns.delete(uid);
-    }
+    return await this.#turns.take(uid, work);
   }
 }
 

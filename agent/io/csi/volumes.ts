@@ -32,6 +32,8 @@ export interface CsiVolumesOptions {
   readonly expansions: Pick<Expansions, 'run'>;
   readonly unstage: CsiUnstage;
   readonly tokens: Pick<Tokens, 'getStatus'>;
+  /** The pod waits for a driver to register. */
+  readonly waits: (uid: string) => void;
   /** Ends work in the background when the agent ends. */
   readonly signal: AbortSignal;
 }
@@ -171,7 +173,7 @@ export class CsiVolumes {
     const { disk, unstage } = this.#options;
     const { volume, uid } = work;
     const inline = volume.mode === 'Ephemeral';
-    const driver = this.#driverFor(volume, inline ? 'MountVolume.SetUp failed' : 'MountVolume.MountDevice failed', inline);
+    const driver = this.#driverFor(work, inline ? 'MountVolume.SetUp failed' : 'MountVolume.MountDevice failed', inline);
     const capabilities = await this.#capabilities(driver, volume, inline ? 'MountVolume.SetUp failed' : 'MountVolume.MountDevice failed');
     const staging = !inline && capabilities.has('STAGE_UNSTAGE_VOLUME') ? stagePath(volume.driver, sha256(volume.handle)) : '';
     if (!inline && !unstage.isStaged(volume)) {
@@ -185,9 +187,10 @@ export class CsiVolumes {
     return disk.absolute(target);
   }
 
-  #driverFor(volume: CsiVolume, step: string, inline: boolean): Driver {
+  #driverFor({ volume, uid }: Work, step: string, inline: boolean): Driver {
     const driver = this.#options.drivers.find(volume.driver);
     if (driver !== undefined) return driver;
+    this.#options.waits(uid);
     const doing = volume.isBlock
       ? 'blockMapper.SetupDevice failed to get CSI client'
       : inline
@@ -255,7 +258,7 @@ export class CsiVolumes {
     const { api, disk, nodeName, tokens, unstage, signal } = this.#options;
     const { pod, uid, volume, object, publishContext } = work;
     const paths = blockPaths(uid, volume.specName);
-    const driver = this.#driverFor(volume, 'MapVolume.SetUpDevice failed', false);
+    const driver = this.#driverFor(work, 'MapVolume.SetUpDevice failed', false);
     const capabilities = await this.#capabilities(driver, volume, 'MapVolume.SetUpDevice failed');
     const stages = capabilities.has('STAGE_UNSTAGE_VOLUME');
     const context = { volume, capabilities, publishContext, fsGroup: null };
