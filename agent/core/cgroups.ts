@@ -1,6 +1,9 @@
 import type { MountEntry } from './mountinfo.ts';
 import { everyContainerLimits, memoryOf, milliCpuOf, podLimits, podRequests, qosClassOfStatus } from './qos.ts';
 import type { PodResources, QosClass } from './qos.ts';
+import { hugePageLimits } from './huge-pages.ts';
+import { podMemoryQos } from './memory-qos.ts';
+import type { MemoryQos } from './memory-qos.ts';
 import type { PodCgroupValues } from './resize/moves.ts';
 
 export type CgroupDriver = 'cgroupfs' | 'systemd';
@@ -94,6 +97,12 @@ export interface CgroupResources {
   readonly cpuPeriodUs: bigint;
   readonly memoryBytes: bigint | null;
   readonly pidsMax: bigint | null;
+  /** Processors as the kernel lists them (`0-3`). */
+  readonly cpus?: string;
+  /** Bytes by page size as cgroups name it (`2MB`). */
+  readonly hugePages?: ReadonlyMap<string, bigint>;
+  /** Version 2 alone: file to text, for what has no name of its own here. */
+  readonly unified?: Readonly<Record<string, string>>;
 }
 
 export interface PodCgroupSettings {
@@ -101,6 +110,10 @@ export interface PodCgroupSettings {
   readonly cpuPeriodUs: bigint;
   /** -1: no limit of its own. */
   readonly podPidsLimit: bigint;
+  /** Page sizes that a cgroup can limit here; each pod is limited to what it asks of them. */
+  readonly hugePageSizes?: readonly string[];
+  /** How memory is protected and throttled; null: it is not. */
+  readonly memoryQos?: MemoryQos | null;
 }
 
 /** The limits of a pod's cgroup by its class: a quota or memory limit only where every container has one. */
@@ -115,6 +128,10 @@ export function podCgroupResources(pod: PodResources, settings: PodCgroupSetting
     cpuPeriodUs: settings.cpuPeriodUs,
     memoryBytes: isLimited('memory') ? memoryOf(limits) : null,
     pidsMax: settings.podPidsLimit > 0n ? settings.podPidsLimit : null,
+    ...(settings.hugePageSizes === undefined || settings.hugePageSizes.length === 0
+      ? {}
+      : { hugePages: hugePageLimits(settings.hugePageSizes, Object.fromEntries([...podRequests(pod)].map(([name, { nano }]) => [name, `${nano}n`]))) }),
+    ...(settings.memoryQos === undefined || settings.memoryQos === null ? {} : { unified: podMemoryQos(pod, settings.memoryQos) }),
   };
 }
 
@@ -163,6 +180,9 @@ export function cgroupWrites(layout: CgroupLayout, path: string, resources: Cgro
     if (quota !== null) writes.push({ path: `${dir}/cpu.max`, data: `${isUnlimited ? 'max' : quota} ${period}` });
     if (memoryBytes !== null) writes.push({ path: `${dir}/memory.max`, data: String(memoryBytes) });
     if (pidsMax !== null) writes.push({ path: `${dir}/pids.max`, data: String(pidsMax) });
+    for (const [size, bytes] of resources.hugePages ?? []) writes.push({ path: `${dir}/hugetlb.${size}.max`, data: String(bytes) });
+    if (resources.cpus !== undefined) writes.push({ path: `${dir}/cpuset.cpus`, data: resources.cpus });
+    for (const [file, text] of Object.entries(resources.unified ?? {})) writes.push({ path: `${dir}/${file}`, data: text });
     return writes;
   }
   const writes: CgroupWrite[] = [];
@@ -177,6 +197,8 @@ export function cgroupWrites(layout: CgroupLayout, path: string, resources: Cgro
   }
   if (memoryBytes !== null) write('memory', 'memory.limit_in_bytes', String(memoryBytes));
   if (pidsMax !== null) write('pids', 'pids.max', String(pidsMax));
+  for (const [size, bytes] of resources.hugePages ?? []) write('hugetlb', `hugetlb.${size}.limit_in_bytes`, String(bytes));
+  if (resources.cpus !== undefined) write('cpuset', 'cpuset.cpus', resources.cpus);
   return writes;
 }
 

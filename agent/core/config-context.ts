@@ -1,3 +1,5 @@
+import type { MemoryQos } from './memory-qos.ts';
+
 /** What of the node's settings and of the machine goes into what the runtime is asked for. */
 export interface ConfigContext {
   readonly podLogsDir: string;
@@ -11,6 +13,10 @@ export interface ConfigContext {
   /** Page sizes the kernel knows, as cgroups name them (`2MB`): each gets a limit of 0 unless asked for. */
   readonly hugePageSizes: readonly string[];
   readonly swapControllerAvailable: boolean;
+  /** Left out: no container swaps. */
+  readonly swap?: { readonly behavior: 'NoSwap' | 'LimitedSwap'; readonly capacityBytes: bigint };
+  /** Null: the gate is off; left out: on, with its defaults. */
+  readonly memoryQos?: MemoryQos | null;
   /** Whether the kernel labels files: only then is a runtime asked to. */
   readonly hasSelinux: boolean;
   readonly maskedPaths: readonly string[];

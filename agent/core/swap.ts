@@ -1,0 +1,26 @@
+import type { Pod, Container } from '../../proto/kube/types.ts';
+import { isCritical } from './evict-storage.ts';
+import { qosClassOfStatus } from './qos.ts';
+import { valueOf } from './quantity.ts';
+
+export interface SwapContext {
+  readonly cgroupVersion: 1 | 2;
+  readonly swapControllerAvailable: boolean;
+  readonly memoryCapacityBytes: bigint;
+  /** `memorySwap.swapBehavior`; left out: NoSwap. */
+  readonly swap?: { readonly behavior: 'NoSwap' | 'LimitedSwap'; readonly capacityBytes: bigint };
+}
+
+/**
+ * Bytes of swap a container may use (KEP-2400): of the node's swap the share that its memory request is of the node's memory.
+ * Only Burstable pods get any, on cgroup v2, and of their containers those that request less memory than they are limited to.
+ */
+export function swapBytes(context: SwapContext, pod: Pod, container: Container): bigint {
+  const { swap, cgroupVersion, memoryCapacityBytes } = context;
+  if (swap?.behavior !== 'LimitedSwap' || cgroupVersion !== 2) return 0n;
+  if (qosClassOfStatus(pod) !== 'Burstable' || isCritical(pod)) return 0n;
+  const request = valueOf(container.resources?.requests?.['memory']);
+  const limit = valueOf(container.resources?.limits?.['memory']);
+  if (request === limit || memoryCapacityBytes <= 0n || request > memoryCapacityBytes) return 0n;
+  return BigInt(Math.trunc((Number(request) / Number(memoryCapacityBytes)) * Number(swap.capacityBytes)));
+}
