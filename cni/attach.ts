@@ -64,7 +64,11 @@ async function requireFresh(workshop: Workshop, call: Call, conf: NetConf): Prom
   const found = store.find(conf.name, call);
   if (found === null) return;
   if (found.phase === 'ready' && (await kernel.link(null, found.hostLink)) !== null)
-    throw new CniError(CODE.invalidEnvironment, `${call.ifname} of container ${call.containerId} is connected to ${conf.name} already`, 'DEL comes before another ADD');
+    throw new CniError(
+      CODE.invalidEnvironment,
+      `${call.ifname} of container ${call.containerId} is connected to ${conf.name} already`,
+      'DEL comes before another ADD',
+    );
   await remove(workshop, call, conf.name);
 }
 
@@ -82,10 +86,18 @@ async function reserve(workshop: Workshop, call: Call, conf: NetConf): Promise<{
 function reserveNow({ store, dataDir }: Workshop, call: Call, conf: NetConf): { given: Given[]; ports: HostPort[] } {
   const taken = { has: (address: Address): boolean => store.isTaken(conf.name, address) };
   return store.transaction(() => {
-    store.insert({ network: conf.name, containerId: call.containerId, ifname: call.ifname, hostLink: hostLinkName(dataDir, conf.name, call.containerId, call.ifname), phase: 'adding' });
+    store.insert({
+      network: conf.name,
+      containerId: call.containerId,
+      ifname: call.ifname,
+      hostLink: hostLinkName(dataDir, conf.name, call.containerId, call.ifname),
+      phase: 'adding',
+    });
     const wanted = [...conf.wanted];
     const given = conf.rangeSets.map((ranges, set) => {
-      const at = wanted.findIndex((address) => ranges.some((range) => range.subnet.family === address.family && address.value >= range.first && address.value <= range.last));
+      const at = wanted.findIndex((address) =>
+        ranges.some((range) => range.subnet.family === address.family && address.value >= range.first && address.value <= range.last),
+      );
       const asked = at < 0 ? null : wanted.splice(at, 1)[0]!;
       const one = allocate(ranges, taken, store.lastGiven(conf.name, set), asked);
       store.take(conf.name, one.address, call);
@@ -160,7 +172,8 @@ export async function check(workshop: Workshop, call: Call, conf: NetConf): Prom
   if (found === null) throw new CniError(CODE.unknownContainer, `container ${call.containerId} is not connected to ${conf.name}`);
   const given = store.addressesOf(conf.name, call);
   const told = (conf.prevResult?.['ips'] as { address?: string }[] | undefined)?.map((ip) => ip.address?.split('/')[0]) ?? [];
-  for (const address of given) if (told.length > 0 && !told.includes(addressText(address))) throw differs(`address ${addressText(address)} is not in the previous result`);
+  for (const address of given)
+    if (told.length > 0 && !told.includes(addressText(address))) throw differs(`address ${addressText(address)} is not in the previous result`);
   const outside = await kernel.link(null, found.hostLink);
   if (outside === null || !outside.isUp) throw differs(`the node’s link ${found.hostLink} is ${outside === null ? 'gone' : 'down'}`);
   const inside = await inPod(call, () => kernel.link(call.netns, call.ifname));
@@ -169,7 +182,8 @@ export async function check(workshop: Workshop, call: Call, conf: NetConf): Prom
   for (const address of given) {
     const text = addressText(address);
     if (!addresses.some((one) => one.link === inside.index && addressText(one.address) === text)) throw differs(`${call.ifname} lost its address ${text}`);
-    if (!routes.some((route) => route.link === outside.index && route.gateway === null && addressText(route.dst) === text)) throw differs(`the node lost its route to ${text}`);
+    if (!routes.some((route) => route.link === outside.index && route.gateway === null && addressText(route.dst) === text))
+      throw differs(`the node lost its route to ${text}`);
     if (conf.routes.length === 0 && !podRoutes.some((route) => route.link === inside.index && route.dst.prefix === 0 && route.dst.family === address.family))
       throw differs(`${call.ifname} lost its default route`);
   }
@@ -178,4 +192,3 @@ export async function check(workshop: Workshop, call: Call, conf: NetConf): Prom
     if (!known && given.some((address) => address.family === dst.family)) throw differs(`${call.ifname} lost its route to ${addressText(dst)}/${dst.prefix}`);
   }
 }
-

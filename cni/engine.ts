@@ -45,7 +45,16 @@ export class Engine implements Disposable {
     if (known !== undefined) return known;
     const { kernel, openStore, pid, families, log } = this.#options;
     const store = openStore(dataDir);
-    const made: Workshop = { dataDir, kernel, store, pid, families, log, uplink: this.#uplink, table: new HostTable({ kernel, store, families, dataDir, usualDir: DATA_DIR }) };
+    const made: Workshop = {
+      dataDir,
+      kernel,
+      store,
+      pid,
+      families,
+      log,
+      uplink: this.#uplink,
+      table: new HostTable({ kernel, store, families, dataDir, usualDir: DATA_DIR }),
+    };
     this.#workshops.set(dataDir, made);
     return made;
   }

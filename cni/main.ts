@@ -81,7 +81,11 @@ async function daemon(host: Host, path: string): Promise<number> {
 }
 
 async function connect(config: DaemonConfig, log: Log): Promise<import('../base/kubeapi/types.ts').KubeApi> {
-  const [{ createKubeApi }, { readKubeConfig }, { realRng }] = await Promise.all([import('../base/kubeapi/client.ts'), import('../base/kubeapi/config.ts'), import('../base/rng.ts')]);
+  const [{ createKubeApi }, { readKubeConfig }, { realRng }] = await Promise.all([
+    import('../base/kubeapi/client.ts'),
+    import('../base/kubeapi/config.ts'),
+    import('../base/rng.ts'),
+  ]);
   return createKubeApi({ config: await readKubeConfig(config.kubeconfig), log, clock: realClock, rng: realRng, userAgent: `nodelet-cni/${version}` });
 }
 

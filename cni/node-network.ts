@@ -60,7 +60,11 @@ export class NodeNetwork {
           if (JSON.stringify(this.#nodes.get(name)) !== before) this.#changed();
         },
         trouble: (error) => log.debug(1, 'Watch interrupted', { what: 'nodes', error }),
-        trim: (node) => ({ metadata: { name: node.metadata.name }, spec: { podCIDR: node.spec?.podCIDR, podCIDRs: node.spec?.podCIDRs }, status: { addresses: node.status?.addresses } }),
+        trim: (node) => ({
+          metadata: { name: node.metadata.name },
+          spec: { podCIDR: node.spec?.podCIDR, podCIDRs: node.spec?.podCIDRs },
+          status: { addresses: node.status?.addresses },
+        }),
       },
       signal,
     );
@@ -124,12 +128,18 @@ export class NodeNetwork {
     const before = tunnelOps(wanted, links, overlay);
     if (before.length > 0) {
       const refused = await kernel.apply(null, before);
-      if (refused !== null) throw new OpError('unsupported', 'make the tunnel between nodes', `${refused.errno} ${refused.detail}`.trim(), { advice: 'the kernel needs vxlan' });
+      if (refused !== null)
+        throw new OpError('unsupported', 'make the tunnel between nodes', `${refused.errno} ${refused.detail}`.trim(), { advice: 'the kernel needs vxlan' });
       links = await kernel.links(null);
     }
     const tunnel = links.find((link) => link.name === OVERLAY_LINK)?.index ?? 0;
     const none = tunnel === 0;
-    const observed = { routes: await kernel.routes(null), neighbours: none ? [] : await kernel.neighbours('neighbours'), forwards: none ? [] : await kernel.neighbours('forwards'), tunnel };
+    const observed = {
+      routes: await kernel.routes(null),
+      neighbours: none ? [] : await kernel.neighbours('neighbours'),
+      forwards: none ? [] : await kernel.neighbours('forwards'),
+      tunnel,
+    };
     // One by one: a way that the kernel refuses keeps no other one away.
     const troubles = [...wanted.unreachable];
     const ops = wayOps(wanted, observed);

@@ -104,7 +104,8 @@ export function readCall(env: Readonly<Record<string, string | undefined>>): Cal
     const names = missing.filter((name) => name !== '');
     if (names.length > 0) throw new CniError(CODE.invalidEnvironment, `required environment is missing: ${names.join(', ')}`);
     if (!NAME.test(containerId)) throw new CniError(CODE.invalidEnvironment, `CNI_CONTAINERID ${JSON.stringify(containerId)} is no id`);
-    if (!IFNAME.test(ifname) || ifname === '.' || ifname === '..') throw new CniError(CODE.invalidEnvironment, `CNI_IFNAME ${JSON.stringify(ifname)} is no interface name`);
+    if (!IFNAME.test(ifname) || ifname === '.' || ifname === '..')
+      throw new CniError(CODE.invalidEnvironment, `CNI_IFNAME ${JSON.stringify(ifname)} is no interface name`);
   }
   const args = new Map((env['CNI_ARGS'] ?? '').split(';').map((pair) => [pair.split('=')[0] ?? '', pair.slice(pair.indexOf('=') + 1)] as const));
   return { command: command as Command, containerId, ifname, netns, args };
@@ -132,12 +133,20 @@ export function readInput(text: string): Json {
 export function readNetConf(input: Json, call: Call): NetConf {
   const version = VERSIONS.find((known) => known === input['cniVersion']);
   if (version === undefined)
-    throw new CniError(CODE.incompatibleVersion, `CNI version ${JSON.stringify(input['cniVersion'] ?? '')} is not spoken here`, `these are: ${VERSIONS.join(', ')}`);
+    throw new CniError(
+      CODE.incompatibleVersion,
+      `CNI version ${JSON.stringify(input['cniVersion'] ?? '')} is not spoken here`,
+      `these are: ${VERSIONS.join(', ')}`,
+    );
   const name = input['name'];
   if (typeof name !== 'string' || !NAME.test(name)) throw invalid('"name" is missing or no name');
   const ipam = objectOf(input['ipam']);
   if (ipam['type'] !== undefined && ipam['type'] !== 'nodelet' && ipam['type'] !== 'host-local')
-    throw new CniError(CODE.unsupportedField, `"ipam.type" ${JSON.stringify(ipam['type'])}: this plugin gives addresses itself`, 'leave it out, or name "nodelet"');
+    throw new CniError(
+      CODE.unsupportedField,
+      `"ipam.type" ${JSON.stringify(ipam['type'])}: this plugin gives addresses itself`,
+      'leave it out, or name "nodelet"',
+    );
   const runtime = objectOf(input['runtimeConfig']);
   const given = listOf(runtime['ipRanges']);
   const rangeSets = readRangeSets(given.length > 0 ? given : listOf(ipam['ranges']));
@@ -148,7 +157,9 @@ export function readNetConf(input: Json, call: Call): NetConf {
     rangeSets,
     routes: listOf(ipam['routes']).map(readRoute),
     masquerade: input['ipMasq'] === true,
-    notMasqueraded: listOf(input['nonMasqueradeCIDRs']).map((text) => parseCidr(String(text)) ?? fail(`"nonMasqueradeCIDRs" has ${JSON.stringify(text)}, which is no CIDR`)),
+    notMasqueraded: listOf(input['nonMasqueradeCIDRs']).map(
+      (text) => parseCidr(String(text)) ?? fail(`"nonMasqueradeCIDRs" has ${JSON.stringify(text)}, which is no CIDR`),
+    ),
     mtu: integer(input['mtu'] ?? 0, 'mtu', 0, 65_535),
     dataDir: typeof ipam['dataDir'] === 'string' ? ipam['dataDir'] : DATA_DIR,
     ports: listOf(runtime['portMappings']).flatMap(readPort),
@@ -240,7 +251,9 @@ function readWanted(input: Json, runtime: Json, call: Call): Address[] {
   const lists = [listOf(runtime['ips']), listOf(objectOf(objectOf(input['args'])['cni'])['ips'])];
   const one = call.args.get('IP');
   const texts = [...lists.flat(), ...(one === undefined || one === '' ? [] : [one])].map(String);
-  return texts.map((text) => parseAddressPrefix(text) ?? parseAddress(text) ?? fail(`${JSON.stringify(text)} was asked for and is no address`)).map(({ family, value }) => ({ family, value }));
+  return texts
+    .map((text) => parseAddressPrefix(text) ?? parseAddress(text) ?? fail(`${JSON.stringify(text)} was asked for and is no address`))
+    .map(({ family, value }) => ({ family, value }));
 }
 
 function readMac(value: unknown): string | null {

@@ -59,7 +59,8 @@ export function readDaemonConfig(value: unknown): { config: DaemonConfig; proble
   }
   const read = config as unknown as DaemonConfig;
   for (const key of ['podCIDRs', 'clusterCIDRs', 'nonMasqueradeCIDRs'] as const)
-    for (const cidr of read[key]) if (typeof cidr !== 'string' || parseCidr(cidr) === null) problems.push(`"${key}" has ${JSON.stringify(cidr)}, which is no CIDR`);
+    for (const cidr of read[key])
+      if (typeof cidr !== 'string' || parseCidr(cidr) === null) problems.push(`"${key}" has ${JSON.stringify(cidr)}, which is no CIDR`);
   if (!['auto', 'always', 'never'].includes(read.overlay)) problems.push(`"overlay" is ${JSON.stringify(read.overlay)}: auto, always or never`);
   if (read.kubeconfig !== '' && read.nodeName === '') problems.push('"nodeName" is missing');
   if (read.kubeconfig === '' && read.podCIDRs.length === 0) problems.push('neither "kubeconfig" nor "podCIDRs" is given');

@@ -45,7 +45,15 @@ export function decodeFlows(family: 4 | 6, datagrams: Iterable<Uint8Array>): Flo
     const orig = tuple(found.get(CTA.orig));
     const reply = tuple(found.get(CTA.reply));
     if (orig === null || reply === null || orig.protocol !== UDP) continue;
-    flows.push({ family, dst: orig.dst, dstPort: orig.dstPort, answers: reply.src, orig: found.get(CTA.orig)!, id: found.get(CTA.id), zone: found.get(CTA.zone) });
+    flows.push({
+      family,
+      dst: orig.dst,
+      dstPort: orig.dstPort,
+      answers: reply.src,
+      orig: found.get(CTA.orig)!,
+      id: found.get(CTA.id),
+      zone: found.get(CTA.zone),
+    });
   }
   return flows;
 }

@@ -17,7 +17,10 @@ export interface Taken {
  */
 export function allocate(ranges: readonly Range[], taken: Taken, last: Address | null, wanted: Address | null): Given {
   const isUsable = (range: Range, value: bigint): boolean => value !== range.gateway.value;
-  const give = (range: Range, value: bigint): Given => ({ address: { family: range.subnet.family, value, prefix: range.subnet.prefix }, gateway: range.gateway });
+  const give = (range: Range, value: bigint): Given => ({
+    address: { family: range.subnet.family, value, prefix: range.subnet.prefix },
+    gateway: range.gateway,
+  });
   if (wanted !== null) {
     const range = ranges.find((one) => one.subnet.family === wanted.family && wanted.value >= one.first && wanted.value <= one.last);
     if (range === undefined) throw new CniError(CODE.invalidConfig, `address ${addressText(wanted)} was asked for and is in no range`);
@@ -36,7 +39,8 @@ export function allocate(ranges: readonly Range[], taken: Taken, last: Address |
     spans.push({ range: own, from: own.first, to: last!.value });
   }
   for (const { range, from, to } of spans) {
-    for (let value = from; value <= to; value += 1n) if (isUsable(range, value) && !taken.has({ family: range.subnet.family, value })) return give(range, value);
+    for (let value = from; value <= to; value += 1n)
+      if (isUsable(range, value) && !taken.has({ family: range.subnet.family, value })) return give(range, value);
   }
   const size = ranges.reduce((sum, range) => sum + range.last - range.first + 1n, 0n);
   throw new CniError(CODE.exhausted, 'no address is free', `all ${size} of the range belong to pods`);

@@ -21,9 +21,17 @@ export interface RouteOp {
 }
 
 export type LinkOp =
-  /** Both ends up; the other one in the namespace of process `pid`. `mtu` 0 is the kernel's default. */
+  /** This end up, the other one not, in the namespace of process `pid`. `mtu` 0 is the kernel's default. */
   | { readonly op: 'add-veth'; readonly end: VethEnd; readonly peer: VethEnd; readonly pid: number; readonly mtu: number }
-  | { readonly op: 'add-vxlan'; readonly name: string; readonly mac: string; readonly mtu: number; readonly vni: number; readonly port: number; readonly local: Address }
+  | {
+      readonly op: 'add-vxlan';
+      readonly name: string;
+      readonly mac: string;
+      readonly mtu: number;
+      readonly vni: number;
+      readonly port: number;
+      readonly local: Address;
+    }
   | { readonly op: 'set-up'; readonly link: string }
   | { readonly op: 'delete-link'; readonly link: string }
   /** No route of its own, usable at once (no duplicate address detection). */
@@ -37,7 +45,20 @@ export type LinkOp =
   | { readonly op: 'set-neighbour' | 'delete-neighbour'; readonly link: number; readonly address: Address; readonly mac: string }
   | { readonly op: 'set-forward' | 'delete-forward'; readonly link: number; readonly mac: string; readonly to: Address };
 
-export const RTM = { newLink: 16, delLink: 17, getLink: 18, newAddress: 20, getAddress: 22, newRoute: 24, delRoute: 25, getRoute: 26, newNeighbour: 28, delNeighbour: 29, getNeighbour: 30, newQdisc: 36 } as const;
+export const RTM = {
+  newLink: 16,
+  delLink: 17,
+  getLink: 18,
+  newAddress: 20,
+  getAddress: 22,
+  newRoute: 24,
+  delRoute: 25,
+  getRoute: 26,
+  newNeighbour: 28,
+  delNeighbour: 29,
+  getNeighbour: 30,
+  newQdisc: 36,
+} as const;
 
 /** Who made a route: the number that nothing registered has (linux/rtnetlink.h). */
 export const ROUTE_PROTOCOL = { boot: 3, static: 4, node: 0x9c } as const;
@@ -104,7 +125,8 @@ function encodeOp(writer: MessageWriter, op: LinkOp, seq: number): void {
         putLink(writer, op.end, op.mtu);
         putInfo(writer, 'veth', () => {
           const peer = writer.nest(VETH_INFO_PEER);
-          writer.raw(linkHeader(op.peer.index, IFF_UP));
+          // Not up yet: it has no other end before both are made, and the kernel refuses that.
+          writer.raw(linkHeader(op.peer.index, 0));
           putLink(writer, op.peer, op.mtu);
           writer.word(IFLA.nsPid, op.pid);
           writer.unnest(peer);
@@ -149,16 +171,26 @@ function encodeOp(writer: MessageWriter, op: LinkOp, seq: number): void {
       return message(RTM.newQdisc, NLM_F_CREATE | NLM_F_REPLACE, qdiscHeader(op.link), () => putTokenBucket(writer, op));
     case 'set-neighbour':
     case 'delete-neighbour':
-      return message(op.op === 'set-neighbour' ? RTM.newNeighbour : RTM.delNeighbour, op.op === 'set-neighbour' ? NLM_F_CREATE | NLM_F_REPLACE : 0, neighbourHeader(AF[op.address.family], op.link, NUD_PERMANENT, 0), () => {
-        writer.bytes(1, bytesOf(op.address));
-        writer.bytes(2, macBytes(op.mac));
-      });
+      return message(
+        op.op === 'set-neighbour' ? RTM.newNeighbour : RTM.delNeighbour,
+        op.op === 'set-neighbour' ? NLM_F_CREATE | NLM_F_REPLACE : 0,
+        neighbourHeader(AF[op.address.family], op.link, NUD_PERMANENT, 0),
+        () => {
+          writer.bytes(1, bytesOf(op.address));
+          writer.bytes(2, macBytes(op.mac));
+        },
+      );
     case 'set-forward':
     case 'delete-forward':
-      return message(op.op === 'set-forward' ? RTM.newNeighbour : RTM.delNeighbour, op.op === 'set-forward' ? NLM_F_CREATE | NLM_F_REPLACE : 0, neighbourHeader(AF_BRIDGE, op.link, NUD_PERMANENT | NUD_NOARP, NTF_SELF), () => {
-        writer.bytes(1, bytesOf(op.to));
-        writer.bytes(2, macBytes(op.mac));
-      });
+      return message(
+        op.op === 'set-forward' ? RTM.newNeighbour : RTM.delNeighbour,
+        op.op === 'set-forward' ? NLM_F_CREATE | NLM_F_REPLACE : 0,
+        neighbourHeader(AF_BRIDGE, op.link, NUD_PERMANENT | NUD_NOARP, NTF_SELF),
+        () => {
+          writer.bytes(1, bytesOf(op.to));
+          writer.bytes(2, macBytes(op.mac));
+        },
+      );
   }
 }
 

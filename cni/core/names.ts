@@ -27,7 +27,7 @@ export function macOf(seed: string): string {
   return ['0a', ...(hashHex(seed).slice(0, 10).match(/../g) ?? [])].join(':');
 }
 
-/** An interface number above those that the kernel hands out; `salt` gives another one when it is taken. */
-export function linkIndex(seed: string, salt: number): number {
-  return 0x10000 + (Number.parseInt(hashHex(`${seed}\n${salt}`).slice(0, 8), 16) % 0x3fff0000);
+/** An interface number from `from` on; `salt` gives another one when it is taken. */
+export function linkIndex(seed: string, salt: number, from: number, count: number): number {
+  return from + (Number.parseInt(hashHex(`${seed}\n${salt}`).slice(0, 8), 16) % count);
 }

@@ -35,9 +35,16 @@ const tunnelMac = (address: Address): string => macOf(`vxlan\n${addressText(addr
 const parsed = (texts: readonly string[]): Address[] => texts.flatMap((text) => parseAddress(text) ?? []);
 
 /** Works the ways out from the Node objects and the links of this node. */
-export function planWays(own: NodeFacts, others: readonly NodeFacts[], facts: { addresses: readonly AddressFact[]; links: readonly LinkFact[] }, overlay: Overlay): WantedWays {
+export function planWays(
+  own: NodeFacts,
+  others: readonly NodeFacts[],
+  facts: { addresses: readonly AddressFact[]; links: readonly LinkFact[] },
+  overlay: Overlay,
+): WantedWays {
   const tunnelIndex = facts.links.find((link) => link.name === OVERLAY_LINK)?.index ?? -1;
-  const local = facts.addresses.filter((one) => one.link !== tunnelIndex && one.address.prefix > 0 && one.address.prefix < (one.address.family === 4 ? 32 : 128));
+  const local = facts.addresses.filter(
+    (one) => one.link !== tunnelIndex && one.address.prefix > 0 && one.address.prefix < (one.address.family === 4 ? 32 : 128),
+  );
   const ownAddresses = parsed(own.addresses);
   const routes: RouteOp[] = [];
   const neighbours: { address: Address; mac: string }[] = [];
@@ -62,7 +69,9 @@ export function planWays(own: NodeFacts, others: readonly NodeFacts[], facts: { 
       const from = ownAddresses.find((address) => addresses.some((other) => other.family === address.family));
       const to = addresses.find((address) => address.family === from?.family);
       if (overlay.mode === 'never' || from === undefined || to === undefined) {
-        unreachable.push(`${node.name}: ${overlay.mode === 'never' ? `no link leads to ${node.addresses.join(', ')} and the overlay is off` : 'no address of a common family'}`);
+        unreachable.push(
+          `${node.name}: ${overlay.mode === 'never' ? `no link leads to ${node.addresses.join(', ')} and the overlay is off` : 'no address of a common family'}`,
+        );
         continue;
       }
       const link = facts.addresses.find((one) => addressText(one.address) === addressText(from))?.link;
@@ -96,7 +105,8 @@ interface Observed {
   readonly tunnel: number;
 }
 
-const routeKey = (route: Pick<RouteOp, 'dst' | 'gateway' | 'link'>): string => `${cidrText(route.dst)} ${route.gateway === null ? '' : addressText(route.gateway)} ${route.link}`;
+const routeKey = (route: Pick<RouteOp, 'dst' | 'gateway' | 'link'>): string =>
+  `${cidrText(route.dst)} ${route.gateway === null ? '' : addressText(route.gateway)} ${route.link}`;
 
 /** What is missing or wrong, and what is ours and not wanted any more. Others' routes are never touched. */
 export function wayOps(wanted: WantedWays, observed: Observed): LinkOp[] {
@@ -108,7 +118,8 @@ export function wayOps(wanted: WantedWays, observed: Observed): LinkOp[] {
   const wantedTargets = new Set(routes.map((route) => cidrText(route.dst)));
   // What goes first: a replaced route would be deleted by its destination otherwise.
   for (const route of ours)
-    if (!want.has(routeKey(route)) && !wantedTargets.has(cidrText(route.dst))) ops.push({ op: 'delete-route', dst: route.dst, gateway: route.gateway, link: route.link, protocol: route.protocol });
+    if (!want.has(routeKey(route)) && !wantedTargets.has(cidrText(route.dst)))
+      ops.push({ op: 'delete-route', dst: route.dst, gateway: route.gateway, link: route.link, protocol: route.protocol });
   const link = observed.tunnel;
   if (link !== 0) {
     const neighbourKey = (one: { address: Address; mac: string }): string => `${addressText(one.address)} ${one.mac}`;
@@ -120,7 +131,8 @@ export function wayOps(wanted: WantedWays, observed: Observed): LinkOp[] {
     for (const one of forwards) if (!wantedForwards.has(neighbourKey(one))) ops.push({ op: 'delete-forward', link, mac: one.mac, to: one.address });
     const haveNeighbours = new Set(there.map(neighbourKey));
     const haveForwards = new Set(forwards.map(neighbourKey));
-    for (const one of wanted.forwards) if (!haveForwards.has(neighbourKey({ address: one.to, mac: one.mac }))) ops.push({ op: 'set-forward', link, mac: one.mac, to: one.to });
+    for (const one of wanted.forwards)
+      if (!haveForwards.has(neighbourKey({ address: one.to, mac: one.mac }))) ops.push({ op: 'set-forward', link, mac: one.mac, to: one.to });
     for (const one of wanted.neighbours) if (!haveNeighbours.has(neighbourKey(one))) ops.push({ op: 'set-neighbour', link, ...one });
   }
   for (const route of routes) if (!have.has(routeKey(route))) ops.push({ op: 'replace-route', ...route });

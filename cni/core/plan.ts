@@ -22,16 +22,20 @@ export interface AttachPlan {
   readonly result: Result;
 }
 
+/** Interface numbers are chosen, so that one run of messages can make a link and use it: first and how many. Above what the kernel hands out. */
+const POD_NUMBERS = [100, 900] as const;
+const HOST_NUMBERS = [0x10000, 0xf0000] as const;
+
 /** `pid` is a process in the node's network namespace, `salt` another choice of interface numbers when one was taken. */
 export function planAttach(conf: NetConf, who: Who, given: readonly Given[], facts: { mtu: number; pid: number; salt: number }): AttachPlan {
   const seed = `${conf.name}\n${who.containerId}\n${who.ifname}`;
   const hostLink = hostLinkName(conf.dataDir, conf.name, who.containerId, who.ifname);
-  const end: VethEnd = { name: who.ifname, index: linkIndex(`pod\n${seed}`, facts.salt), mac: conf.mac ?? macOf(`pod\n${seed}`) };
-  const peer: VethEnd = { name: hostLink, index: linkIndex(`host\n${seed}`, facts.salt), mac: macOf(`host\n${seed}`) };
+  const end: VethEnd = { name: who.ifname, index: linkIndex(`pod\n${seed}`, facts.salt, ...POD_NUMBERS), mac: conf.mac ?? macOf(`pod\n${seed}`) };
+  const peer: VethEnd = { name: hostLink, index: linkIndex(`host\n${seed}`, facts.salt, ...HOST_NUMBERS), mac: macOf(`host\n${seed}`) };
   const routes = routesOf(conf, given);
   const hostRoute = (address: Address): Cidr => ({ family: address.family, value: address.value, prefix: bitsOf(address.family) });
   const inside: LinkOp[] = [{ op: 'add-veth', end, peer, pid: facts.pid, mtu: facts.mtu }];
-  const outside: LinkOp[] = [];
+  const outside: LinkOp[] = [{ op: 'set-up', link: hostLink }];
   for (const { address, gateway } of given) {
     inside.push(
       { op: 'add-address', link: end.index, address },
@@ -46,7 +50,14 @@ export function planAttach(conf: NetConf, who: Who, given: readonly Given[], fac
   for (const route of routes) {
     const gateway = route.gw ?? given.find((one) => one.address.family === route.dst.family)?.gateway;
     if (gateway === undefined) continue;
-    inside.push({ op: 'replace-route', dst: route.dst, gateway, link: end.index, protocol: ROUTE_PROTOCOL.boot, ...(route.mtu === undefined ? {} : { mtu: route.mtu }) });
+    inside.push({
+      op: 'replace-route',
+      dst: route.dst,
+      gateway,
+      link: end.index,
+      protocol: ROUTE_PROTOCOL.boot,
+      ...(route.mtu === undefined ? {} : { mtu: route.mtu }),
+    });
   }
   const limits = limitsOf(conf.bandwidth);
   if (limits.egress !== null) inside.push({ op: 'limit', link: end.index, ...limits.egress });

@@ -62,11 +62,19 @@ export function isForLocalhost(port: HostPort): boolean {
 function elementText(port: HostPort): { set: string; text: string } {
   const target = `${addressText(port.podIp)} . ${port.containerPort}`;
   const key = `${port.protocol} . ${port.hostPort}`;
-  return port.hostIp === null ? { set: 'host-ports', text: `${key} : ${target}` } : { set: 'host-ports-at', text: `${addressText(port.hostIp)} . ${key} : ${target}` };
+  return port.hostIp === null
+    ? { set: 'host-ports', text: `${key} : ${target}` }
+    : { set: 'host-ports-at', text: `${addressText(port.hostIp)} . ${key} : ${target}` };
 }
 
 /** Both tables as `nft -f` takes them: made, emptied and filled in one transaction. */
-export function tableText(table: string, dataDir: string, families: readonly (4 | 6)[], ports: readonly HostPort[], masquerades: readonly Masquerade[]): string {
+export function tableText(
+  table: string,
+  dataDir: string,
+  families: readonly (4 | 6)[],
+  ports: readonly HostPort[],
+  masquerades: readonly Masquerade[],
+): string {
   return families.map((family) => familyText(table, dataDir, family, ports, masquerades)).join('');
 }
 

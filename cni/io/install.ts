@@ -30,7 +30,10 @@ export function fallbackScript({ node, bundle, sys }: InstallFrom): string {
 /** Puts the plugin into a folder that runtimes look into; each file in one step, since a runtime may start it any time. */
 export async function installPlugin(folder: string, from: InstallFrom): Promise<void> {
   await access(from.front).catch((cause: unknown) => {
-    throw new OpError('not-found', 'install the CNI plugin', `${from.front} is not built`, { cause, advice: 'build it: sh sys/build.sh --front dist/cni/nodelet' });
+    throw new OpError('not-found', 'install the CNI plugin', `${from.front} is not built`, {
+      cause,
+      advice: 'build it: sh sys/build.sh --front dist/cni/nodelet',
+    });
   });
   await mkdir(folder, { recursive: true });
   for (const name of PLUGINS) {

@@ -95,7 +95,9 @@ export function createKernel(sys: Sys): Kernel {
     async table(text) {
       const { code, stderr } = await sys.run({ argv: ['nft', '-f', '-'], stdin: text, timeoutMs: NFT_TIMEOUT_MS });
       if (code !== 0)
-        throw new OpError('failed', 'write the pod network’s table', Buffer.from(stderr).toString().trim().split('\n')[0] ?? `nft ended with ${code}`, { advice: 'host ports and masquerading need the nft program' });
+        throw new OpError('failed', 'write the pod network’s table', Buffer.from(stderr).toString().trim().split('\n')[0] ?? `nft ended with ${code}`, {
+          advice: 'host ports and masquerading need the nft program',
+        });
     },
     async forgetFlows(ports, what) {
       const families = new Set(ports.filter((port) => port.protocol === 'udp').map((port) => port.podIp.family));

@@ -128,13 +128,15 @@ export function openStore(dir: string, options: StoreOptions = {}): Store {
   const ids = (network: string, who: Attachment): [string, string, string] => [network, who.containerId, who.ifname];
   const grow = (): void => void sql("INSERT INTO fact VALUES ('version', '1') ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1").run();
   const attachments = (rows: unknown): StoredAttachment[] =>
-    (rows as { network: string; container: string; ifname: string; link: string; phase: 'adding' | 'ready' }[]).map(({ network, container, ifname, link, phase }) => ({
-      network,
-      containerId: container,
-      ifname,
-      hostLink: link,
-      phase,
-    }));
+    (rows as { network: string; container: string; ifname: string; link: string; phase: 'adding' | 'ready' }[]).map(
+      ({ network, container, ifname, link, phase }) => ({
+        network,
+        containerId: container,
+        ifname,
+        hostLink: link,
+        phase,
+      }),
+    );
   const ofWho = 'WHERE network = ? AND container = ? AND ifname = ?';
   return {
     transaction,

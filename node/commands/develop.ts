@@ -44,16 +44,18 @@ export async function test(context: Context, suites: readonly string[]): Promise
   return program(context, 'scripts/test.ts', suites, context.root);
 }
 
-export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string }): Promise<number> => {
-  if (what !== undefined && what !== 'loop')
-    throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, { advice: 'use: nodelet bench loop' });
+/** What `bench` measures, each a program of `scripts/`. */
+const BENCHES = ['loop', 'cni'] as const;
+
+export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string; count: string }): Promise<number> => {
+  const which = BENCHES.find((name) => name === (what ?? 'loop'));
+  if (which === undefined)
+    throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, {
+      advice: `use: nodelet bench ${BENCHES.join(', nodelet bench ')}`,
+    });
   const { name, json } = context.options;
-  return program(
-    context,
-    'scripts/bench-loop.ts',
-    ['--name', name, '--pods', options.pods, '--seconds', options.seconds, ...(json ? ['--json'] : [])],
-    context.root,
-  );
+  const args = which === 'loop' ? ['--name', name, '--pods', options.pods, '--seconds', options.seconds] : ['--count', options.count];
+  return program(context, `scripts/bench-${which}.ts`, [...args, ...(json ? ['--json'] : [])], context.root);
 };
 
 /** Commands that are programs of `test/`, with command lines and `--help` of their own. */
@@ -62,6 +64,7 @@ export const PROVING: Readonly<Record<string, string>> = {
   cluster: 'a real Kubernetes control plane with nodes of ours or of upstream’s',
   conformance: 'run Kubernetes’ own suites against a cluster, and keep the scoreboard',
   contract: 'record what upstream’s kubelet does for six pods, and compare ours with it',
+  churn: 'pods made, ended and hurt at random, agent and runtime killed; an auditor, and what is left',
   compare: 'the same work on an upstream node and on ours, in one run',
   kind: 'swap the kubelet of a kind node for ours and put it back; a kind cluster with workers of ours',
   machine: 'boot a virtual machine with cgroup v2 and run suites in it',

@@ -108,9 +108,14 @@ function commandTable(host: Host, done: (code: number) => void): Command {
   add('test [suites...]', 'check the code, then run every suite this machine can run', ['sudo ./nodelet test', 'sudo ./nodelet test node netfilter']).action(
     action(async (context, suites: string[]) => (await import('./develop.ts')).test(context, suites)),
   );
-  add('bench [what]', 'measure a running set: event-loop delay of the agent with 30 pods under churn', ['sudo ./nodelet bench loop'])
+  add(
+    'bench [what]',
+    'measure: event-loop delay of a running set’s agent with 30 pods under churn (loop), the pod network beside the reference plugins (cni)',
+    ['sudo ./nodelet bench loop', 'sudo ./nodelet bench cni'],
+  )
     .option('--pods <count>', 'how many pods', '30')
     .option('--seconds <count>', 'how long pods are deleted', '60')
+    .option('--count <rounds>', 'of cni: how many pods each', '100')
     .action(action(async (context, what: string | undefined, options: never) => (await import('./develop.ts')).bench(context, what, options)));
   for (const [name, summary] of Object.entries({ ...PROVING, ...OUTSIDE })) {
     program
