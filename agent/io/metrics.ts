@@ -249,6 +249,7 @@ async function processText(startedSeconds: number): Promise<string> {
   const [virtualPages = 0, residentPages = 0] = statm.split(' ').map(Number);
   const one = (name: string, kind: 'counter' | 'gauge', help: string, value: number): string => metricText(name, kind, help, [{ labels: {}, value }]);
   return [
+    ...eventLoopTexts(),
     one('process_cpu_seconds_total', 'counter', 'Total user and system CPU time spent in seconds.', (usage.userCPUTime + usage.systemCPUTime) / 1e6),
     one('process_max_fds', 'gauge', 'Maximum number of open file descriptors.', Number(/Max open files\s+(\d+)/.exec(limits)?.[1] ?? 0)),
     one('process_open_fds', 'gauge', 'Number of open file descriptors.', descriptors.length),
@@ -256,4 +257,22 @@ async function processText(startedSeconds: number): Promise<string> {
     one('process_start_time_seconds', 'gauge', 'Start time of the process since unix epoch in seconds.', startedSeconds),
     one('process_virtual_memory_bytes', 'gauge', 'Virtual memory size in bytes.', virtualPages * 4096),
   ].join('');
+}
+
+/** What this process alone has of JavaScript, under the names that Node's Prometheus clients use. */
+function eventLoopTexts(): string[] {
+  const active: Record<string, number> = {};
+  for (const type of process.getActiveResourcesInfo()) active[type] = (active[type] ?? 0) + 1;
+  const samples = Object.entries(active).map(([type, value]) => ({ labels: { type }, value }));
+  return [
+    metricText(
+      'nodejs_active_resources',
+      'gauge',
+      'Number of active resources that are currently keeping the event loop alive, grouped by async resource type.',
+      samples,
+    ),
+    metricText('nodejs_heap_size_used_bytes', 'gauge', 'Process heap size used from Node.js in bytes.', [
+      { labels: {}, value: process.memoryUsage().heapUsed },
+    ]),
+  ];
 }

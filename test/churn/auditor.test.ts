@@ -1,0 +1,179 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
+import { Auditor } from './auditor.ts';
+import type { SeenContainer, SeenSandbox } from './auditor.ts';
+
+/* The auditor on histories made by hand: good ones it lets pass, each harm it names. */
+
+const status = (given: Partial<ContainerStatus>): ContainerStatus => ({ name: 'm', image: 'i', imageID: 'i', ready: false, restartCount: 0, ...given });
+const pod = (given: PodStatus): Pod => ({ metadata: { name: 'p', namespace: 'n', uid: 'u' }, spec: { containers: [{ name: 'm' }] }, status: given });
+const runs = (id: string, restartCount = 0, more: Partial<ContainerStatus> = {}): PodStatus => ({
+  phase: 'Running',
+  startTime: 't',
+  containerStatuses: [status({ containerID: `containerd://${id}`, restartCount, state: { running: {} }, ...more })],
+});
+const container = (id: string, attempt: number, running: boolean, createdAtMs = 0): SeenContainer => ({
+  id,
+  uid: 'u',
+  name: 'm',
+  attempt,
+  running,
+  createdAtMs,
+});
+const sandbox = (id: string, ready: boolean): SeenSandbox => ({ id, uid: 'u', ready });
+
+type Step = { at: number } & ({ pod: PodStatus | 'deleted' } | { containers: SeenContainer[]; sandboxes?: SeenSandbox[] });
+
+function rules(...steps: Step[]): string[] {
+  const auditor = new Auditor();
+  for (const step of steps) {
+    const atMs = step.at * 1000;
+    if ('pod' in step) auditor.pod(step.pod === 'deleted' ? 'DELETED' : 'MODIFIED', pod(step.pod === 'deleted' ? {} : step.pod), atMs);
+    else auditor.listing({ fromMs: atMs, toMs: atMs, containers: step.containers, sandboxes: step.sandboxes ?? [] });
+  }
+  return auditor.violations.map(({ rule }) => rule);
+}
+
+test('a life without harm', () => {
+  assert.deepEqual(
+    rules(
+      { at: 0, pod: { phase: 'Pending', startTime: 't' } },
+      { at: 1, containers: [container('a', 0, true)], sandboxes: [sandbox('s', true)] },
+      { at: 1, pod: runs('a') },
+      { at: 2, containers: [container('a', 0, false)], sandboxes: [sandbox('s', false)] },
+      { at: 3, containers: [container('b', 1, true, 3000), container('a', 0, false)], sandboxes: [sandbox('s', false), sandbox('s2', true)] },
+      { at: 3, pod: runs('b', 1) },
+      { at: 4, pod: { phase: 'Failed', startTime: 't', containerStatuses: [status({ restartCount: 1 })] } },
+      { at: 5, containers: [container('b', 1, true, 3000)] },
+      { at: 20, containers: [] },
+      { at: 21, pod: 'deleted' },
+    ),
+    [],
+  );
+});
+
+test('each harm by its name', () => {
+  const cases: [string, Step[]][] = [
+    [
+      'a phase goes back',
+      [
+        { at: 0, pod: { phase: 'Running' } },
+        { at: 1, pod: { phase: 'Pending' } },
+      ],
+    ],
+    [
+      'a phase goes back',
+      [
+        { at: 0, pod: { phase: 'Succeeded' } },
+        { at: 1, pod: { phase: 'Failed' } },
+      ],
+    ],
+    [
+      'a phase goes back',
+      [
+        { at: 0, pod: { phase: 'Failed' } },
+        { at: 1, pod: { phase: 'Running' } },
+      ],
+    ],
+    [
+      'restartCount goes back',
+      [
+        { at: 0, pod: runs('a', 2) },
+        { at: 1, pod: runs('a', 1) },
+      ],
+    ],
+    [
+      'another container and no restart',
+      [
+        { at: 0, pod: runs('a', 2) },
+        { at: 1, pod: runs('b', 2) },
+      ],
+    ],
+    [
+      'startTime changes',
+      [
+        { at: 0, pod: { phase: 'Pending', startTime: 't' } },
+        { at: 1, pod: { phase: 'Pending', startTime: 'u' } },
+      ],
+    ],
+    [
+      'observedGeneration goes back',
+      [
+        { at: 0, pod: { phase: 'Pending', observedGeneration: 2 } },
+        { at: 1, pod: { phase: 'Pending', observedGeneration: 1 } },
+      ],
+    ],
+    ['ready at the end', [{ at: 0, pod: { phase: 'Failed', conditions: [{ type: 'Ready', status: 'True' }] } }]],
+    ['runs in a terminal phase', [{ at: 0, pod: { ...runs('a'), phase: 'Failed' } }]],
+    [
+      'written after it was gone',
+      [
+        { at: 0, pod: 'deleted' },
+        { at: 1, pod: { phase: 'Running' } },
+      ],
+    ],
+    ['two live containers of one name', [{ at: 0, containers: [container('a', 0, true), container('b', 1, true)] }]],
+    ['two ready sandboxes', [{ at: 0, containers: [], sandboxes: [sandbox('s', true), sandbox('t', true)] }]],
+    [
+      'an attempt does not go up',
+      [
+        { at: 0, containers: [container('a', 1, false)] },
+        { at: 1, containers: [container('b', 1, true, 900), container('a', 1, false)] },
+      ],
+    ],
+    [
+      'an attempt does not go up',
+      [
+        { at: 0, containers: [container('a', 3, false)] },
+        { at: 1, containers: [container('b', 0, true, 900)] },
+      ],
+    ],
+    [
+      'a terminated pod starts again',
+      [
+        { at: 0, pod: { phase: 'Succeeded' } },
+        { at: 4, containers: [container('b', 1, false, 3500)] },
+      ],
+    ],
+    [
+      'a terminated pod starts again',
+      [
+        { at: 0, pod: 'deleted' },
+        { at: 4, containers: [container('b', 1, false, 3500)] },
+      ],
+    ],
+    [
+      'runs after it was gone',
+      [
+        { at: 0, pod: 'deleted' },
+        { at: 9, containers: [container('a', 0, true)] },
+      ],
+    ],
+    [
+      'runs after it ended',
+      [
+        { at: 0, pod: { phase: 'Failed' } },
+        { at: 9, containers: [container('a', 0, true)] },
+      ],
+    ],
+  ];
+  for (const [rule, steps] of cases) assert.deepEqual(rules(...steps), [rule], rule);
+});
+
+test('a harm that stays is told once', () => {
+  const twins: Step = { at: 0, containers: [container('a', 0, true), container('b', 1, true)] };
+  assert.equal(rules(twins, { ...twins, at: 1 }, { ...twins, at: 2 }).length, 1);
+});
+
+test('what a list no longer has was deleted meanwhile', () => {
+  const auditor = new Auditor();
+  auditor.pod('ADDED', pod({ phase: 'Running' }), 0);
+  auditor.list([], 1000);
+  assert.deepEqual(auditor.left(), []);
+  auditor.listing({ fromMs: 9000, toMs: 9000, sandboxes: [], containers: [container('a', 0, true)] });
+  assert.deepEqual(
+    auditor.violations.map(({ rule }) => rule),
+    ['runs after it was gone'],
+  );
+});

@@ -1,0 +1,179 @@
+import type { ContainerStatus, Pod } from '../../proto/kube/types.ts';
+
+/** A container as a listing of the runtime shows it. Times are milliseconds since 1970. */
+export interface SeenContainer {
+  readonly id: string;
+  readonly uid: string;
+  readonly name: string;
+  readonly attempt: number;
+  readonly running: boolean;
+  readonly createdAtMs: number;
+}
+
+export interface SeenSandbox {
+  readonly id: string;
+  readonly uid: string;
+  readonly ready: boolean;
+}
+
+/** One listing: what is in it was true at some moment between `fromMs` and `toMs`. */
+export interface Listing {
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly sandboxes: readonly SeenSandbox[];
+  readonly containers: readonly SeenContainer[];
+}
+
+export interface Violation {
+  readonly atMs: number;
+  readonly pod: string;
+  readonly rule: string;
+  readonly what: string;
+}
+
+interface Model {
+  readonly name: string;
+  phase: string;
+  /** By container name. */
+  readonly restarts: Map<string, number>;
+  readonly ids: Map<string, string>;
+  startTime: string | undefined;
+  generation: number;
+  /** When a terminal phase was seen first; null: not yet. */
+  terminalAtMs: number | null;
+  deletedAtMs: number | null;
+}
+
+const phases = ['', 'Pending', 'Running', 'Succeeded', 'Failed'];
+const isTerminal = (phase: string): boolean => phase === 'Succeeded' || phase === 'Failed';
+/** Clocks of the runtime and of who looks, and the way of a watch event, may differ by so much. */
+const slackMs = 2000;
+/** What is being killed may stand in a listing for a moment beside its successor, when the runtime itself was killed. */
+const afterGoneMs = 5000;
+
+/**
+ * Holds what a cluster shows against a model of its own: it knows nothing of how an agent works, only what may never be
+ * seen. Fed with watch events and listings in the order in which they came.
+ */
+export class Auditor {
+  readonly #pods = new Map<string, Model>();
+  readonly #attempts = new Map<string, number>();
+  readonly #known = new Set<string>();
+  readonly #told = new Set<string>();
+  readonly violations: Violation[] = [];
+  /** How many events and listings were held against the model. */
+  seen = { events: 0, listings: 0, containers: 0 };
+
+  /** A pod as the API server shows it now. */
+  pod(type: 'ADDED' | 'MODIFIED' | 'DELETED', pod: Pod, atMs: number): void {
+    this.seen.events++;
+    const { uid = '', name = '' } = pod.metadata;
+    const model = this.#pods.get(uid) ?? this.#newPod(uid, name);
+    const wrong = (rule: string, what: string): void => this.#wrong(uid, atMs, rule, what);
+    if (model.deletedAtMs !== null) wrong('written after it was gone', `${type} after DELETED`);
+    if (type === 'DELETED') {
+      model.deletedAtMs = atMs;
+      return;
+    }
+    const phase = pod.status?.phase ?? '';
+    if (phases.indexOf(phase) < phases.indexOf(model.phase) || (isTerminal(model.phase) && phase !== model.phase))
+      wrong('a phase goes back', `${model.phase} -> ${phase}`);
+    model.phase = phase;
+    if (isTerminal(phase)) {
+      model.terminalAtMs ??= atMs;
+      if (pod.status?.conditions?.some((condition) => condition.type === 'Ready' && condition.status === 'True') === true) wrong('ready at the end', phase);
+    }
+    const generation = pod.status?.observedGeneration ?? 0;
+    if (generation < model.generation) wrong('observedGeneration goes back', `${model.generation} -> ${generation}`);
+    model.generation = Math.max(model.generation, generation);
+    const startTime = pod.status?.startTime;
+    if (model.startTime !== undefined && startTime !== model.startTime) wrong('startTime changes', `${model.startTime} -> ${startTime ?? 'none'}`);
+    model.startTime ??= startTime;
+    for (const status of [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])]) this.#container(model, status, phase, wrong);
+  }
+
+  /** The whole collection after a watch began anew: what is not in it went meanwhile. */
+  list(pods: readonly Pod[], atMs: number): void {
+    const there = new Set(pods.map((pod) => pod.metadata.uid ?? ''));
+    for (const [uid, model] of this.#pods) if (!there.has(uid)) model.deletedAtMs ??= atMs;
+    for (const pod of pods) this.pod('MODIFIED', pod, atMs);
+  }
+
+  /** What the runtime has. */
+  listing(listing: Listing): void {
+    this.seen.listings++;
+    this.seen.containers += listing.containers.length;
+    const atMs = listing.toMs;
+    const live = new Map<string, SeenContainer[]>();
+    for (const container of listing.containers) {
+      const key = `${container.uid}/${container.name}`;
+      if (container.running) live.set(key, [...(live.get(key) ?? []), container]);
+      this.#appeared(container, key, listing);
+    }
+    for (const [key, containers] of live) {
+      const [uid = '', name = ''] = key.split('/');
+      if (containers.length > 1) this.#wrong(uid, atMs, 'two live containers of one name', `${name}: ${containers.map(({ id }) => id.slice(0, 12)).join(' ')}`);
+      const model = this.#pods.get(uid);
+      if (model?.deletedAtMs !== null && model?.deletedAtMs !== undefined && listing.fromMs > model.deletedAtMs + afterGoneMs)
+        this.#wrong(uid, atMs, 'runs after it was gone', name);
+      if (model?.terminalAtMs !== null && model?.terminalAtMs !== undefined && listing.fromMs > model.terminalAtMs + afterGoneMs)
+        this.#wrong(uid, atMs, 'runs after it ended', name);
+    }
+    const ready = new Map<string, string[]>();
+    for (const sandbox of listing.sandboxes) if (sandbox.ready) ready.set(sandbox.uid, [...(ready.get(sandbox.uid) ?? []), sandbox.id]);
+    for (const [uid, ids] of ready) if (ids.length > 1) this.#wrong(uid, atMs, 'two ready sandboxes', ids.map((id) => id.slice(0, 12)).join(' '));
+  }
+
+  /** Pods that are not gone. */
+  left(): string[] {
+    return [...this.#pods.values()].filter(({ deletedAtMs }) => deletedAtMs === null).map(({ name }) => name);
+  }
+
+  #newPod(uid: string, name: string): Model {
+    const model: Model = { name, phase: '', restarts: new Map(), ids: new Map(), startTime: undefined, generation: 0, terminalAtMs: null, deletedAtMs: null };
+    this.#pods.set(uid, model);
+    return model;
+  }
+
+  #container(model: Model, status: ContainerStatus, phase: string, wrong: (rule: string, what: string) => void): void {
+    const { name, restartCount = 0, containerID = '' } = status;
+    const before = model.restarts.get(name) ?? 0;
+    if (restartCount < before) wrong('restartCount goes back', `${name}: ${before} -> ${restartCount}`);
+    model.restarts.set(name, Math.max(before, restartCount));
+    const id = model.ids.get(name);
+    if (containerID !== '') {
+      if (id !== undefined && id !== containerID && restartCount === before && status.lastState?.terminated?.containerID !== id)
+        wrong('another container and no restart', `${name}: ${id.slice(13, 25)} -> ${containerID.slice(13, 25)}`);
+      model.ids.set(name, containerID);
+    }
+    if (isTerminal(phase) && status.state?.running !== undefined) wrong('runs in a terminal phase', `${name} in ${phase}`);
+  }
+
+  /** A container that was not there before. */
+  #appeared(container: SeenContainer, key: string, listing: Listing): void {
+    if (this.#known.has(container.id)) return;
+    this.#known.add(container.id);
+    const most = this.#attempts.get(key);
+    // Two that appear in one listing come in any order.
+    const isLater =
+      most === undefined ||
+      container.attempt > most ||
+      listing.containers.some(
+        (other) =>
+          other.id !== container.id && `${other.uid}/${other.name}` === key && other.attempt >= container.attempt && other.createdAtMs >= container.createdAtMs,
+      );
+    if (!isLater) this.#wrong(container.uid, listing.toMs, 'an attempt does not go up', `${container.name}: ${container.attempt} after ${most}`);
+    this.#attempts.set(key, Math.max(most ?? -1, container.attempt));
+    const model = this.#pods.get(container.uid);
+    const endMs = model?.terminalAtMs ?? model?.deletedAtMs ?? null;
+    if (endMs !== null && container.createdAtMs > endMs + slackMs) this.#wrong(container.uid, listing.toMs, 'a terminated pod starts again', container.name);
+  }
+
+  /** Each thing once: a listing shows what is wrong again and again. */
+  #wrong(uid: string, atMs: number, rule: string, what: string): void {
+    const key = `${uid} ${rule} ${what}`;
+    if (this.#told.has(key)) return;
+    this.#told.add(key);
+    this.violations.push({ atMs, pod: `${this.#pods.get(uid)?.name ?? '?'} (${uid})`, rule, what });
+  }
+}
