@@ -53,22 +53,27 @@ function randomRules(rng: Rng, number: number): PortRules {
   };
 }
 
+const MAPS = 'service-endpoints-';
+
 /** What the kernel has, in an order of no meaning. Numbers of endpoints mean nothing: what they lead to stands in their place. */
 function contents(kernel: FakeKernel): unknown {
   const table = kernel.tables.get('ip')!;
-  const endpoints = new Map([...table.sets].flatMap(([name, { elements }]) => (name.startsWith('service-endpoints-') ? [...elements] : [])));
+  const endpoints = new Map(
+    [...table.sets].flatMap(([name, { elements }]) =>
+      name.startsWith(MAPS) ? [...elements].map(([key, element]) => [`${name} ${key}`, element] as const) : [],
+    ),
+  );
   const drawn = (statement: Statement): unknown =>
     statement.kind === 'dnat-random'
-      ? Array.from({ length: statement.count }, (_, index) => endpoints.get(String(statement.first + index))?.target)
+      ? Array.from({ length: statement.count }, (_, index) => endpoints.get(`${statement.map} ${statement.first + index}`)?.target)
       : statement;
   const sorted = <T>(entries: Iterable<[string, T]>): [string, T][] => [...entries].toSorted(([a], [b]) => (a < b ? -1 : 1));
   return {
     chains: sorted(table.chains).map(([name, rules]) => [name, rules.map((rule) => ({ ...rule, statements: rule.statements.map(drawn) }))]),
-    sets: sorted(table.sets).map(([name, { spec, elements }]) => [
-      name,
-      spec.timeoutSeconds,
-      name.startsWith('service-endpoints-') ? [...elements.values()].map(({ target }) => `${target?.address} ${target?.port}`).toSorted() : sorted(elements),
-    ]),
+    endpoints: [...endpoints.values()].map(({ target }) => `${target?.address} ${target?.port}`).toSorted(),
+    sets: sorted(table.sets)
+      .filter(([name]) => !name.startsWith(MAPS))
+      .map(([name, { spec, elements }]) => [name, spec.timeoutSeconds, sorted(elements)]),
   };
 }
 

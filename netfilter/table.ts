@@ -7,6 +7,7 @@ import {
   concat,
   emptyPlan,
   emptyState,
+  endpointMapsIn,
   isServiceChain,
   planChanges,
   planCleanup,
@@ -19,12 +20,12 @@ import {
   type Observed,
   type TableState,
 } from './core/diff.ts';
-import { endpointMaps, fixedTable, SERVICE_SETS } from './core/nft-table.ts';
+import { endpointMapOf, fixedTable, SERVICE_SETS } from './core/nft-table.ts';
 import type { RuleSettings } from './core/settings.ts';
 import { portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
 import type { Element, SetSpec } from './core/ops.ts';
 import type { PortRules } from './core/ruleset.ts';
-import { firstFree, Slots } from './core/slots.ts';
+import { firstFreeMap, Slots } from './core/slots.ts';
 import type { NftKernel } from './io/kernel.ts';
 import type { ServiceTable, WriteResult } from './sync.ts';
 
@@ -52,10 +53,6 @@ function* parts(ports: ReadonlyMap<string, PortObjects>, opsAtOnce: number): Gen
 /** Whether a write of all of it may have to be split; on the safe side. */
 function isLarge(rules: ReadonlyMap<string, PortRules>, opsAtOnce: number): boolean {
   return 20 * rules.size + 10 * endpointsIn(rules) >= opsAtOnce;
-}
-
-function numbersIn(observed: Observed): string[] {
-  return Object.values(endpointMaps).flatMap(({ name }) => [...(observed.elements.get(name)?.keys() ?? [])]);
 }
 
 function endpointsIn(rules: ReadonlyMap<string, PortRules>): number {
@@ -161,10 +158,10 @@ export class Table implements ServiceTable {
     this.#settings = settings;
     this.#generation = null;
     if (typeof observed !== 'string') {
-      // In a repair of several transactions no old rule may draw a number that a new one owns already.
+      // In a repair of several transactions no old rule may draw from where a new one does already.
       const slots = isLarge(rules, this.#opsAtOnce) ? null : this.#slots;
       if (slots !== null) this.#forgetAbsent(rules);
-      this.#slots = slots ?? new Slots(firstFree(numbersIn(observed), endpointsIn(rules)));
+      this.#slots = slots ?? new Slots(firstFreeMap(endpointMapsIn(observed).map(({ name }) => endpointMapOf(name)!.number)));
       const ports = await this.#compile(rules, settings, this.#slots);
       const result = await this.#repair(settings, ports, observed, nowMs, signal);
       if (result.ok || hasCode(result.error, 'aborted')) return result;
@@ -335,6 +332,8 @@ export class Table implements ServiceTable {
     for (const objects of this.#state.ports.values()) if (!objects.drawn.every(isThere)) return false;
     const strangers = observed.chains.filter((chain) => isServiceChain(chain) && !this.#state.stale.has(chain)).length;
     const ours = [...this.#state.ports.values()].reduce((sum, objects) => sum + objects.chains.size, 0);
+    const maps = endpointMapsIn(observed).map(({ name }) => name);
+    if (!maps.every((name) => this.#state.maps.has(name)) || maps.some((name) => !counts.has(name) && observed.elements.get(name)!.size > 0)) return false;
     return strangers === ours && [...counts].every(([name, count]) => (observed.elements.get(name)?.size ?? 0) === count);
   }
 }

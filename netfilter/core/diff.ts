@@ -1,4 +1,4 @@
-import { fixedTable, SERVICE_SETS, sets, TABLE_COMMENT } from './nft-table.ts';
+import { endpointMap, endpointMapOf, fixedTable, SERVICE_SETS, sets, TABLE_COMMENT } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
 import type { PortObjects } from './nft-service.ts';
 import type { Element, NetworkTarget, Op, Rule, SetSpec, Verdict } from './ops.ts';
@@ -11,6 +11,8 @@ export interface TableState {
   ports: Map<string, PortObjects>;
   /** Who wants a key of a set, ordered by port key: several Services may name one address, and the first has it. */
   claims: Map<string, readonly Claim[]>;
+  /** Maps of endpoints that are there. They stay: an empty one costs nothing. */
+  maps: Set<string>;
   /** Chains that are empty and unused, waiting to be deleted, with the time they were flushed. */
   stale: Map<string, number>;
 }
@@ -24,7 +26,7 @@ export interface Claim {
 /** What was read back from the kernel. Elements by set name, then by key text. */
 export interface Observed {
   chains: readonly string[];
-  /** Sets whose elements packets add, by name, with their timeout. */
+  /** Maps of endpoints are among `elements`, by their names. Sets whose elements packets add, by name, with their timeout. */
   affinitySets: ReadonlyMap<string, number>;
   elements: ReadonlyMap<string, ReadonlyMap<string, string>>;
 }
@@ -38,7 +40,7 @@ export interface Plan {
 }
 
 export function emptyState(): TableState {
-  return { ports: new Map(), claims: new Map(), stale: new Map() };
+  return { ports: new Map(), claims: new Map(), maps: new Set(), stale: new Map() };
 }
 
 export function emptyPlan(): Plan {
@@ -125,6 +127,7 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
     }
     for (const set of known.values()) push(setDeletes, port, { op: 'delete-set', set });
   }
+  planMaps(changes, state.maps, setAdds);
   // A set whose timeout changes is referred to by chains that did not change: write those again.
   const replaced = new Set(setAdds.ops.flatMap((op) => (op.op === 'add-set' ? [op.set.name] : [])));
   if (setDeletes.ops.some((op) => op.op === 'delete-set' && replaced.has(op.set.name))) rewriteChains(plan, rules, state, changes);
@@ -142,12 +145,25 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
   return concat(plan, deletes, setDeletes, setAdds, rules, adds);
 }
 
+/** Maps that the ports draw from and that are not there. */
+function planMaps(ports: ReadonlyMap<string, PortObjects | null>, there: ReadonlySet<string>, adds: Plan): void {
+  const added = new Set<string>();
+  for (const [port, objects] of ports) {
+    for (const { set } of objects?.drawn ?? []) {
+      if (there.has(set.name) || added.has(set.name)) continue;
+      added.add(set.name);
+      push(adds, port, { op: 'add-set', set });
+    }
+  }
+}
+
 /** Endpoints under a port's own numbers. A rule need not be written again while their number stays the same. */
 function planDrawn(port: string, before: PortObjects | undefined, after: PortObjects | null, deletes: Plan, adds: Plan): void {
-  const known = new Map((before?.drawn ?? []).map((drawn) => [drawn.element.key[0]!, drawn]));
+  const known = new Map((before?.drawn ?? []).map((drawn) => [elementId(drawn.set, drawn.element), drawn]));
   for (const { set, element } of after?.drawn ?? []) {
-    const old = known.get(element.key[0]!);
-    if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(element.key[0]!);
+    const id = elementId(set, element);
+    const old = known.get(id);
+    if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(id);
     else push(adds, port, { op: 'add-element', set, element });
   }
   for (const { set, element } of known.values()) push(deletes, port, { op: 'delete-element', set, element });
@@ -178,6 +194,7 @@ export function acceptChanges(state: TableState, changes: ReadonlyMap<string, Po
     if (objects === null) state.ports.delete(port);
     else state.ports.set(port, objects);
     for (const chain of objects?.chains.keys() ?? []) state.stale.delete(chain);
+    for (const { set } of objects?.drawn ?? []) state.maps.add(set.name);
   }
   for (const chain of stale) state.stale.set(chain, nowMs);
 }
@@ -274,7 +291,16 @@ export function planRepairPorts(ports: ReadonlyMap<string, PortObjects>, wanted:
       push(adds, port, { op: 'add-element', set, element });
     }
   }
+  planMaps(ports, new Set(), setAdds);
   return concat(chains, deletes, setDeletes, setAdds, rules, adds);
+}
+
+/** Maps of endpoints that are there. */
+export function endpointMapsIn(observed: Observed): SetSpec[] {
+  return [...observed.elements.keys()].flatMap((name) => {
+    const map = endpointMapOf(name);
+    return map === null ? [] : [endpointMap(map.protocol, map.number)];
+  });
 }
 
 /** The end of a repair: what no port wants goes. */
@@ -286,11 +312,18 @@ export function planRepairStrays(ports: ReadonlyMap<string, PortObjects>, wanted
     }
   }
   const objects = [...ports.values()];
+  const maps = new Set(objects.flatMap((port) => port.drawn.map(({ set }) => set.name)));
   const chains = new Set(objects.flatMap((port) => [...port.chains.keys()]));
   for (const chain of observed.chains) {
     if (!isServiceChain(chain) || chains.has(chain)) continue;
     push(plan, undefined, { op: 'flush-chain', chain });
     plan.stale.push(chain);
+  }
+  for (const set of endpointMapsIn(observed)) {
+    if (!maps.has(set.name)) push(plan, undefined, { op: 'delete-set', set });
+    else
+      for (const [key, value] of observed.elements.get(set.name)!)
+        if (wanted.get(set.name)?.has(key) !== true) push(plan, undefined, { op: 'delete-element', set, element: observedElement(set, key, value) });
   }
   const affinitySets = new Set(objects.flatMap((port) => port.affinitySets.map((set) => set.name)));
   for (const name of observed.affinitySets.keys()) {

@@ -157,9 +157,7 @@ function putNamedSet(batch: Batch, writer: MessageWriter, set: SetSpec): void {
   if (set.timeoutSeconds !== undefined) writer.u64(11, BigInt(set.timeoutSeconds) * 1000n);
   const comment = set.comment === undefined ? {} : { comment: set.comment };
   const data =
-    set.targets === undefined
-      ? setData({ concatenated: set.key.length > 1, map: set.verdicts === true, ...comment })
-      : drawnMapData(family, set.targets, set.comment ?? '');
+    set.targets === undefined ? setData({ concatenated: set.key.length > 1, map: set.verdicts === true, ...comment }) : drawnMapData(family, set.targets);
   writer.bytes(13, data);
 }
 

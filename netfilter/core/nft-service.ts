@@ -1,7 +1,7 @@
 import { commentText, nftEndpointNames, nftNames, type NftNames } from './names.ts';
 import { cidrContains, parseCidr, withoutCovered } from './ip.ts';
 import type { Slots } from './slots.ts';
-import { endpointMaps, fromPods, REJECT_CHAIN, sets } from './nft-table.ts';
+import { fromPods, REJECT_CHAIN, sets } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
 import type { Element, Rule, SetSpec, Statement, Verdict as NftVerdict } from './ops.ts';
 import type { PortRules, Target, Verdict } from './ruleset.ts';
@@ -34,8 +34,7 @@ function spread(rules: PortRules, chain: string, targets: readonly Target[], dra
     const protocol: Statement = { kind: 'protocol', protocol: rules.id.protocol };
     const only = targets[0];
     if (targets.length === 1 && only !== undefined) return [{ statements: [protocol, { kind: 'dnat', target: only }] }];
-    const set = endpointMaps[rules.id.protocol];
-    const first = drawn.slots.take(chain, targets.length);
+    const { map: set, first } = drawn.slots.take(chain, rules.id.protocol, targets.length);
     for (const [index, target] of targets.entries()) drawn.elements.push({ set, element: { key: [String(first + index)], target } });
     return [{ statements: [protocol, { kind: 'dnat-random', first, count: targets.length, map: set.name }] }];
   }

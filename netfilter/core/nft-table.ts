@@ -29,14 +29,23 @@ export const sets = {
   serviceNodePorts: { name: 'service-nodeports', key: NODE_PORT_KEY, verdicts: true, comment: 'NodePort traffic' },
 } satisfies Record<string, SetSpec>;
 
-function endpointMap(protocol: Protocol): SetSpec {
-  return { name: `service-endpoints-${protocol}`, key: ['random'], targets: protocol, comment: 'endpoints of all services, drawn by number' };
+const ENDPOINT_MAP = 'service-endpoints';
+
+/**
+ * A map of numbers to endpoints, from which many chains draw. Not of kube-proxy's names: it has an anonymous map for
+ * each chain. They are of one protocol each, because nft takes a map of ports in rules of one protocol alone.
+ */
+export function endpointMap(protocol: Protocol, number: number): SetSpec {
+  return { name: `${ENDPOINT_MAP}-${protocol}-${number}`, key: ['random'], targets: protocol };
 }
 
-/** One for each protocol, because nft takes a map of ports in rules of one protocol alone. Not of kube-proxy's names: it has an anonymous map per chain. */
-export const endpointMaps: Readonly<Record<Protocol, SetSpec>> = { tcp: endpointMap('tcp'), udp: endpointMap('udp'), sctp: endpointMap('sctp') };
+/** What `endpointMap` made this name of, or null. */
+export function endpointMapOf(name: string): { protocol: Protocol; number: number } | null {
+  const match = /^service-endpoints-(tcp|udp|sctp)-(\d+)$/.exec(name);
+  return match === null ? null : { protocol: match[1] as Protocol, number: Number(match[2]) };
+}
 
-/** The sets whose elements come from Services. */
+/** The sets whose elements come from Services, apart from the maps of endpoints, of which there are as many as needed. */
 export const SERVICE_SETS: readonly SetSpec[] = [
   sets.clusterIPs,
   sets.serviceIPs,
@@ -45,9 +54,6 @@ export const SERVICE_SETS: readonly SetSpec[] = [
   sets.noEndpointNodePorts,
   sets.serviceNodePorts,
   sets.hairpin,
-  endpointMaps.tcp,
-  endpointMaps.udp,
-  endpointMaps.sctp,
 ];
 
 export const TABLE_COMMENT = 'rules for kube-proxy';

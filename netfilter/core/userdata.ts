@@ -49,7 +49,7 @@ function headerField(header: number, field: number): number[] {
 }
 
 /** Beside the map `typeof numgen random mod 2 : ip daddr . tcp dport`: without it nft cannot print what is in it. */
-export function drawnMapData(family: 'ip' | 'ip6', protocol: 'tcp' | 'udp' | 'sctp', comment: string): Uint8Array {
+export function drawnMapData(family: 'ip' | 'ip6', protocol: 'tcp' | 'udp' | 'sctp'): Uint8Array {
   const key = expressionData(EXPRESSION.numgen, [...tlv(0, word(1)), ...tlv(1, word(2)), ...tlv(2, word(0))]);
   const address = headerField(HEADER[family], DESTINATION[family]);
   const port = headerField(HEADER[protocol], DESTINATION[protocol]);
@@ -60,7 +60,6 @@ export function drawnMapData(family: 'ip' | 'ip6', protocol: 'tcp' | 'udp' | 'sc
     ...tlv(SET_KEY_TYPEOF, Uint8Array.from(key)),
     ...tlv(SET_DATA_TYPEOF, Uint8Array.from(data)),
     ...tlv(SET_DATA_INTERVAL, word(0)),
-    ...tlv(SET_COMMENT, textBytes(comment)),
   ]);
 }
 

@@ -6,7 +6,7 @@ import { decodeChains, decodeElements, decodeGeneration, decodeSets } from '../c
 import { BatchEncoder, encodeDump, encodeGetGeneration } from '../core/encode-netlink.ts';
 import type { Family } from '../core/ip.ts';
 import { answersOf, type Answer } from '../core/netlink.ts';
-import { SERVICE_SETS } from '../core/nft-table.ts';
+import { endpointMap, endpointMapOf, SERVICE_SETS } from '../core/nft-table.ts';
 import type { Op } from '../core/ops.ts';
 import type { CommitResult, NftKernel } from './kernel.ts';
 import { netfilterSocket } from './socket.ts';
@@ -59,7 +59,11 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
       const { names: setNames, affinity } = decodeSets(sets);
       if (names.length === 0 && setNames.size === 0) return 'absent';
       const elements = new Map<string, ReadonlyMap<string, string>>();
-      for (const set of SERVICE_SETS) {
+      const maps = [...setNames].flatMap((name) => {
+        const map = endpointMapOf(name);
+        return map === null ? [] : [endpointMap(map.protocol, map.number)];
+      });
+      for (const set of [...SERVICE_SETS, ...maps]) {
         const found = setNames.has(set.name) ? await dump(encodeDump(family, { elementsOf: set.name })) : 'absent';
         elements.set(set.name, found === 'absent' ? new Map() : decodeElements(found, set, family));
       }

@@ -19,13 +19,15 @@ if (reason !== null) console.log(`skipped: comparing text and netlink ${reason}`
 
 /** nft prints elements in the order of a hash. The numbers by which endpoints are drawn mean nothing, and a second owner takes others. */
 function normal(listing: string): string {
-  const endpoints = new Map([...listing.matchAll(/(\d+) : (\S+ \. \d+)/g)].map(([, number, target]) => [Number(number), target!]));
-  const resolved = listing
-    .replaceAll(/numgen random mod (\d+)(?: offset (\d+))? map @service-endpoints-\w+/g, (_, count: string, first = '0') =>
-      Array.from({ length: Number(count) }, (_unused, index) => endpoints.get(Number(first) + index)).join(' or '),
-    )
-    .replaceAll(/(?<=\s)\d+ : (?=\S+ \. \d+)/g, '');
-  return resolved.replaceAll(
+  const endpoints = new Map<string, string>();
+  const withoutMaps = listing.replaceAll(/\tmap (service-endpoints-\S+) \{(.*?)\n\t\}\n/gs, (_, map: string, body: string) => {
+    for (const [, number, target] of body.matchAll(/(\d+) : (\S+ \. \d+)/g)) endpoints.set(`${map} ${number}`, target!);
+    return '';
+  });
+  const resolved = withoutMaps.replaceAll(/numgen random mod (\d+)(?: offset (\d+))? map @(\S+)/g, (_, count: string, first = '0', map = '') =>
+    Array.from({ length: Number(count) }, (_unused, index) => endpoints.get(`${map} ${Number(first) + index}`)).join(' or '),
+  );
+  return resolved.replaceAll(/\n+/g, '\n').replaceAll(
     /elements = \{([^}]*)\}/g,
     (_, body: string) =>
       `elements = { ${body
