@@ -1,5 +1,16 @@
 import { OpError } from '../../base/errors.ts';
-import { cgroupOf, conflicts, MAX_NODES, MAX_SETS, subnetProblem, type AgentKind, type Conflict, type JoinKind, type ProxyKind } from '../core/plan.ts';
+import {
+  cgroupOf,
+  conflicts,
+  MAX_NODES,
+  MAX_SETS,
+  subnetProblem,
+  type AgentKind,
+  type CniKind,
+  type Conflict,
+  type JoinKind,
+  type ProxyKind,
+} from '../core/plan.ts';
 import type { RealPrograms } from '../core/real.ts';
 import { claimNumber, processIn, requirePorts } from '../io/claim.ts';
 import type { Machine } from '../io/machine.ts';
@@ -19,6 +30,7 @@ export interface SetChoice {
   readonly proxies?: readonly ProxyKind[];
   readonly join?: JoinKind;
   readonly audit?: boolean;
+  readonly cni?: CniKind;
   /** Programs that are not ours, for a set that has none yet. */
   readonly programs?: RealPrograms;
 }
@@ -53,6 +65,7 @@ export async function growSet(context: Context, previous: SavedSet, choice: SetC
     ['--agent', choice.agents?.join(','), options.agents?.join(',')],
     ['--proxy', choice.proxies?.join(','), options.proxies?.join(',')],
     ['--audit', choice.audit?.toString(), options.audit?.toString()],
+    ['--cni', choice.cni, options.cni ?? 'reference'],
   ];
   for (const [flag, wanted, had] of differs) {
     if (wanted !== undefined && wanted !== had)
@@ -125,6 +138,7 @@ function savedSet(name: string, index: number, machine: Machine, choice: SetChoi
       ...(choice.proxies === undefined ? {} : { proxies: choice.proxies }),
       ...(choice.join === undefined ? {} : { join: choice.join }),
       ...(choice.audit === undefined ? {} : { audit: choice.audit }),
+      ...(choice.cni === undefined ? {} : { cni: choice.cni }),
       ...(choice.subnet === undefined ? {} : { subnet: choice.subnet }),
       ...(choice.podCidr === undefined ? {} : { podCidr: choice.podCidr }),
       ...(choice.serviceCidr === undefined ? {} : { serviceCidr: choice.serviceCidr }),

@@ -42,6 +42,12 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .option('--nodes <count>', 'how many nodes; 1 when left out')
     .addOption(new Option('--control-plane <kind>', 'which control plane').choices(['embedded', 'real']))
     .addOption(new Option('--proxy <mode>', 'what the service proxy writes; nftables when left out').choices(['nftables', 'iptables']))
+    .addOption(
+      new Option('--cni <plugins>', 'whose pod network: ours, or the reference plugins ptp, host-local and portmap; ours for a new set').choices([
+        'nodelet',
+        'reference',
+      ]),
+    )
     .option('--containerd <path>', 'a containerd (binary or its folder) instead of the distribution’s')
     .option('--subnet <cidr>', 'addresses of control plane and nodes, a /24')
     .option('--pod-cidr <cidr>', 'addresses of pods, a /16')

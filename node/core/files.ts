@@ -83,6 +83,28 @@ export function cniConfig(node: NodePlan): string {
   )}\n`;
 }
 
+/** Where containerd looks for the network's configuration, as seen from outside the node. */
+export const CNI_CONF = 'lib/cni/net.d/10-nodelet.conflist';
+
+/** What our pod network's daemon on a node is told (`nodelet cni daemon --config`). */
+export function cniDaemonConfig(set: SetPlan, node: NodePlan, facts: Pick<NodeFacts, 'containerdMajor'>): object {
+  return {
+    network: 'nodelet',
+    confFile: `${inside.cniConfDir}/10-nodelet.conflist`,
+    // containerd 1 knows no later version.
+    cniVersion: facts.containerdMajor >= 2 ? '1.1.0' : '1.0.0',
+    podCIDRs: [node.podCidr],
+    clusterCIDRs: [set.podCidr],
+    kubeconfig: `${node.dir}/proxy.kubeconfig`,
+    nodeName: node.name,
+  };
+}
+
+/** Folder of our plugin's executables; a set's own, since what stands in for the daemon runs the set's program. */
+export function cniFolder(set: SetPlan): string {
+  return `${set.state}/cni`;
+}
+
 /** Thresholds for a machine whose disk and memory are also others'. */
 export const LAX_EVICTION = {
   'memory.available': '100Mi',

@@ -6,6 +6,8 @@
 export type AgentKind = 'ours' | 'upstream';
 /** Whose service proxy a node has, and in which mode. */
 export type ProxyKind = 'nftables' | 'iptables' | 'upstream-nftables' | 'upstream-iptables';
+/** Whose pod network: ours, or the reference plugins ptp, host-local and portmap. */
+export type CniKind = 'nodelet' | 'reference';
 /** How kubelets come to their credentials: made by us beforehand, or asked for with a bootstrap token as kubeadm's nodes do. */
 export type JoinKind = 'certificate' | 'token';
 
@@ -26,6 +28,7 @@ export interface SetPlan {
   readonly join: JoinKind;
   /** Whether the API server writes an audit log. */
   readonly audit: boolean;
+  readonly cni: CniKind;
   readonly nodes: readonly NodePlan[];
 }
 
@@ -62,6 +65,8 @@ export interface SetOptions {
   readonly proxies?: readonly ProxyKind[];
   readonly join?: JoinKind;
   readonly audit?: boolean;
+  /** The reference plugins when absent. */
+  readonly cni?: CniKind;
   /** Given by the user; derived from the set's number when absent. */
   readonly subnet?: string;
   readonly serviceCidr?: string;
@@ -107,6 +112,7 @@ export function planSet(options: SetOptions): SetPlan {
     controlPlane: options.controlPlane,
     join: options.join ?? 'certificate',
     audit: options.audit ?? false,
+    cni: options.cni ?? 'reference',
     nodes,
   };
 }

@@ -84,8 +84,21 @@ export function nodeServices(set: SetPlan, node: NodePlan, paths: ProgramPaths, 
     node.agent === 'upstream'
       ? kubeletService(set, node, { ...upstream, program: real?.kubelet ?? 'kubelet' })
       : daemon(paths, 'agent', kubeletArguments(set, node), 256, log('agent')),
-    node.proxy === 'upstream-nftables' || node.proxy === 'upstream-iptables'
-      ? kubeProxyService(node, { ...upstream, program: real?.kubeProxy ?? 'kube-proxy' })
-      : daemon(paths, 'netfilter', ['--config', `${node.dir}/proxy.json`], 256, log('netfilter')),
+    ...networkServices(set, node, paths, log, { ...upstream, program: real?.kubeProxy ?? 'kube-proxy' }),
   ];
+}
+
+/** The service proxy, and our pod network's daemon: in our proxy's process, beside upstream's in one of its own. */
+function networkServices(
+  set: SetPlan,
+  node: NodePlan,
+  paths: ProgramPaths,
+  log: (name: string) => string,
+  upstream: Parameters<typeof kubeProxyService>[1],
+): ServiceSpec[] {
+  const config = `${node.dir}/cni.json`;
+  const isOurs = set.cni === 'nodelet';
+  if (node.proxy === 'upstream-nftables' || node.proxy === 'upstream-iptables')
+    return [kubeProxyService(node, upstream), ...(isOurs ? [daemon(paths, 'cni', ['daemon', '--config', config], 128, log('cni'))] : [])];
+  return [daemon(paths, 'netfilter', [...(isOurs ? ['--cni-config', config] : []), '--config', `${node.dir}/proxy.json`], 256, log('netfilter'))];
 }

@@ -87,7 +87,10 @@ export async function connectNode(set: SetPlan, node: NodePlan, hubPid: number, 
     `connecting ${node.name}`,
     hubPid,
   );
-  const others = set.nodes.filter((other) => other.number !== node.number).map((other) => `route add ${other.podCidr} via ${other.ip} dev eth0`);
+  // Our pod network keeps these routes itself.
+  const others = (set.cni === 'nodelet' ? [] : set.nodes.filter((other) => other.number !== node.number)).map(
+    (other) => `route add ${other.podCidr} via ${other.ip} dev eth0`,
+  );
   await ip(
     ['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...others],
     `connecting ${node.name}`,

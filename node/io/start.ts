@@ -2,9 +2,10 @@ import { constants, copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { OpError } from '../../base/errors.ts';
+import { conflist, installPlugin, readDaemonConfig } from '../../cni/mod.ts';
 import type { Context } from '../commands/context.ts';
 import { IMAGE_PORT, PROXY_PORT } from '../egress.ts';
-import { agentConfig, cniConfig, containerdConfig, mirrorHosts, proxyConfig, type NodeFacts } from '../core/files.ts';
+import { agentConfig, CNI_CONF, cniConfig, cniDaemonConfig, cniFolder, containerdConfig, mirrorHosts, proxyConfig, type NodeFacts } from '../core/files.ts';
 import type { Place } from '../core/launch.ts';
 import { KERNEL_WANTED, kernelFile } from '../core/kubelet.ts';
 import { cgroupOf, type NodePlan, type SetPlan } from '../core/plan.ts';
@@ -46,6 +47,7 @@ export async function startSet(options: StartOptions): Promise<void> {
   const nodes = options.only ?? plan.nodes;
   await context.progress.step('certificates and files', async () => {
     await Promise.all([writeCredentials(plan), copyBundle(options)]);
+    if (plan.cni === 'nodelet') await installPlugin(cniFolder(plan), { front: `${context.root}/dist/cni/nodelet`, ...paths });
     await mkdir(plan.hub.dir, { recursive: true });
     if (plan.audit) await writeFile(`${plan.hub.dir}/audit-policy.json`, auditPolicy());
     await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, options)));
@@ -155,7 +157,7 @@ function programPaths(options: StartOptions): ProgramPaths {
 async function writeNodeFiles(plan: SetPlan, node: NodePlan, { machine, real }: StartOptions): Promise<void> {
   const facts: NodeFacts = {
     containerdMajor: machine.containerdMajor ?? 1,
-    cniBinDir: real?.cni ?? machine.cniBinDir ?? '/opt/cni/bin',
+    cniBinDir: plan.cni === 'nodelet' ? cniFolder(plan) : (real?.cni ?? machine.cniBinDir ?? '/opt/cni/bin'),
     cgroupVersion: machine.cgroup?.version ?? 2,
     mayLowerOomScore: machine.mayLowerOomScore,
   };
@@ -164,7 +166,7 @@ async function writeNodeFiles(plan: SetPlan, node: NodePlan, { machine, real }: 
   const files: [string, string][] = [
     ['containerd.toml', containerdConfig(node, PAUSE_IMAGE, facts)],
     ['certs.d/_default/hosts.toml', mirrorHosts(`http://${plan.hub.hostIp}:${IMAGE_PORT}`)],
-    ['lib/cni/net.d/10-nodelet.conflist', cniConfig(node)],
+    ...networkFiles(plan, node, facts),
     ['agent.json', agentConfig(plan, node, facts)],
     ['proxy.json', proxyConfig(plan, node)],
     ['resolv.conf', `nameserver ${plan.hub.hostIp}\n`],
@@ -175,6 +177,17 @@ async function writeNodeFiles(plan: SetPlan, node: NodePlan, { machine, real }: 
   }
   if (plan.join === 'token') await mkdir(`${node.dir}/manifests`, { recursive: true });
   for (const [name, text] of files) await writeFile(`${node.dir}/${name}`, text);
+}
+
+/** Our daemon writes the runtime's file itself, too; there from the start, pods need not wait for the daemon. */
+function networkFiles(plan: SetPlan, node: NodePlan, facts: NodeFacts): [string, string][] {
+  if (plan.cni === 'reference') return [[CNI_CONF, cniConfig(node)]];
+  const given = cniDaemonConfig(plan, node, facts);
+  const { config } = readDaemonConfig(given);
+  return [
+    [CNI_CONF, conflist(config, config.podCIDRs, config.mtu)],
+    ['cni.json', `${JSON.stringify(given, null, 2)}\n`],
+  ];
 }
 
 function hubPlace(plan: SetPlan, paths: ProgramPaths, cgroupDirs: readonly string[], real: RealPrograms | null): Place {

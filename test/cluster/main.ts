@@ -5,7 +5,7 @@ import { down } from '../../node/commands/down.ts';
 import { status } from '../../node/commands/status.ts';
 import { checkUp, up } from '../../node/commands/up.ts';
 import { JUDGED_DIFFERS } from '../../node/core/files.ts';
-import type { AgentKind, ProxyKind } from '../../node/core/plan.ts';
+import type { AgentKind, CniKind, ProxyKind } from '../../node/core/plan.ts';
 import { loadSet } from '../../node/io/state.ts';
 import { runProgram, type Program } from '../../scripts/command.ts';
 import { findAssets, type Assets } from '../assets/find.ts';
@@ -28,6 +28,7 @@ interface UpOptions extends NameOptions {
   readonly audit?: true;
   readonly images: 'e2e' | 'basic';
   readonly assets?: string;
+  readonly cni?: CniKind;
   readonly timeout: string;
 }
 
@@ -51,6 +52,7 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
     ...(agents === undefined ? {} : { agents }),
     ...(proxies === undefined ? {} : { proxies }),
     ...(options.audit === undefined ? {} : { audit: options.audit }),
+    ...(options.cni === undefined ? {} : { cni: options.cni }),
     timeout: options.timeout,
   };
   checkUp(choice);
@@ -104,6 +106,9 @@ function commands(program: Program): void {
     .option('--nodes <count>', 'how many nodes; as many as --agent names when left out')
     .option('--agent <list>', `whose kubelet: ${AGENTS.join(' or ')}; one for all nodes, or one a node, with commas`)
     .option('--proxy <list>', `whose service proxy: ${PROXIES.join(', ')}; that of the kubelet’s maker with nftables when left out`)
+    .addOption(
+      new Option('--cni <plugins>', 'whose pod network: ours (nodelet), or the reference plugins, which it is when left out').choices(['nodelet', 'reference']),
+    )
     .addOption(new Option('--containerd <version>', 'which containerd; 2.4 when left out').choices(CONTAINERDS))
     .addOption(
       new Option('--images <which>', 'images made beforehand: those of Kubernetes’ e2e tests, or pause and CoreDNS alone')
