@@ -88,7 +88,7 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
   const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures });
   const { node, runtime } = nodeSide;
-  await using pods = await openPods({ ...shared, settings, node, cgroups, metrics, runtime: () => runtime.facts(), pressures, onBug, signal });
+  await using pods = await openPods({ ...shared, env: host.env, settings, node, cgroups, metrics, runtime: () => runtime.facts(), pressures, onBug, signal });
   await runtime.check(signal);
   const { rootDir, certDir } = flags;
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });

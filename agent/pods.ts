@@ -25,7 +25,6 @@ import { createEnvironment } from './io/environment.ts';
 import { createFactsReader } from './io/facts.ts';
 import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
-import { createImagePuller } from './io/images.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { hasApparmor, hasSelinux, hasSwapController, hugePageSizes, thermalPaths } from './io/kernel-facts.ts';
 import { createApiPods } from './io/pods-api.ts';
@@ -34,7 +33,8 @@ import { PluginWatcher } from './io/plugin-watcher.ts';
 import { PodCertificates } from './io/pod-certificates.ts';
 import { createProbes } from './io/probes.ts';
 import { createProbeRunner } from './io/probes-run.ts';
-import { createPullCredentials } from './io/pull-credentials.ts';
+import { openPulls } from './io/pulls.ts';
+import type { PullRecords } from './io/pull-records.ts';
 import { createRuntimeClasses } from './io/runtime-classes.ts';
 import { Sources } from './io/sources.ts';
 import { createStatusApi } from './io/status-api.ts';
@@ -70,11 +70,15 @@ export interface PodSideOptions {
   /** What the node is short of. */
   readonly pressures: () => readonly PressureCondition[];
   readonly onBug: (error: unknown) => void;
+  /** The agent's own environment, for the programs it starts. */
+  readonly env: Readonly<Record<string, string | undefined>>;
   /** Aborted when the agent ends. */
   readonly signal: AbortSignal;
 }
 
 export interface PodSide extends AsyncDisposable {
+  /** What is remembered of image pulls; null where nothing is. */
+  readonly records: PullRecords | null;
   readonly loop: Loop;
   readonly resizes: Resizes;
   readonly source: ApiPods;
@@ -161,15 +165,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   });
   const statuses = createStatusApi({ clock, rng, log: log.child('status'), api, onWritten: (ms) => metrics.statusWritten(ms) });
   const files = createPodFiles(rng);
-  const images = createImagePuller({
-    cri,
-    clock,
-    timeoutMs,
-    rules: backoffRules(),
-    credentials: createPullCredentials({ sources, log, nodeFiles: [`${rootDir}/config.json`, '/root/.docker/config.json'] }),
-    serial: settings.serializeImagePulls,
-    maxParallel: settings.maxParallelImagePulls,
-  });
+  const { images, records } = await openPulls({ ...options, sources, tokens });
   const admission: Admission = new Admission({
     clock,
     events,
@@ -269,6 +265,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     source,
     statics,
     volumes,
+    records,
     csi,
     plugins: new PluginWatcher({ clock, log: log.child('plugins'), dir: `${rootDir}/plugins_registry`, handlers: { CSIPlugin: csi.drivers } }),
     async [Symbol.asyncDispose]() {

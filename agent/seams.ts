@@ -239,6 +239,9 @@ export interface AgentSettings {
   readonly serializeImagePulls: boolean;
   /** 0: no bound. Only with serializeImagePulls false. */
   readonly maxParallelImagePulls: number;
+  /** `--image-credential-provider-config` and `--image-credential-provider-bin-dir`; empty: no programs are asked. */
+  readonly credentialProviderConfig: string;
+  readonly credentialProviderBinDir: string;
   readonly registryPullQps: number;
   readonly registryBurst: number;
   readonly cpuCFSQuota: boolean;

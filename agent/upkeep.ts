@@ -74,6 +74,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     node: () => options.target,
     files: createPodFiles(options.rng),
     containerLogsDir: containersLogDir,
+    pruneRecords: async (imageRefs, beforeMs) => options.pods.records?.prune(imageRefs, beforeMs),
     images: {
       highThresholdPercent: config.imageGCHighThresholdPercent,
       lowThresholdPercent: config.imageGCLowThresholdPercent,

@@ -1,6 +1,7 @@
 import type { KubeletConfiguration } from './config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
+import { allowlistProblem } from './pull-records.ts';
 import { tryParseQuantity } from './quantity.ts';
 
 /** What of the machine decides whether a configuration can be used on it. */
@@ -210,5 +211,13 @@ function pulls(config: KubeletConfiguration): string[] {
       `option ${JSON.stringify(config.imagePullCredentialsVerificationPolicy)} specified for imagePullCredentialsVerificationPolicy. Valid options are ${quoted(pullPolicies)}`,
     );
   }
+  const { preloadedImagesVerificationAllowlist: allowlist } = config;
+  if (allowlist.length > 0 && config.imagePullCredentialsVerificationPolicy !== 'NeverVerifyAllowlistedImages')
+    problems.push('can\'t set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVertificationPolicy` is not "NeverVerifyAllowlistedImages"');
+  problems.push(
+    ...allowlist
+      .flatMap((pattern) => allowlistProblem(pattern) ?? [])
+      .map((problem) => `invalid image pattern in \`preloadedImagesVerificationAllowlist\`: ${problem}`),
+  );
   return problems;
 }

@@ -28,7 +28,9 @@ const done = `
   InPlacePodVerticalScalingInitContainers
   KubeletCgroupDriverFromCRI
   KubeletCrashLoopBackOffMax
+  KubeletEnsureSecretPulledImages
   KubeletFineGrainedAuthz
+  KubeletServiceAccountTokenForCredentialProviders
   NFTablesProxyMode
   NodeDeclaredFeatures
   NodeLogQuery
@@ -83,7 +85,6 @@ const notDone = `
   KubeProxyIPVS
   KubeProxyNFTablesLocalhostNodePorts
   KubeletAllocatedPodsEndpoint
-  KubeletEnsureSecretPulledImages
   KubeletInUserNamespace
   KubeletPSI
   KubeletPodResourcesDynamicResources
@@ -91,7 +92,6 @@ const notDone = `
   KubeletPodResourcesListUseActivePods
   KubeletRegistrationGetOnExistsOnly
   KubeletSeparateDiskGC
-  KubeletServiceAccountTokenForCredentialProviders
   KubeletTracing
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions

@@ -16,7 +16,7 @@ test('credentials match by host, port and path, the longest path first', () => {
       },
     }),
   );
-  const users = (repository: string): string[] => authsFor(entries, repository).map((each) => `${each.username}:${each.password}`);
+  const users = (repository: string): string[] => authsFor(entries, repository).map(({ auth: each }) => `${each.username}:${each.password}`);
   assert.deepEqual(users('docker.io/library/busybox'), ['d:1']);
   assert.deepEqual(users('reg.example:5000/team/app'), ['t:3', 'r:2']);
   assert.deepEqual(users('reg.example/team/app'), []);

@@ -1,12 +1,15 @@
 import type { AuthConfig } from '../../proto/cri/types.ts';
 import type { Secret } from '../../proto/kube/types.ts';
 import { fromBase64 } from './env.ts';
+import type { CredentialSource } from './pull-records.ts';
 
 /** Credentials for all images whose name a pattern matches. */
 export interface PullEntry {
   /** `host[:port][/path]`, with `*` within a label of the host. */
   readonly pattern: string;
   readonly auth: AuthConfig;
+  /** Whose it is; absent: the node's own. */
+  readonly source?: CredentialSource;
 }
 
 /** The entries of a Secret of either docker type; what cannot be read is left out. */
@@ -39,10 +42,12 @@ export function configEntries(json: string): PullEntry[] {
 }
 
 /** The credentials for a repository, the most specific pattern first. */
-export function authsFor(entries: readonly PullEntry[], repository: string): AuthConfig[] {
-  const matching = entries.filter((entry) => matches(entry.pattern, repository));
+export function authsFor(entries: readonly PullEntry[], repository: string): { auth: AuthConfig; source: CredentialSource }[] {
+  const matching = entries.filter((entry) => repositoryMatches(entry.pattern, repository));
   // By reverse order of the text, a longer path comes before its prefix.
-  return matching.toSorted((left, right) => (left.pattern < right.pattern ? 1 : left.pattern > right.pattern ? -1 : 0)).map((entry) => entry.auth);
+  return matching
+    .toSorted((left, right) => (left.pattern < right.pattern ? 1 : left.pattern > right.pattern ? -1 : 0))
+    .map(({ auth, source = null }) => ({ auth, source }));
 }
 
 function patternOf(server: string): string {
@@ -53,7 +58,8 @@ function patternOf(server: string): string {
   return bare === 'index.docker.io' ? 'docker.io' : bare;
 }
 
-function matches(pattern: string, repository: string): boolean {
+/** Whether credentials for `pattern` count for a repository (`registry/path`). */
+export function repositoryMatches(pattern: string, repository: string): boolean {
   const [patternHost = '', ...patternPath] = pattern.split('/');
   const [host = '', ...path] = repository.split('/');
   const [patternName = '', patternPort = ''] = patternHost.split(':');

@@ -20,6 +20,8 @@ export interface AgentFlags {
   readonly rootDir: string;
   readonly certDir: string;
   readonly lockFile: string;
+  readonly credentialProviderConfig: string;
+  readonly credentialProviderBinDir: string;
   /** Verbosity. */
   readonly v: number;
 }
@@ -62,6 +64,8 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       rootDir,
       certDir: text('cert-dir', join(rootDir, 'pki')),
       lockFile: text('lock-file'),
+      credentialProviderConfig: text('image-credential-provider-config'),
+      credentialProviderBinDir: text('image-credential-provider-bin-dir'),
       v: (own('v') as number | undefined) ?? config.logging.verbosity,
     },
     config,

@@ -32,6 +32,8 @@ export interface GcOptions {
   /** /var/log/containers. */
   readonly containerLogsDir: string;
   readonly images: ImageGcPolicy;
+  /** Forgets what is remembered of pulls of images that are not among these, from before that moment. */
+  readonly pruneRecords?: (imageRefs: ReadonlySet<string>, beforeMs: number) => Promise<void>;
   readonly containers?: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
 }
 
@@ -283,7 +285,9 @@ export class Gc {
 
   async #look(signal: AbortSignal): Promise<void> {
     const { cri, pods, clock } = this.#options;
+    const askedMs = clock.nowMs();
     const listed = await cri.images.listImages({}, { timeoutMs, signal });
+    await this.#options.pruneRecords?.(new Set(listed.images.map(({ id }) => id)), askedMs);
     const images: ImageFacts[] = listed.images.map((image) => ({
       id: image.id,
       repoTags: image.repoTags,

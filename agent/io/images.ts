@@ -7,11 +7,13 @@ import type { Backoff, BackoffRules } from '../core/backoff.ts';
 import { keyOf } from '../core/containers.ts';
 import { parseImage, pullPolicyOf } from '../core/images.ts';
 import type { ImageName } from '../core/images.ts';
+import { credentialsOf, type CredentialSource, type ShownCredentials } from '../core/pull-records.ts';
 import type { ImageUser } from '../core/security.ts';
 import { durationText } from '../../base/duration.ts';
 import type { EventText } from '../core/types.ts';
 import { runtimeWords, rpcErrorText } from './cri.ts';
 import type { Cri } from './cri.ts';
+import type { PullRecords } from './pull-records.ts';
 
 export interface ImageNeed {
   readonly pod: Pod;
@@ -35,7 +37,14 @@ export interface ImagePuller {
 
 /** Credentials for a registry, best first; none is an anonymous pull. */
 export interface PullCredentials {
-  forImage(pod: Pod, name: ImageName, signal: AbortSignal): Promise<{ auths: readonly AuthConfig[]; missing: readonly string[] }>;
+  forImage(pod: Pod, name: ImageName, signal: AbortSignal): Promise<{ auths: readonly TrackedAuth[]; missing: readonly string[] }>;
+}
+
+/** A credential, whose it is, and the hash under which it is remembered. */
+export interface TrackedAuth {
+  readonly auth: AuthConfig;
+  readonly source: CredentialSource;
+  readonly hash: string;
 }
 
 export interface ImagePullerOptions {
@@ -48,6 +57,8 @@ export interface ImagePullerOptions {
   /** Without `serial`: how many at once, 0 is no bound. */
   readonly maxParallel: number;
   readonly timeoutMs: number;
+  /** `KubeletEnsureSecretPulledImages`: who may use what is here already; null: everybody. */
+  readonly records: PullRecords | null;
 }
 
 interface Failed {
@@ -60,6 +71,8 @@ interface Pulled {
   readonly imageRef: string;
   readonly pullMs: number;
   readonly sizeBytes: string;
+  /** With what it worked; null: without any. */
+  readonly by: TrackedAuth | null;
 }
 
 /**
@@ -89,15 +102,15 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
       ...(need.runtimeHandler === '' ? {} : { runtimeHandler: need.runtimeHandler }),
     };
     let trouble: unknown;
-    for (const auth of auths.length === 0 ? [null] : auths) {
+    for (const by of auths.length === 0 ? [null] : auths) {
       try {
         // A pull may take long and has no deadline of its own; it ends with the pod.
         const { imageRef } = await cri.images.pullImage(
-          { image, sandboxConfig: need.sandboxConfig, ...(auth === null ? {} : { auth }) },
+          { image, sandboxConfig: need.sandboxConfig, ...(by === null ? {} : { auth: by.auth }) },
           { signal, timeoutMs: Number.POSITIVE_INFINITY },
         );
         const sizeBytes = await sizeOf(image, signal);
-        return { imageRef, pullMs: clock.monoMs() - beganMs, sizeBytes };
+        return { imageRef, pullMs: clock.monoMs() - beganMs, sizeBytes, by };
       } catch (error) {
         if (signal.aborted) throw error;
         trouble = error;
@@ -110,6 +123,15 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         message: `Unable to retrieve some image pull secrets (${missing.join(', ')}); attempting to pull the image may not succeed.`,
       });
     throw trouble;
+  };
+
+  const shownBy = async (need: ImageNeed, name: ImageName, signal: AbortSignal): Promise<ShownCredentials> => {
+    const { auths } = await options.credentials.forImage(need.pod, name, signal);
+    const secrets = auths.flatMap(({ source, hash }) =>
+      source?.kind === 'secret' ? [{ uid: source.uid, namespace: source.namespace, name: source.name, credentialHash: hash }] : [],
+    );
+    const account = auths.find(({ source }) => source?.kind === 'serviceAccount')?.source;
+    return { secrets, serviceAccount: account ? { uid: account.uid, namespace: account.namespace, name: account.name } : null };
   };
 
   return {
@@ -131,7 +153,9 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
           say('Warning', 'InspectFailed', message);
           return refused('ImageInspectError', message);
         }
-        if (here.imageRef !== null) {
+        const { records } = options;
+        const mustProve = here.imageRef !== null && records !== null && (await records.mustPull(asked, here.imageRef, () => shownBy(need, name, signal)));
+        if (here.imageRef !== null && !mustProve) {
           say('Normal', 'Pulled', `Container image "${asked}" already present on machine and can be accessed by the pod`);
           return { ok: true, imageRef: here.imageRef, user: here.user };
         }
@@ -152,7 +176,14 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
       say('Normal', 'Pulling', `Pulling image "${asked}"`);
       const askedAtMs = clock.monoMs();
       try {
-        const pulled = await pull(need, name, signal);
+        await options.records?.begin(asked);
+        let pulled: Pulled | null = null;
+        try {
+          pulled = await pull(need, name, signal);
+        } finally {
+          if (pulled === null) await options.records?.failed(asked);
+          else await options.records?.done(asked, pulled.imageRef, credentialsOf(pulled.by?.source ?? null, pulled.by?.hash ?? ''));
+        }
         failures.delete(key);
         const waitedMs = clock.monoMs() - askedAtMs;
         say(

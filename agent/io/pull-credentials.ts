@@ -1,13 +1,23 @@
 import { readFile } from 'node:fs/promises';
 import type { Log } from '../../base/log.ts';
 import { messageOf } from '../../base/errors.ts';
+import type { CredentialSource } from '../core/pull-records.ts';
 import { authsFor, configEntries, secretEntries } from '../core/pull-secrets.ts';
 import type { PullEntry } from '../core/pull-secrets.ts';
 import type { EnvSources } from '../seams.ts';
-import type { PullCredentials } from './images.ts';
+import type { CredentialProviders } from './credential-providers.ts';
+import type { PullCredentials, TrackedAuth } from './images.ts';
+import { authHash } from './pull-records.ts';
 
-/** From the pod's imagePullSecrets, then from the node's own docker configuration. */
-export function createPullCredentials(deps: { sources: Pick<EnvSources, 'secret'>; log: Log; nodeFiles: readonly string[] }): PullCredentials {
+export interface PullCredentialsDeps {
+  readonly sources: Pick<EnvSources, 'secret'>;
+  readonly log: Log;
+  readonly nodeFiles: readonly string[];
+  readonly providers: CredentialProviders | null;
+}
+
+/** From the pod's imagePullSecrets, then from the node's own docker configuration, then from credential provider programs. */
+export function createPullCredentials(deps: PullCredentialsDeps): PullCredentials {
   return {
     async forImage(pod, name, signal) {
       const namespace = pod.metadata.namespace ?? '';
@@ -18,7 +28,10 @@ export function createPullCredentials(deps: { sources: Pick<EnvSources, 'secret'
         try {
           const secret = await deps.sources.secret(namespace, secretName, signal);
           if (secret === null) missing.push(secretName);
-          else entries.push(...secretEntries(secret));
+          else {
+            const source: CredentialSource = { kind: 'secret', uid: secret.metadata.uid ?? '', namespace, name: secretName };
+            entries.push(...secretEntries(secret).map((entry) => ({ ...entry, source })));
+          }
         } catch (error) {
           signal.throwIfAborted();
           missing.push(secretName);
@@ -29,7 +42,9 @@ export function createPullCredentials(deps: { sources: Pick<EnvSources, 'secret'
           });
         }
       }
-      return { auths: [...authsFor(entries, name.repository), ...authsFor(await nodeEntries(deps.nodeFiles), name.repository)], missing };
+      const provided = (await deps.providers?.forImage(pod, name.repository, signal)) ?? [];
+      const auths = [entries, await nodeEntries(deps.nodeFiles), provided].flatMap((each) => authsFor(each, name.repository));
+      return { auths: auths.map(({ auth, source }): TrackedAuth => ({ auth, source, hash: authHash(auth) })), missing };
     },
   };
 }

@@ -17,6 +17,8 @@ export function agentSettings(config: KubeletConfiguration, flags: AgentFlags, h
     podPidsLimit: config.podPidsLimit,
     serializeImagePulls: config.serializeImagePulls,
     maxParallelImagePulls: config.maxParallelImagePulls ?? 0,
+    credentialProviderConfig: flags.credentialProviderConfig,
+    credentialProviderBinDir: flags.credentialProviderBinDir,
     registryPullQps: config.registryPullQPS,
     registryBurst: config.registryBurst,
     cpuCFSQuota: config.cpuCFSQuota,

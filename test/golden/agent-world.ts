@@ -123,6 +123,7 @@ export class AgentWorld implements GoldenWorld {
       cri,
       clock,
       rules: backoffRules(),
+      records: null,
       credentials: { forImage: async () => ({ auths: [], missing: [] }) },
       serial: this.serial,
       maxParallel: this.maxParallel,
