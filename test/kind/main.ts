@@ -1,4 +1,4 @@
-import { stat } from 'node:fs/promises';
+import { mkdir, stat } from 'node:fs/promises';
 import { Option } from 'commander';
 import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
@@ -9,6 +9,7 @@ import { findAssets } from '../assets/find.ts';
 import { endDocker, openDocker } from './docker.ts';
 import { makeNodeImage } from './node-image.ts';
 import { makeProxyImage, PROXY_IMAGE, writeProxyArchive } from './proxy-image.ts';
+import { loadAgnhost, prove, type Round } from './prove.ts';
 import { createCluster, deleteCluster } from './up.ts';
 
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
@@ -71,6 +72,16 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     async (options, [node = '']) => tell(program, options.json, await restore(await findPlace(await engine(program), node), { progress: program.progress })),
   );
   program
+    .add<SwapWords & { rounds: string }>(
+      'prove <node>',
+      'swap and restore a node again and again, with pods on it and clients outside it, and look for what they felt',
+      ['sudo nodelet kind prove kind-worker', 'sudo nodelet kind prove kind-worker --rounds 10 --proxy nftables --json'],
+      (options, [node = '']) => proved(program, options, node),
+    )
+    .option('--rounds <n>', 'how many times there and back', '1')
+    .addOption(PROXY)
+    .addOption(RELEASE);
+  program
     .add<{ json: boolean; refresh: boolean; assets?: string }>(
       'node-image',
       'make a node image for kind from the distribution’s packages and the components of nodelet assets',
@@ -126,6 +137,9 @@ async function releaseFile(program: Program, named: string | undefined): Promise
   });
 }
 
+const stateOf = ({ host: { env } }: Program, cluster: string): string =>
+  `${env['XDG_STATE_HOME'] ?? `${env['HOME'] ?? '/root'}/.local/state`}/nodelet/kind/${cluster}`;
+
 async function up(program: Program, words: UpWords): Promise<number> {
   const workers = Number(words.workers);
   if (!Number.isInteger(workers) || workers < 0 || workers > 20)
@@ -134,13 +148,39 @@ async function up(program: Program, words: UpWords): Promise<number> {
   const assets = await findAssets({ env: program.host.env });
   const image = words.image === 'made' ? (await makeNodeImage(program, docker, assets)).name : (words.image ?? null);
   const release = words.agent === 'ours' ? await releaseFile(program, words.release) : '';
-  const folder = `${program.host.env['XDG_STATE_HOME'] ?? `${program.host.env['HOME'] ?? '/root'}/.local/state`}/nodelet/kind/${words.name}`;
-  const kubeconfig = await createCluster(program, docker, assets, { name: words.name, workers, agent: words.agent, image, release, folder });
+  const kubeconfig = await createCluster(program, docker, assets, {
+    name: words.name,
+    workers,
+    agent: words.agent,
+    image,
+    release,
+    folder: stateOf(program, words.name),
+  });
   program.answer(words.json, { name: words.name, workers, agent: words.agent, image: image ?? 'kind’s own', kubeconfig }, [
     `cluster "${words.name}" with ${workers} workers (${words.agent === 'ours' ? 'ours' : 'upstream’s'})`,
     `export KUBECONFIG=${kubeconfig}${docker.env['DOCKER_HOST'] === undefined ? '' : ` DOCKER_HOST=${docker.env['DOCKER_HOST']}`}`,
   ]);
   return 0;
+}
+
+async function proved(program: Program, options: SwapWords & { rounds: string }, node: string): Promise<number> {
+  const rounds = Number(options.rounds);
+  if (!Number.isInteger(rounds) || rounds < 1) throw new OpError('invalid', 'reading --rounds', `${options.rounds} is not a number from 1`);
+  const reach = await engine(program);
+  const release = await releaseFile(program, options.release);
+  const place = await findPlace(reach, node);
+  const folder = stateOf(program, place.cluster);
+  await mkdir(folder, { recursive: true });
+  await loadAgnhost(program, await findAssets({ env: program.host.env }), reach, place.cluster, folder);
+  const line = ({ what, done, served, restarted, isGood }: Round): string =>
+    `${isGood ? 'good' : 'BAD '} ${what.padEnd(7)} gap ${done.gapSeconds.toFixed(1)} s, Lease ${done.leaseGapSeconds.toFixed(1)} s, Ready ${done.isReadyThroughout ? 'kept' : 'LOST'}, ${done.containers.kept} containers kept, ${done.containers.lost.length} lost, ${restarted.length} restarted; ${served.requests} requests, ${served.failures.length} failed, slowest ${served.slowestMs.toFixed(0)} ms`;
+  const all = await prove(program, reach, { node, rounds, proxy: options.proxy ?? null, release }, (round) => {
+    program.progress.note(line(round));
+    for (const text of [...round.served.failures.slice(0, 5), ...round.restarted, ...round.done.containers.lost]) program.progress.note(`       ${text}`);
+  });
+  const bad = all.filter(({ isGood }) => !isGood).length;
+  program.answer(options.json, { rounds: all, bad }, [...all.map(line), `${all.length - bad} of ${all.length} good`]);
+  return bad === 0 ? 0 : 1;
 }
 
 function tell(program: Program, json: boolean, done: Swapped): number {
