@@ -17,6 +17,7 @@ import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
 import { createStats } from './io/stats.ts';
+import { createSystemd, isSystemd } from './io/systemd.ts';
 import { openIdentity } from './identity.ts';
 import { openNode } from './node.ts';
 import { openPods } from './pods.ts';
@@ -77,8 +78,10 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
   const { api } = identity;
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
-  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver });
-  await cgroups.ensureRoots();
+  await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
+  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd });
+  await cgroups.ensureRoots(signal);
+  await cgroups.enforceReserved(signal);
 
   const events = createEventsApi({ clock, rng, log: log.child('event'), api, nodeName });
   await waitForAddresses(clock, flags.nodeIPs, signal);

@@ -12,6 +12,7 @@ import { keyOf } from './core/containers.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
+import { memoryQosOf } from './core/settings.ts';
 import { isStatic } from './core/static-pod.ts';
 import type { Verdict } from './core/status.ts';
 import type { EventText } from './core/types.ts';
@@ -216,6 +217,8 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       memoryCapacityBytes: BigInt(machine.memoryBytes),
       hugePageSizes: await hugePageSizes(),
       swapControllerAvailable: await hasSwapController(cgroups.version),
+      swap: { behavior: settings.memorySwapBehavior, capacityBytes: BigInt(machine.swapBytes) },
+      memoryQos: memoryQosOf(options.config, machine),
       hasSelinux: await hasSelinux(),
       maskedPaths: [...defaultMaskedPaths, ...(await thermalPaths())],
       nodeName: node.name,

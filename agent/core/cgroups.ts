@@ -51,6 +51,17 @@ export function cgroupParent(driver: CgroupDriver, name: CgroupName): string {
   return driver === 'cgroupfs' ? path : (path.split('/').at(-1) ?? path);
 }
 
+/** A cgroup by its parts from what a person calls it: a path, or with systemd a slice (`system.slice`, `/a.slice/a-b.slice`). */
+export function parsedName(driver: CgroupDriver, text: string): CgroupName {
+  if (driver === 'cgroupfs') return rootName(text);
+  const slice = text.split('/').findLast((part) => part !== '') ?? '';
+  return slice
+    .replace(/\.slice$/, '')
+    .split('-')
+    .filter((part) => part !== '')
+    .map((part) => part.replaceAll('_', '-'));
+}
+
 /** The pod UID in a cgroup's directory name, or null for what is no pod's. */
 export function uidOfCgroup(driver: CgroupDriver, directory: string): string | null {
   if (driver === 'cgroupfs') return /^pod([A-Za-z0-9._-]+)$/.exec(directory)?.[1] ?? null;

@@ -6,14 +6,19 @@ import { FakeSys } from '../../base/sys/fake.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { openCgroups } from './cgroups.ts';
 import type { CgroupsOptions } from './cgroups.ts';
+import { FakeSystemd } from './systemd-fake.ts';
 
 const signal = new AbortController().signal;
-const files = ['cpu.weight', 'cpu.max', 'memory.max', 'pids.max', 'cgroup.subtree_control', 'cgroup.procs'];
+const files = ['cpu.weight', 'cpu.max', 'memory.max', 'memory.min', 'memory.low', 'cpuset.cpus', 'pids.max', 'cgroup.subtree_control', 'cgroup.procs'];
 const burstable: Pod = { metadata: { name: 'p', namespace: 'n', uid: 'u1' }, spec: { containers: [{ name: 'm', resources: { requests: { cpu: '500m' } } }] } };
 const guaranteed: Pod = {
   metadata: { name: 'q', namespace: 'n', uid: 'u2' },
   spec: { containers: [{ name: 'm', resources: { limits: { cpu: '1', memory: '64Mi' }, requests: { cpu: '1', memory: '64Mi' } } }] },
 };
+
+/** Where systemd puts the cgroup of a pod of the tests. */
+const slices = ['/kubepods.slice', '/kubepods.slice/kubepods-burstable.slice', '/kubepods.slice/kubepods-besteffort.slice'];
+const burstableSlice = '/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice';
 
 /** A machine with cgroup v2; control files stand there as the kernel would put them. */
 function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw') {
@@ -21,7 +26,8 @@ function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/
   sys.put('/proc/self/mountinfo', mountinfo);
   sys.put('/sys/fs/cgroup/cgroup.controllers', 'cpu memory pids misc\n');
   const fill = (path: string): void => files.forEach((file) => sys.put(`/sys/fs/cgroup${path}/${file}`, ''));
-  for (const path of ['', '/kubepods', '/kubepods/burstable', '/kubepods/besteffort', '/kubepods/burstable/podu1', '/kubepods/podu2']) fill(path);
+  for (const path of ['', '/kubepods', '/kubepods/burstable', '/kubepods/besteffort', '/kubepods/burstable/podu1', '/kubepods/podu2', '/system.slice', ...slices, burstableSlice]) fill(path);
+  sys.put('/sys/fs/cgroup/cpuset.cpus.effective', '0-3\n');
   const options: CgroupsOptions = {
     sys,
     clock: createFakeClock(),
@@ -112,6 +118,59 @@ test('what is not served is refused in one sentence', async () => {
   const v1 = '1 1 0:1 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory';
   await assert.rejects(openCgroups(world({}, v1).options), /not run on a host using cgroup v1/);
   assert.equal((await openCgroups(world({ failCgroupV1: false }, v1).options)).version, 1);
-  await assert.rejects(openCgroups(world({ driver: 'systemd' }).options), /systemd cgroup driver/);
+  await assert.rejects(openCgroups(world({ driver: 'systemd' }).options), /not booted by systemd/);
   await assert.rejects(openCgroups(world({}, '').options), /no cgroup file system/);
+});
+
+test('systemd makes the slices, holds the limits, and takes the slices away', async () => {
+  const systemd = new FakeSystemd();
+  const killed: number[] = [];
+  const { sys, options, read } = world({ driver: 'systemd', systemd, kill: (pid) => killed.push(pid) });
+  const cgroups = await openCgroups(options);
+  await cgroups.ensureRoots(signal);
+  assert.deepEqual(systemd.log, [
+    'start kubepods.slice',
+    'start kubepods-burstable.slice',
+    'start kubepods-besteffort.slice',
+    'set kubepods.slice MemoryMax=1073741824 CPUWeight=79 TasksMax=30000 AllowedCPUs=15 MemoryMin=0 MemoryLow=0',
+    'set kubepods-besteffort.slice CPUWeight=1',
+    'set kubepods-burstable.slice MemoryLow=0',
+  ]);
+  assert.deepEqual(systemd.units.get('kubepods-burstable.slice')?.get('Wants'), ['kubepods.slice']);
+  assert.deepEqual(systemd.units.get('kubepods.slice')?.get('Wants'), ['-.slice']);
+  systemd.log.length = 0;
+  await cgroups.syncQos([]);
+  systemd.log.length = 0;
+  const pod: Pod = {
+    metadata: { name: 'p', namespace: 'n', uid: 'u-1' },
+    spec: { containers: [{ name: 'm', resources: { requests: { cpu: '500m' }, limits: { cpu: '123m', memory: '64Mi' } } }] },
+  };
+  assert.equal(await cgroups.ensurePod(pod, signal), 'kubepods-burstable-podu_1.slice');
+  assert.deepEqual(systemd.log, [
+    'start kubepods-burstable-podu_1.slice',
+    'set kubepods-burstable-podu_1.slice MemoryMax=67108864 CPUWeight=20 CPUQuotaPeriodUSec=100000 CPUQuotaPerSecUSec=130000 TasksMax=50',
+    'set kubepods-burstable.slice CPUWeight=20',
+  ]);
+  // What systemd holds is what stands in the cgroup, or its next reload would change it.
+  assert.deepEqual([read(`${burstableSlice}/cpu.max`), cgroups.limitsOf(pod).cpuQuotaUs], ['13000 100000', 13_000n]);
+  await cgroups.ensurePod(pod, signal);
+  assert.equal(systemd.log.length, 3);
+  systemd.log.length = 0;
+  sys.put(`/sys/fs/cgroup${burstableSlice}/cgroup.procs`, '77\n');
+  const removed = cgroups.removePod('u-1', signal);
+  const clock = options.clock as ReturnType<typeof createFakeClock>;
+  await clock.settle();
+  assert.deepEqual([killed[0], systemd.log[0], systemd.units.has('kubepods-burstable-podu_1.slice')], [77, 'stop kubepods-burstable-podu_1.slice', false]);
+  for (const file of files) await sys.fileOps({ root: `/sys/fs/cgroup${burstableSlice}`, ops: [{ op: 'unlink', path: file }], timeoutMs: 1 });
+  await clock.advance(100);
+  await removed;
+});
+
+test('what is reserved is enforced on cgroups that are there', async () => {
+  const resources = { cpuShares: 512n, cpuQuotaUs: null, cpuPeriodUs: 100_000n, memoryBytes: 1n << 28n, pidsMax: null };
+  const { options, read } = world({ reserved: [{ key: 'system-reserved', cgroup: '/system.slice', resources }] });
+  await (await openCgroups(options)).enforceReserved(signal);
+  assert.deepEqual([read('/system.slice/memory.max'), read('/system.slice/cpu.weight')], ['268435456', '20']);
+  const missing = world({ reserved: [{ key: 'kube-reserved', cgroup: '/kube.slice', resources }] });
+  await assert.rejects((await openCgroups(missing.options)).enforceReserved(signal), /kube\.slice is not there/);
 });

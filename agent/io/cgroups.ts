@@ -16,6 +16,7 @@ import {
   childCgroups,
   cpuShares,
   kubepods,
+  parsedName,
   podCgroupResources,
   podName,
   podNames,
@@ -26,11 +27,15 @@ import {
   wantedControllers,
 } from '../core/cgroups.ts';
 import type { CgroupDriver, CgroupLayout, CgroupName, CgroupResources, PodCgroupSettings } from '../core/cgroups.ts';
+import { classMemoryQos } from '../core/memory-qos.ts';
 import { parseMountinfo } from '../core/mountinfo.ts';
 import { milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
 import type { QosClass } from '../core/qos.ts';
 import type { PodCgroupValues } from '../core/resize/moves.ts';
+import type { ReservedCgroup } from '../core/settings.ts';
+import { heldBySystemd, limitProperties, sliceOf, sliceProperties } from '../core/systemd-units.ts';
 import type { Cgroups, Pods } from '../seams.ts';
+import type { Systemd } from './systemd.ts';
 
 export interface CgroupsOptions {
   readonly sys: Sys;
@@ -42,20 +47,25 @@ export interface CgroupsOptions {
   readonly failCgroupV1: boolean;
   readonly pod: PodCgroupSettings;
   /** What all pods together may use (`enforceNodeAllocatable: [pods]`): capacity without what is reserved; null: unbounded. */
-  readonly allocatable: { readonly milliCpu: bigint; readonly memoryBytes: bigint; readonly pids: bigint | null } | null;
+  readonly allocatable: { readonly milliCpu: bigint; readonly memoryBytes: bigint; readonly pids: bigint | null; readonly hugePages?: ReadonlyMap<string, bigint> } | null;
+  /** Who owns the cgroups with the systemd driver. */
+  readonly systemd?: Systemd;
+  /** Cgroups that are there for other things, and what they may use of the machine. */
+  readonly reserved?: readonly ReservedCgroup[];
   readonly kill?: (pid: number) => void;
 }
 
 const killWaitMs = 50;
 const killTries = 200;
 const firstQosMs = 1000;
+const systemdPatienceMs = 60_000;
 const qosPeriodMs = 60_000;
 
 /** Finds how cgroups are mounted and makes the owner of the pods' part of them. Throws OpError `unsupported` with one sentence. */
 export async function openCgroups(options: CgroupsOptions): Promise<PodCgroups> {
   const doing = 'use the cgroups of this machine';
-  if (options.driver === 'systemd') {
-    throw new OpError('unsupported', doing, 'the runtime uses the systemd cgroup driver, which this version does not speak yet', {
+  if (options.driver === 'systemd' && options.systemd === undefined) {
+    throw new OpError('unsupported', doing, 'the runtime uses the systemd cgroup driver, and this machine was not booted by systemd', {
       advice: "Set SystemdCgroup = false in the runtime's configuration and cgroupDriver: cgroupfs in the kubelet's.",
     });
   }
@@ -67,7 +77,8 @@ export async function openCgroups(options: CgroupsOptions): Promise<PodCgroups> 
     });
   const problem = versionProblem(layout.version, options.failCgroupV1);
   if (problem !== null) throw new OpError('unsupported', doing, problem, { advice: 'Use a machine with cgroup v2, or set failCgroupV1: false.' });
-  return new PodCgroups(options, layout);
+  const systemd = options.driver === 'systemd' ? ((await options.systemd?.version(AbortSignal.timeout(systemdPatienceMs))) ?? 0) : 0;
+  return new PodCgroups(options, layout, systemd);
 }
 
 /** The cgroups of all pods: made before the sandbox, removed after it, with what is left inside killed. */
@@ -84,43 +95,69 @@ export class PodCgroups implements Cgroups {
   /** Until all pods are known the class keeps what it has: an agent that starts anew must not starve running pods. */
   #knowsPods = false;
 
-  constructor(options: CgroupsOptions, layout: CgroupLayout) {
+  /** systemd's version, where it owns the cgroups; else 0. */
+  readonly #systemdVersion: number;
+
+  constructor(options: CgroupsOptions, layout: CgroupLayout, systemdVersion = 0) {
     this.#options = options;
+    this.#systemdVersion = systemdVersion;
     this.layout = layout;
     this.driver = options.driver;
     this.version = layout.version;
     this.#root = rootName(options.cgroupRoot);
   }
 
-  async ensureRoots(): Promise<void> {
-    const names: CgroupName[] = [kubepods(this.#root), qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort')];
-    for (const name of names) await this.#make(name, 1);
-    if (this.version === 2) await this.#enableControllers(qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort'));
-    const { allocatable, log } = this.#options;
+  async ensureRoots(signal: AbortSignal = AbortSignal.timeout(systemdPatienceMs)): Promise<void> {
+    const [all, burstable, bestEffort] = [kubepods(this.#root), qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort')];
+    for (const name of [all, burstable, bestEffort]) await this.#make(name, 1, signal);
+    if (this.version === 2) await this.#enableControllers(burstable, bestEffort);
+    const { allocatable, log, pod } = this.#options;
+    const sizes = pod.hugePageSizes ?? [];
+    const unprotected = this.version === 2 ? { unified: { 'memory.min': '0', 'memory.low': '0' } } : {};
     if (allocatable !== null) {
+      const { milliCpu, memoryBytes, pids: pidsMax, hugePages } = allocatable;
+      const pages = hugePages === undefined ? {} : { hugePages };
+      const cpus = this.driver === 'systemd' ? await this.#allCpus() : {};
       try {
-        await this.#write([
-          [kubepods(this.#root), { ...sharesOnly(cpuShares(allocatable.milliCpu)), memoryBytes: allocatable.memoryBytes, pidsMax: allocatable.pids }],
-        ]);
+        await this.#write([[all, { ...sharesOnly(cpuShares(milliCpu)), memoryBytes, pidsMax, ...pages, ...cpus, ...unprotected }]], signal);
       } catch (error) {
         // Pods that use more already are left to eviction: the node starts all the same.
         log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
       }
     }
-    await this.#write([[qosName(this.#root, 'BestEffort'), sharesOnly(2n)]]);
+    const unbounded = sizes.length === 0 ? {} : { hugePages: new Map(sizes.map((size) => [size, 1n << 62n])) };
+    await this.#write([[bestEffort, { ...sharesOnly(2n), ...unbounded }]], signal);
+    const without = this.version === 2 ? { unified: { 'memory.low': '0' } } : {};
+    await this.#write([[burstable, { ...sharesOnly(2n), cpuShares: null, ...unbounded, ...without }]], signal);
   }
 
-  async ensurePod(pod: Pod, _signal?: AbortSignal, isRunning = false): Promise<string> {
+  /** Gives the cgroups of the system and of Kubernetes' own programs what is reserved for them. Throws OpError where one is not there. */
+  async enforceReserved(signal: AbortSignal): Promise<void> {
+    for (const { cgroup, resources } of this.#options.reserved ?? []) {
+      const name = parsedName(this.driver, cgroup);
+      const path = cgroupPath(this.driver, name);
+      for (const { mount, controllers } of this.layout.hierarchies) {
+        // A named hierarchy limits nothing.
+        if (controllers.some((each) => each.startsWith('name='))) continue;
+        const [listed] = await this.#options.sys.fileOps({ root: '/', ops: [{ op: 'list', path: `${mount}${path}`.slice(1) }], timeoutMs: 10_000 });
+        if (listed?.errno !== '') throw new OpError('not-found', `enforce limits on the cgroup ${cgroup}`, `${mount}${path} is not there`);
+      }
+      await this.#write([[name, resources]], signal);
+    }
+  }
+
+  async ensurePod(pod: Pod, signal: AbortSignal = forever, isRunning = false): Promise<string> {
     const name = this.#nameOf(pod);
     const path = cgroupPath(this.driver, name);
-    if (!this.#written.has(path)) await this.#make(name, name.length);
+    if (!this.#written.has(path)) await this.#make(name, name.length, signal);
     this.#count(pod);
-    await this.#write([...(isRunning ? [] : [[name, this.limitsOf(pod)] as const]), ...this.#burstableLimits()]);
+    await this.#write([...(isRunning ? [] : [[name, this.limitsOf(pod)] as const]), ...this.#burstableLimits()], signal);
     return cgroupParent(this.driver, name);
   }
 
   limitsOf(pod: Pod): CgroupResources {
-    return podCgroupResources(pod, this.#options.pod);
+    const limits = podCgroupResources(pod, this.#options.pod);
+    return this.driver === 'systemd' ? heldBySystemd(limits) : limits;
   }
 
   async values(pod: Pod): Promise<PodCgroupValues | null> {
@@ -131,12 +168,14 @@ export class PodCgroups implements Cgroups {
     );
   }
 
-  async setLimits(pod: Pod, resources: CgroupResources): Promise<void> {
-    const path = cgroupPath(this.driver, this.#nameOf(pod));
+  async setLimits(pod: Pod, resources: CgroupResources, signal: AbortSignal = forever): Promise<void> {
+    const name = this.#nameOf(pod);
+    const path = cgroupPath(this.driver, name);
     this.#written.delete(path);
     this.#count(pod);
+    await this.#tellSystemd(name, resources, signal);
     await this.#put(cgroupWrites(this.layout, path, resources));
-    await this.#write(this.#burstableLimits());
+    await this.#write(this.#burstableLimits(), signal);
   }
 
   parentOf(pod: Pod): string {
@@ -149,8 +188,9 @@ export class PodCgroups implements Cgroups {
     const paths = podNames(this.#root, uid).map((name) => cgroupPath(this.driver, name));
     for (const path of paths) this.#written.delete(path);
     const directories = mounts.flatMap((mount) => paths.map((path) => `${mount}${path}`));
+    await this.#stopSlices(uid, signal);
     await this.#removeEmpty(directories, signal);
-    if (this.#burstable.delete(uid)) await this.#write(this.#burstableLimits());
+    if (this.#burstable.delete(uid)) await this.#write(this.#burstableLimits(), signal);
   }
 
   async podUids(): Promise<readonly string[]> {
@@ -170,7 +210,14 @@ export class PodCgroups implements Cgroups {
     this.#burstable.clear();
     for (const pod of pods) if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
     this.#knowsPods = true;
-    await this.#write(this.#burstableLimits());
+    await this.#write(this.#burstableLimits(), forever);
+    if (this.version !== 2 || this.#options.pod.memoryQos?.policy !== 'TieredReservation') return;
+    const { all, burstable } = classMemoryQos(pods);
+    const only = (unified: Record<string, string>): CgroupResources => ({ ...sharesOnly(2n), cpuShares: null, unified });
+    for (const [name, files] of [[kubepods(this.#root), all] as const, [qosName(this.#root, 'Burstable'), burstable] as const]) {
+      await this.#tellSystemd(name, only(files), forever);
+      await this.#put(cgroupWrites(this.layout, cgroupPath(this.driver, name), only(files)));
+    }
   }
 
   /** Keeps the classes' weights in step with the pods, once all are known. Runs until `signal` is aborted. */
@@ -207,16 +254,57 @@ export class PodCgroups implements Cgroups {
   }
 
   /** Makes the directories from part `from` of the name on; where those above are missing, all of them. */
-  async #make(name: CgroupName, from: number): Promise<void> {
+  async #make(name: CgroupName, from: number, signal: AbortSignal): Promise<void> {
+    const { systemd } = this.#options;
+    if (this.driver === 'systemd' && systemd !== undefined) {
+      // systemd makes the slices above by itself, but without counting what they use.
+      for (let depth = from; depth <= name.length; depth += 1)
+        await systemd.startSlice(sliceOf(name.slice(0, depth)), sliceProperties(name.slice(0, depth), this.version), signal);
+    }
     const ops: FileOp[] = [];
-    for (const { mount } of this.layout.hierarchies) {
+    for (const { mount, controllers } of this.layout.hierarchies) {
+      // That one is systemd's own.
+      if (this.driver === 'systemd' && controllers.includes('name=systemd')) continue;
       for (let depth = from; depth <= name.length; depth += 1)
         ops.push({ op: 'mkdir', path: `${mount}${cgroupPath(this.driver, name.slice(0, depth))}`.slice(1), mode: 0o755 });
     }
     const results = await this.#options.sys.fileOps({ root: '/', ops, timeoutMs: 10_000 });
     const last = results.at(-1);
-    if (last?.errno === 'ENOENT' && from > 1) return await this.#make(name, 1);
+    if (last?.errno === 'ENOENT' && from > 1) return await this.#make(name, 1, signal);
     if (results.length < ops.length || last?.errno !== '') throw errnoError(`make the cgroup /${ops[results.length - 1]?.path ?? ''}`, last?.errno ?? 'EIO');
+    // systemd hands on what its own units count, and takes back the rest (cpuset, hugetlb) whenever it makes a unit.
+    if (this.driver === 'systemd' && this.version === 2 && name.length > 1) await this.#enableControllers(name.slice(0, -1));
+  }
+
+  /** The processors of the machine, so that systemd knows that this cgroup bounds them and keeps the controller. */
+  async #allCpus(): Promise<{ cpus?: string }> {
+    const mount = this.layout.hierarchies.find((each) => this.version === 2 || each.controllers.includes('cpuset'))?.mount;
+    if (mount === undefined) return {};
+    const [bytes] = await this.#options.sys.readFiles([`${mount}/${this.version === 2 ? 'cpuset.cpus.effective' : 'cpuset.cpus'}`]);
+    const cpus = Buffer.from(bytes ?? [])
+      .toString('utf8')
+      .trim();
+    return cpus === '' ? {} : { cpus };
+  }
+
+  async #tellSystemd(name: CgroupName, resources: CgroupResources, signal: AbortSignal): Promise<void> {
+    const { systemd } = this.#options;
+    if (this.driver !== 'systemd' || systemd === undefined) return;
+    await systemd.setProperties(sliceOf(name), limitProperties(resources, this.version, this.#systemdVersion), signal);
+  }
+
+  /** Kills what is left in a pod's slices and has systemd take them away. */
+  async #stopSlices(uid: string, signal: AbortSignal): Promise<void> {
+    const { systemd, sys } = this.#options;
+    if (this.driver !== 'systemd' || systemd === undefined) return;
+    const mount = this.layout.hierarchies.find((each) => each.controllers.includes('memory'))?.mount ?? this.layout.hierarchies[0]?.mount ?? '';
+    const names = podNames(this.#root, uid);
+    const there = await sys.readFiles(names.map((name) => `${mount}${cgroupPath(this.driver, name)}/cgroup.procs`));
+    for (const [index, name] of names.entries()) {
+      if ((there[index] ?? null) === null) continue;
+      await this.#empty(`${mount}${cgroupPath(this.driver, name)}`);
+      await systemd.stop(sliceOf(name), signal);
+    }
   }
 
   /** Version 2 gives controllers to children only where the parent hands them on. */
@@ -238,12 +326,17 @@ export class PodCgroups implements Cgroups {
   }
 
   /** Writes the limits of several cgroups in one go, those that are not written already. */
-  async #write(limits: readonly (readonly [CgroupName, CgroupResources])[]): Promise<void> {
+  async #write(limits: readonly (readonly [CgroupName, CgroupResources])[], signal: AbortSignal): Promise<void> {
     const open = limits
-      .map(([name, resources]) => ({ path: cgroupPath(this.driver, name), writes: cgroupWrites(this.layout, cgroupPath(this.driver, name), resources) }))
+      .map(([name, wanted]) => {
+        const resources = this.driver === 'systemd' ? heldBySystemd(wanted) : wanted;
+        const path = cgroupPath(this.driver, name);
+        return { name, resources, path, writes: cgroupWrites(this.layout, path, resources) };
+      })
       .filter(({ path, writes }) => this.#written.get(path) !== JSON.stringify(writes));
     if (open.length === 0) return;
     for (const { path } of open) this.#written.delete(path);
+    for (const { name, resources } of open) await this.#tellSystemd(name, resources, signal);
     await this.#put(open.flatMap(({ writes }) => writes));
     for (const { path, writes } of open) this.#written.set(path, JSON.stringify(writes));
   }
@@ -308,6 +401,9 @@ export class PodCgroups implements Cgroups {
     return result?.errno === '' ? childCgroups(result.names ?? []) : [];
   }
 }
+
+/** For what is not bounded by its caller: every call to systemd has a deadline of its own. */
+const forever = new AbortController().signal;
 
 function sharesOnly(shares: bigint): CgroupResources {
   return { cpuShares: shares, cpuQuotaUs: null, cpuPeriodUs: 100_000n, memoryBytes: null, pidsMax: null };

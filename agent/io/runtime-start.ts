@@ -6,10 +6,13 @@ import type { Sys } from '../../base/sys/types.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { MachineFacts } from '../core/node-status.ts';
-import { mostPids, PID_FILES, podsAllocatable } from '../core/settings.ts';
+import { hugePageLimits } from '../core/huge-pages.ts';
+import { memoryQosOf, mostPids, PID_FILES, podsAllocatable, reservedCgroups } from '../core/settings.ts';
 import { openCgroups } from './cgroups.ts';
 import type { PodCgroups } from './cgroups.ts';
 import type { Cri } from './cri.ts';
+import { hugePageSizes } from './kernel-facts.ts';
+import type { Systemd } from './systemd.ts';
 
 /** Both are started together: at first it is asked often, later it may be away for long. */
 const firstRetryMs = 20;
@@ -52,18 +55,38 @@ export async function openNodeCgroups(deps: {
   config: KubeletConfiguration;
   machine: MachineFacts;
   driver: 'cgroupfs' | 'systemd';
+  /** Null: this machine was not booted by systemd. */
+  systemd: Systemd | null;
 }): Promise<PodCgroups> {
-  const { sys, clock, log, config, machine, driver } = deps;
-  const limits = await sys.readFiles(PID_FILES);
-  const maxPids = mostPids(limits.map((bytes) => Buffer.from(bytes ?? []).toString('utf8')));
+  const { sys, clock, log, config, machine, driver, systemd } = deps;
+  const [controllers] = await sys.readFiles(['/sys/fs/cgroup/cgroup.controllers']);
+  const version = controllers === null || controllers === undefined ? 1 : 2;
+  const memoryQos = version === 2 ? memoryQosOf(config, machine) : null;
+  const limitsHugePages = version === 1 || Buffer.from(controllers ?? []).toString('utf8').split(/\s+/).includes('hugetlb');
+  const sizes = limitsHugePages ? await hugePageSizes() : [];
+  const allocatable = podsAllocatable(config, { ...machine, maxPids: await readMostPids(sys) });
+  const pages = Object.fromEntries(Object.entries(machine.hugepages).map(([size, bytes]) => [`hugepages-${size}`, bytes]));
   return openCgroups({
     sys,
     clock,
     log,
     driver,
+    ...(systemd === null ? {} : { systemd }),
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,
-    pod: { cpuCFSQuota: config.cpuCFSQuota, cpuPeriodUs: BigInt(durationMs(config.cpuCFSQuotaPeriod) * 1000), podPidsLimit: BigInt(config.podPidsLimit) },
-    allocatable: podsAllocatable(config, { ...machine, maxPids }),
+    pod: {
+      cpuCFSQuota: config.cpuCFSQuota,
+      cpuPeriodUs: BigInt(durationMs(config.cpuCFSQuotaPeriod) * 1000),
+      podPidsLimit: BigInt(config.podPidsLimit),
+      hugePageSizes: sizes,
+      memoryQos,
+    },
+    allocatable: allocatable === null ? null : { ...allocatable, ...(sizes.length === 0 ? {} : { hugePages: hugePageLimits(sizes, pages) }) },
+    reserved: reservedCgroups(config, version, memoryQos !== null),
   });
+}
+
+async function readMostPids(sys: Sys): Promise<number | null> {
+  const limits = await sys.readFiles(PID_FILES);
+  return mostPids(limits.map((bytes) => Buffer.from(bytes ?? []).toString('utf8')));
 }
