@@ -12,6 +12,7 @@ import { clientTemplate } from './core/node-certs.ts';
 import { bootstrapClientCertificate, clientPairOf, isStillValid, writeBootstrapped } from './io/bootstrap.ts';
 import { openCertStore, pairFrom, type CertStore, type StoredPair } from './io/cert-store.ts';
 import { createRotation, type Rotation } from './io/cert-rotation.ts';
+import { absentApi, standaloneProblem } from './io/standalone.ts';
 import type { CertMetrics } from './io/cert-metrics.ts';
 import type { AgentFlags } from './io/config-file.ts';
 
@@ -45,6 +46,12 @@ export async function openIdentity(options: IdentityOptions, signal: AbortSignal
   const { clock, rng, config, flags } = options;
   const log = options.log.child('client-cert');
   const { bootstrapKubeconfig, certDir, kubeconfig } = flags;
+  if (kubeconfig === '') {
+    const problem = standaloneProblem(config);
+    if (problem !== null) throw new OpError('invalid', 'start the agent', problem, { advice: 'Without --kubeconfig the agent runs without an API server.' });
+    log.info('Standalone mode, no API client');
+    return { api: absentApi(), run: untilAborted, [Symbol.asyncDispose]: () => Promise.resolve() };
+  }
   const store = await openCertStore({ clock, dir: certDir, prefix: 'kubelet-client' });
   const open = (source: { config: KubeConfig; reload?: () => Promise<KubeConfig | undefined> }, limited: boolean): KubeApi =>
     createKubeApi({

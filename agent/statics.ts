@@ -8,6 +8,7 @@ import { durationMs } from '../base/duration.ts';
 import { createMirrors } from './io/mirrors.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { createStaticPods, type StaticPods } from './io/pods-static.ts';
+import { createUrlPods } from './io/pods-url.ts';
 import type { Loop } from './loop.ts';
 import type { NodeInfo, PodSourceReader, StatusWriter } from './seams.ts';
 
@@ -16,7 +17,7 @@ export interface StaticsOptions {
   readonly log: Log;
   readonly api: KubeApi;
   readonly node: NodeInfo;
-  readonly config: Pick<KubeletConfiguration, 'staticPodPath' | 'fileCheckFrequency'>;
+  readonly config: Pick<KubeletConfiguration, 'staticPodPath' | 'fileCheckFrequency' | 'staticPodURL' | 'staticPodURLHeader' | 'httpCheckFrequency'>;
   readonly apiPods: ApiPods;
   /** Writes to the API server; the statuses of static pods go there by their mirrors. */
   readonly statuses: StatusWriter;
@@ -44,10 +45,12 @@ export function openStatics(options: StaticsOptions): Statics {
           facts.name === name &&
           (facts.sandboxes.some(({ ready }) => ready) || facts.containers.some(({ state }) => state === 'running')),
       );
-  const source: StaticPods =
-    config.staticPodPath === ''
-      ? none
-      : createStaticPods({ clock, log: log.child('static'), nodeName: node.name, path: config.staticPodPath, rescanMs: durationMs(config.fileCheckFrequency) });
+  const shared = { clock, log: log.child('static'), nodeName: node.name };
+  const sources: StaticPods[] = [];
+  if (config.staticPodPath !== '') sources.push(createStaticPods({ ...shared, path: config.staticPodPath, rescanMs: durationMs(config.fileCheckFrequency) }));
+  if (config.staticPodURL !== '')
+    sources.push(createUrlPods({ ...shared, url: config.staticPodURL, headers: config.staticPodURLHeader, periodMs: durationMs(config.httpCheckFrequency) }));
+  const source = together(sources);
   const mirrors = createMirrors({
     clock,
     log: log.child('mirror'),
@@ -68,11 +71,16 @@ export function openStatics(options: StaticsOptions): Statics {
   };
 }
 
-const none: StaticPods = {
-  source: 'static',
-  list: () => [],
-  get: () => undefined,
-  synced: () => true,
-  onUpdate: () => undefined,
-  run: untilAborted,
-};
+/** Files and URL as one source. */
+function together(sources: readonly StaticPods[]): StaticPods {
+  return {
+    source: 'static',
+    list: () => sources.flatMap((each) => each.list()),
+    get: (uid) => sources.map((each) => each.get(uid)).find((view) => view !== undefined),
+    synced: () => sources.every((each) => each.synced()),
+    onUpdate: (callback) => sources.forEach((each) => each.onUpdate(callback)),
+    async run(signal) {
+      await Promise.all([...sources.map((each) => each.run(signal)), untilAborted(signal)]);
+    },
+  };
+}

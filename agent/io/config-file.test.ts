@@ -129,6 +129,7 @@ test('bad input is one sentence that names it', async (t) => {
   await refused([...base, '--node-labels=kubernetes.io/x=y'], /unknown 'kubernetes.io'/);
   await refused([...base, 'run'], /unknown command "run"/);
   await refused(['--config', join(dir, 'absent'), '--kubeconfig', kubeconfig], /failed to load kubelet config file/);
-  await refused(['--config', file], /no --kubeconfig/);
+  await refused(['--config', file, '--bootstrap-kubeconfig', '/b'], /--bootstrap-kubeconfig needs --kubeconfig/);
+  assert.equal((await readCommand(['--config', file])).kind, 'run', 'standalone');
   await refused(['--config', file, '--kubeconfig', join(dir, 'absent'), '--bootstrap-kubeconfig', '/b'], /unable to load bootstrap kubeconfig: .*\/b/);
 });

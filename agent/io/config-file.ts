@@ -192,7 +192,6 @@ function warningsOf(config: KubeletConfiguration): string[] {
   for (const [name, value] of Object.entries(config.featureGates)) {
     if (featureGates.get(name)?.stage === 'GA') warnings.push(`Setting GA feature gate ${name}=${value}. It will be removed in a future release.`);
   }
-  if (config.staticPodURL !== '') warnings.push('staticPodURL is set: static pods are read from staticPodPath only');
   if (config.cpuManagerPolicy !== 'none') warnings.push(`cpuManagerPolicy ${config.cpuManagerPolicy} is treated as none`);
   if (config.memoryManagerPolicy !== 'None') warnings.push(`memoryManagerPolicy ${config.memoryManagerPolicy} is treated as None`);
   if (config.topologyManagerPolicy !== 'none') warnings.push(`topologyManagerPolicy ${config.topologyManagerPolicy} is treated as none`);
@@ -204,7 +203,9 @@ function warningsOf(config: KubeletConfiguration): string[] {
 
 /** One of both must be there to be read; which of them is used is seen later. */
 async function requireKubeconfig(kubeconfig: string, bootstrap: string): Promise<void> {
-  if (kubeconfig === '') throw bad('no --kubeconfig is given', 'The agent joins a cluster; running without an API server is not supported.');
+  if (kubeconfig === '' && bootstrap !== '') throw bad('--bootstrap-kubeconfig needs --kubeconfig, which is written with it');
+  // Standalone mode.
+  if (kubeconfig === '') return;
   const trouble = async (path: string): Promise<unknown> =>
     readFile(path).then(
       () => null,

@@ -8,6 +8,7 @@ import { seededRng } from '../../base/rng.ts';
 import type { Node, NodeCondition } from '../../proto/kube/types.ts';
 import type { NodeFacts, NodeSettings } from '../core/node-status.ts';
 import { createNodeApi } from './node-api.ts';
+import { absentApi, standaloneProblem } from './standalone.ts';
 import { ScriptedApi, type ApiCall } from './test-api.ts';
 
 const settings: NodeSettings = {
@@ -212,4 +213,46 @@ test('without registerNode the Node is waited for', async (t) => {
   world.node = { metadata: { name: 'n1', uid: 'u7', resourceVersion: '5' }, spec: {} };
   await clock.advance(8_000);
   assert.equal(node.node()?.metadata.uid, 'u7');
+});
+
+test('standalone: the Node is made up here and nobody is asked', async () => {
+  const clock = createFakeClock();
+  const api = absentApi();
+  const stop = new AbortController();
+  const node = createNodeApi({
+    clock,
+    api,
+    settings,
+    rng: seededRng(1),
+    log: silentLog,
+    events: { event: () => undefined },
+    register: true,
+    standalone: true,
+    leaseDurationSeconds: 40,
+    statusUpdateMs: 10_000,
+    statusReportMs: 300_000,
+    facts: async () => facts,
+  });
+  const running = node.run(stop.signal);
+  const made = await node.ready(stop.signal);
+  assert.equal(made.metadata.uid, undefined);
+  assert.equal(made.status?.capacity?.['pods'], '110');
+  assert.deepEqual(node.hostIPs(), ['10.0.0.5']);
+  await clock.advance(10_000);
+  assert.equal(
+    node.node()?.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True'),
+    true,
+  );
+  stop.abort();
+  await running;
+});
+
+test('without an API server nothing that needs one is started', () => {
+  const base = { enableServer: true, serverTLSBootstrap: false };
+  const config = (webhook: boolean, mode: string) =>
+    ({ ...base, authentication: { webhook: { enabled: webhook } }, authorization: { mode } }) as unknown as Parameters<typeof standaloneProblem>[0];
+  assert.equal(standaloneProblem(config(false, 'AlwaysAllow')), null);
+  assert.match(standaloneProblem(config(true, 'AlwaysAllow')) ?? '', /cannot use webhook authentication/);
+  assert.match(standaloneProblem(config(false, 'Webhook')) ?? '', /cannot use webhook authorization/);
+  assert.equal(standaloneProblem({ ...config(true, 'Webhook'), enableServer: false }), null);
 });

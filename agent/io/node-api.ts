@@ -5,7 +5,7 @@ import type { KubeApi, ResourceRef } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Node } from '../../proto/kube/types.ts';
-import { metadataPatch, newNode, nodeEvents, nodeStatus, statusDiffers, statusPatch, type NodeFacts, type NodeSettings } from '../core/node-status.ts';
+import { metadataPatch, resetPatch, newNode, nodeEvents, nodeStatus, statusDiffers, statusPatch, type NodeFacts, type NodeSettings } from '../core/node-status.ts';
 import type { EventTarget, Events, NodeInfo } from '../seams.ts';
 import { keepLease } from './node-lease.ts';
 
@@ -18,6 +18,8 @@ export interface NodeApiOptions {
   settings: NodeSettings;
   /** `registerNode`; without it the Node must come from elsewhere. */
   register: boolean;
+  /** There is no API server: the Node is made up here, for pods that ask what it has. */
+  standalone?: boolean;
   leaseDurationSeconds: number;
   statusUpdateMs: number;
   statusReportMs: number;
@@ -93,6 +95,8 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
     log.info('Node was previously registered', { node: settings.nodeName });
     const patch = metadataPatch(existing, settings, facts.machine);
     learn(patch === null ? existing : await api.patch<Node>(ref, 'strategic', patch, heartbeat, signal));
+    const reset = facts.devices?.reset === true ? resetPatch(existing) : null;
+    if (reset !== null) learn(await api.patch<Node>({ ...ref, subresource: 'status' }, 'strategic', reset, heartbeat, signal));
   };
 
   const register = async (signal: AbortSignal): Promise<void> => {
@@ -171,6 +175,21 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       signal,
     );
 
+  const keepToItself = async (signal: AbortSignal): Promise<void> => {
+    log.info('No API server defined - no node status update will be sent');
+    while (!signal.aborted) {
+      const kicked = new Promise<void>((resolve) => (wake = resolve));
+      const facts = await options.facts();
+      addresses = internalIPs(facts);
+      const now = rfc3339(clock.nowMs());
+      learn({ ...newNode(settings, facts, now), status: nodeStatus(settings, facts, current?.status, now) });
+      const rest = new AbortController();
+      const timer = clock.sleep(options.statusUpdateMs, AbortSignal.any([signal, rest.signal])).catch(() => undefined);
+      await Promise.race([timer, kicked]);
+      rest.abort();
+    }
+  };
+
   const nodeUid = async (signal: AbortSignal): Promise<string | undefined> => {
     if (current !== undefined) return current.metadata.uid;
     try {
@@ -206,6 +225,7 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       }
     },
     async run(signal) {
+      if (options.standalone === true) return keepToItself(signal);
       await register(signal);
       if (signal.aborted) return;
       const lease = keepLease({ clock, rng, log, api, nodeName: settings.nodeName, durationSeconds: options.leaseDurationSeconds, nodeUid }, signal);

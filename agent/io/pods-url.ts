@@ -1,0 +1,128 @@
+import { createHash } from 'node:crypto';
+import type { Clock } from '../../base/clock.ts';
+import { messageOf, OpError } from '../../base/errors.ts';
+import type { Log } from '../../base/log.ts';
+import { readYaml } from '../../base/yaml.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { keyOf } from '../core/containers.ts';
+import { staticPod } from '../core/static-pod.ts';
+import type { PodKey, PodView } from '../core/types.ts';
+import type { StaticPods } from './pods-static.ts';
+
+export interface UrlPodsOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly nodeName: string;
+  /** `staticPodURL`: a Pod or a PodList, as JSON or YAML. */
+  readonly url: string;
+  /** `staticPodURLHeader`. */
+  readonly headers: Readonly<Record<string, readonly string[]>>;
+  /** `httpCheckFrequency`. */
+  readonly periodMs: number;
+}
+
+const maxBytes = 10 * 1024 * 1024;
+const timeoutMs = 10_000;
+/** So many failures in a row are told; the rest only to who wants to know more. */
+const saidMax = 4;
+
+/** Static pods from a URL. As long as it cannot be read, or says what is no pod, the pods stay as they were. */
+export function createUrlPods(options: UrlPodsOptions): StaticPods {
+  const { clock, log, url } = options;
+  const pods = new Map<string, PodView>();
+  const callbacks: ((key: PodKey, change: 'wish' | 'status') => void)[] = [];
+  let synced = false;
+  let before: string | null = null;
+  let failures = 0;
+
+  const replace = (next: ReadonlyMap<string, PodView>): void => {
+    const keys = new Map([...pods, ...next].filter(([uid]) => pods.get(uid) !== next.get(uid)).map(([uid, { key }]) => [uid, key]));
+    pods.clear();
+    for (const [uid, view] of next) pods.set(uid, view);
+    synced = true;
+    for (const key of keys.values()) for (const callback of callbacks) callback(key, 'wish');
+  };
+
+  const look = async (signal: AbortSignal): Promise<void> => {
+    const text = await fetchText(url, options.headers, signal);
+    if (text === '') {
+      replace(new Map());
+      before = null;
+      throw new OpError('invalid', `read ${url}`, `zero-length data received from ${url}`);
+    }
+    if (text === before) return;
+    const document = await readYaml(text, url);
+    const next = new Map<string, PodView>();
+    for (const each of documentsOf(document)) {
+      const hash = createHash('md5')
+        .update(`${JSON.stringify(each)}url:${url}`)
+        .digest('hex');
+      const made = staticPod(each, { nodeName: options.nodeName, source: 'http', seen: new Date(clock.nowMs()).toISOString(), hash });
+      // One that cannot be used leaves all as they were: a list is one wish.
+      if (!made.ok) throw new OpError('invalid', `read ${url}`, made.message);
+      const key = keyOf(made.pod);
+      const known = pods.get(key.uid);
+      next.set(key.uid, known !== undefined && hashOf(known.pod) === hashOf(made.pod) ? known : { key, source: 'static', pod: made.pod });
+    }
+    before = text;
+    replace(next);
+    log.info('Static pods read', { url, count: next.size });
+  };
+
+  return {
+    source: 'static',
+    list: () => [...pods.values()],
+    get: (uid) => pods.get(uid),
+    synced: () => synced,
+    onUpdate: (callback) => void callbacks.push(callback),
+    async run(signal) {
+      log.info('Watching URL', { URL: url });
+      while (!signal.aborted) {
+        try {
+          await look(signal);
+          if (failures > 0) log.info('Successfully read pods from URL');
+          failures = 0;
+        } catch (error) {
+          if (signal.aborted) return;
+          failures += 1;
+          const fields = { err: messageOf(error) };
+          if (failures < saidMax) log.info('Failed to read pods from URL', fields);
+          else if (failures === saidMax) log.info('Failed to read pods from URL. Dropping verbosity of this message to V(4)', fields);
+          else log.debug(4, 'Failed to read pods from URL', fields);
+        }
+        await clock.sleep(options.periodMs, signal).catch(() => undefined);
+      }
+    },
+  };
+}
+
+/** The pod's content, as the annotation of a mirror pod tells it; a given UID says nothing of that. */
+function hashOf(pod: Pod): string {
+  return JSON.stringify([pod.metadata.labels, pod.spec, pod.metadata.name, pod.metadata.namespace]);
+}
+
+/** A Pod, or each of a PodList, which need not repeat what it is. */
+function documentsOf(document: unknown): unknown[] {
+  if (typeof document !== 'object' || document === null) return [document];
+  const { kind, apiVersion, items } = document as Record<string, unknown>;
+  if (kind !== 'PodList' || apiVersion !== 'v1' || !Array.isArray(items)) return [document];
+  return items.map((item: unknown) => (typeof item === 'object' && item !== null ? { apiVersion: 'v1', kind: 'Pod', ...item } : item));
+}
+
+async function fetchText(url: string, headers: Readonly<Record<string, readonly string[]>>, signal: AbortSignal): Promise<string> {
+  const doing = `read ${url}`;
+  const given = new Headers();
+  for (const [name, values] of Object.entries(headers)) for (const value of values) given.append(name, value);
+  const response = await fetch(url, { headers: given, signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]) });
+  if (response.status !== 200) {
+    await response.body?.cancel();
+    throw new OpError('failed', doing, `${url}: ${response.status} ${response.statusText}`);
+  }
+  let text = '';
+  const decoder = new TextDecoder();
+  for await (const piece of response.body ?? []) {
+    text += decoder.decode(piece as Uint8Array, { stream: true });
+    if (text.length > maxBytes) throw new OpError('invalid', doing, `more than ${maxBytes} bytes`);
+  }
+  return text + decoder.decode();
+}
