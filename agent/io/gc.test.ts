@@ -126,3 +126,35 @@ test('directories and cgroups of pods nobody knows go, once the wishes are known
   await busy.gc.orphansPass(signal);
   assert.deepEqual(busy.did, ['cgroup lost2'], 'not while something of it still runs');
 });
+
+test('of a pod that crashes again and again only the newest dead container of each name stays, with its log', async () => {
+  const { gc, did } = world();
+  const containers = [
+    container('c4', 4, { state: 'running' }),
+    container('c3', 3),
+    container('c2', 2),
+    container('c1', 1, { state: 'created' }),
+    container('d1', 1, { name: 'd' }),
+  ];
+  await gc.deadPass({ uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers }, signal);
+  assert.deepEqual(did, ['logs /var/log/pods/n_p_u/m/c2.log', 'remove c2']);
+});
+
+test('under disk pressure ended pods lose all dead containers, and every image that nothing uses goes', async () => {
+  const living: PodFacts = {
+    uid: 'living',
+    namespace: 'n',
+    name: 'l',
+    sandboxes: [],
+    containers: [container('l2', 2, { imageId: 'used' }), container('l1', 1)],
+  };
+  const ended: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('e1', 1)] };
+  const { gc, did, options } = world({ pods: [living, ended], images: [image('used'), image('unused'), image('pinned', { pinned: true })] });
+  (options.pods as { mayRun: (uid: string) => boolean }).mayRun = (uid) => uid === 'living';
+  await gc.reclaimContainers(signal);
+  await gc.reclaimImages(signal);
+  assert.deepEqual(
+    did.filter((line) => !line.startsWith('logs')),
+    ['remove l1', 'remove e1', 'rmi unused'],
+  );
+});

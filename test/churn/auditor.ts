@@ -136,7 +136,7 @@ export class Auditor {
   }
 
   #container(model: Model, status: ContainerStatus, phase: string, wrong: (rule: string, what: string) => void): void {
-    const { name, restartCount = 0, containerID = '' } = status;
+    const { name, restartCount, containerID = '' } = status;
     const before = model.restarts.get(name) ?? 0;
     if (restartCount < before) wrong('restartCount goes back', `${name}: ${before} -> ${restartCount}`);
     model.restarts.set(name, Math.max(before, restartCount));
