@@ -16,14 +16,19 @@ function parse(text: string): ipaddr.IPv4 | ipaddr.IPv6 | null {
   return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() ? address.toIPv4Address() : address;
 }
 
+/** An IPv4 address as most are written: nothing to make canonical. */
+const PLAIN_IPV4 = /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}$/;
+
 /** Canonical text (RFC 5952 for IPv6), or null when it is no address. Leading zeros are decimal, as in Go's sloppy parser. */
 export function canonicalIp(text: string): string | null {
+  if (PLAIN_IPV4.test(text)) return text;
   const address = parse(text);
   if (address === null) return null;
   return address instanceof ipaddr.IPv6 ? address.toRFC5952String() : address.toString();
 }
 
 export function familyOf(text: string): Family | null {
+  if (PLAIN_IPV4.test(text)) return 'ip';
   const address = parse(text);
   if (address === null) return null;
   return address.kind() === 'ipv4' ? 'ip' : 'ip6';
@@ -31,6 +36,7 @@ export function familyOf(text: string): Family | null {
 
 /** Network byte order; 4 or 16 bytes. */
 export function ipBytes(text: string): Uint8Array {
+  if (PLAIN_IPV4.test(text)) return Uint8Array.from(text.split('.'), Number);
   const address = parse(text);
   return Uint8Array.from(address === null ? [] : address.toByteArray());
 }

@@ -23,18 +23,68 @@ function only(from: Record<string, string> | undefined, keys: readonly string[])
   return kept;
 }
 
+/** Only what the rules depend on: of 10,000 Services everything else would be kept in memory. */
 function trimService(service: Service): Service {
   const { name, namespace, labels } = service.metadata;
-  return { metadata: { name, namespace, labels: only(labels, [SERVICE_PROXY_NAME_LABEL]) }, spec: service.spec, status: service.status };
+  const { spec, status } = service;
+  const ingress = status?.loadBalancer?.ingress;
+  return {
+    metadata: { name, namespace, labels: only(labels, [SERVICE_PROXY_NAME_LABEL]) },
+    spec: {
+      type: spec.type,
+      clusterIP: spec.clusterIP,
+      clusterIPs: spec.clusterIPs,
+      ports: spec.ports?.map((port) => ({ name: port.name, protocol: port.protocol, port: port.port, nodePort: port.nodePort })),
+      ...(spec.externalIPs === undefined ? {} : { externalIPs: spec.externalIPs }),
+      ...(spec.loadBalancerSourceRanges === undefined ? {} : { loadBalancerSourceRanges: spec.loadBalancerSourceRanges }),
+      ...(spec.sessionAffinity === 'ClientIP' ? { sessionAffinity: spec.sessionAffinity, sessionAffinityConfig: spec.sessionAffinityConfig } : {}),
+      ...(spec.externalTrafficPolicy === 'Local' ? { externalTrafficPolicy: spec.externalTrafficPolicy } : {}),
+      ...(spec.internalTrafficPolicy === 'Local' ? { internalTrafficPolicy: spec.internalTrafficPolicy } : {}),
+      ...(spec.healthCheckNodePort === undefined ? {} : { healthCheckNodePort: spec.healthCheckNodePort }),
+    },
+    ...(ingress === undefined ? {} : { status: { loadBalancer: { ingress: ingress.map(({ ip, ipMode }) => ({ ip, ipMode })) } } }),
+  };
 }
 
-function trimSlice(slice: EndpointSlice): EndpointSlice {
+type Conditions = NonNullable<NonNullable<EndpointSlice['endpoints']>[number]['conditions']>;
+
+/** One object for each of the few states an endpoint can be in, and one text for each node. */
+class Shared {
+  readonly #conditions = new Map<string, Conditions>();
+  readonly #names = new Map<string, string>();
+
+  conditions(of: Conditions | undefined): Conditions | undefined {
+    if (of === undefined) return undefined;
+    const { ready, serving, terminating } = of;
+    const key = `${ready} ${serving} ${terminating}`;
+    let known = this.#conditions.get(key);
+    if (known === undefined) this.#conditions.set(key, (known = { ready, serving, terminating }));
+    return known;
+  }
+
+  name(text: string | undefined): string | undefined {
+    if (text === undefined) return undefined;
+    const known = this.#names.get(text);
+    if (known !== undefined) return known;
+    // Nodes come and go: the memory of their names is no more than a saving.
+    if (this.#names.size > 20_000) this.#names.clear();
+    this.#names.set(text, text);
+    return text;
+  }
+}
+
+function trimSlice(slice: EndpointSlice, shared: Shared): EndpointSlice {
   const { name, namespace, labels, annotations } = slice.metadata;
-  const endpoints = (slice.endpoints ?? []).map(({ addresses, nodeName, conditions, hints }) => ({ addresses, nodeName, conditions, hints }));
+  const endpoints = (slice.endpoints ?? []).map(({ addresses, nodeName, conditions, hints }) => ({
+    addresses: addresses.length === 1 ? addresses : addresses.slice(0, 1),
+    nodeName: shared.name(nodeName),
+    conditions: shared.conditions(conditions),
+    ...(hints === undefined ? {} : { hints }),
+  }));
   return {
     metadata: { name, namespace, labels: only(labels, [SERVICE_NAME_LABEL, HEADLESS_LABEL]), annotations: only(annotations, [TRIGGER_ANNOTATION]) },
     addressType: slice.addressType,
-    ports: slice.ports,
+    ports: slice.ports?.map(({ name: portName, protocol, port }) => ({ name: portName, protocol, port })),
     endpoints,
   };
 }
@@ -50,6 +100,7 @@ function trimNode(node: Node): Node {
 
 /** Watches until `signal` is aborted. */
 export async function watchAll(api: KubeApi, nodeName: string, log: Log, events: WatchEvents, signal: AbortSignal): Promise<void> {
+  const shared = new Shared();
   const trouble = (what: string) => (error: unknown) => log.debug(1, 'Watch interrupted', { what, error });
   await Promise.all([
     api.reflect<Service>(
@@ -70,7 +121,7 @@ export async function watchAll(api: KubeApi, nodeName: string, log: Log, events:
         replaced: (items) => events.slices('all', items as readonly EndpointSliceObject[]),
         changed: (type, object) => events.slices(type === 'DELETED' ? 'gone' : 'one', [object as EndpointSliceObject]),
         trouble: trouble('endpointslices'),
-        trim: trimSlice,
+        trim: (slice) => trimSlice(slice, shared),
       },
       signal,
     ),
