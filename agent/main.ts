@@ -9,6 +9,7 @@ import { createFallbackSys } from '../base/sys/fallback.ts';
 import { version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
+import { withReservedCpus } from './core/resources/reserved.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
@@ -16,16 +17,15 @@ import { nodeAddresses, readMachine, waitForAddresses } from './io/machine.ts';
 import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
+import { loggedEvents } from './io/standalone.ts';
 import { createStats } from './io/stats.ts';
 import { createSystemd, isSystemd } from './io/systemd.ts';
+import { openGrants } from './grants-open.ts';
 import { openIdentity } from './identity.ts';
-import { openNode } from './node.ts';
+import { openNode, tellStart } from './node.ts';
 import { openPods } from './pods.ts';
 import { openServing } from './serving.ts';
 import { openUpkeep } from './upkeep.ts';
-
-const cgroupV1Warning =
-  'cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1';
 
 type RunCommand = Extract<AgentCommand, { kind: 'run' }>;
 
@@ -48,7 +48,7 @@ export async function main(host: Host): Promise<number> {
 }
 
 /** Builds the parts in the order in which they need each other, then runs them until the first ends. */
-async function run({ flags, config, warnings, given }: RunCommand, host: Host): Promise<number> {
+async function run({ flags, config: asked, warnings, given }: RunCommand, host: Host): Promise<number> {
   process.title = 'kubelet';
   const clock = realClock;
   const rng = realRng;
@@ -69,6 +69,7 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
     sysPath === undefined ? createFallbackSys({ log: log.child('sys'), ...notify }) : createSysClient({ path: sysPath, log: log.child('sys'), ...notify });
   await using lock = flags.lockFile === '' ? null : await sys.lock(flags.lockFile);
   void lock;
+  const config = withReservedCpus(asked);
   const machine = await readMachine();
   const settings = agentSettings(config, flags, machine.hostname);
   const { nodeName } = settings;
@@ -83,15 +84,17 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
   await cgroups.ensureRoots(signal);
   await cgroups.enforceReserved(signal);
 
-  const events = createEventsApi({ clock, rng, log: log.child('event'), api, nodeName });
+  const eventLog = log.child('event');
+  const events = flags.kubeconfig === '' ? loggedEvents(eventLog) : createEventsApi({ clock, rng, log: eventLog, api, nodeName });
   await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
   const shared = { clock, rng, log, sys, api, cri, events, config, machine };
+  await using granted = await openGrants({ ...shared, settings, metrics, loop: () => pods.loop, kickNode: () => node.kick() });
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
-  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures });
+  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures, devices: granted.offer });
   const { node, runtime } = nodeSide;
-  await using pods = await openPods({ ...shared, env: host.env, settings, node, cgroups, metrics, runtime: () => runtime.facts(), pressures, onBug, signal });
+  await using pods = await openPods({ ...shared, env: host.env, settings, node, cgroups, metrics, granted, runtime: () => runtime.facts(), pressures, onBug, signal });
   await runtime.check(signal);
   const { rootDir, certDir } = flags;
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
@@ -119,14 +122,12 @@ async function run({ flags, config, warnings, given }: RunCommand, host: Host): 
     ['pods', pods.loop.run(signal)],
     ['plugins', pods.plugins.run(signal)],
     ['csi', pods.csi.run(signal)],
+    ['grants', granted.run(signal)],
     ['upkeep', upkeep.run(signal)],
     ['serving', serving.run(signal)],
     ['client certificate', identity.run(signal)],
   ];
-  events.event(node.target, 'Normal', 'Starting', 'Starting kubelet.');
-  if (cgroups.version === 1) events.event(node.target, 'Warning', 'CgroupV1', cgroupV1Warning);
-  if (config.enforceNodeAllocatable.includes('pods'))
-    events.event(node.target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
+  tellStart(events, node.target, cgroups.version, config);
   await sys.notify('READY=1');
   await runParts(parts, signal, onBug);
   if (bug !== undefined) throw bug;

@@ -6,7 +6,7 @@ import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { pressuresOf } from './core/node-status.ts';
-import type { MachineFacts, NodeAddress } from './core/node-status.ts';
+import type { MachineFacts, NodeAddress, NodeFacts } from './core/node-status.ts';
 import type { AgentFlags } from './io/config-file.ts';
 import type { Cri } from './io/cri.ts';
 import { createImageList } from './io/image-list.ts';
@@ -16,7 +16,7 @@ import type { NodeApi } from './io/node-api.ts';
 import { watchRuntime } from './io/node-runtime.ts';
 import type { RuntimeWatch } from './io/node-runtime.ts';
 import { nodeSettings } from './io/settings.ts';
-import type { Events } from './seams.ts';
+import type { Events, EventTarget } from './seams.ts';
 
 export interface NodeSideOptions {
   readonly clock: Clock;
@@ -33,6 +33,8 @@ export interface NodeSideOptions {
   /** Attachable volumes that a controller must not take away. */
   readonly volumesInUse: () => readonly string[];
   readonly pressures: () => readonly PressureCondition[];
+  /** What device plugins offer. */
+  readonly devices: () => NonNullable<NodeFacts['devices']>;
 }
 
 export interface NodeSide {
@@ -61,6 +63,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
     log: log.child('node'),
     settings: nodeSettings(config, flags, machine.hostname),
     register: config.registerNode,
+    standalone: flags.kubeconfig === '',
     leaseDurationSeconds: config.nodeLeaseDurationSeconds,
     statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
     statusReportMs: durationMs(config.nodeStatusReportFrequency),
@@ -72,6 +75,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
       volumesInUse: options.volumesInUse(),
       ephemeralBytes: await fileSystemBytes(flags.rootDir),
       images: images.current(),
+      devices: options.devices(),
     }),
   });
   return {
@@ -81,4 +85,14 @@ export function openNode(options: NodeSideOptions): NodeSide {
       await Promise.all([node.run(signal), runtime.run(signal), images.run(signal)]);
     },
   };
+}
+
+const cgroupV1Warning =
+  'cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1';
+
+/** What is told of a node that starts. */
+export function tellStart(events: Events, target: EventTarget, cgroupVersion: 1 | 2, config: Pick<KubeletConfiguration, 'enforceNodeAllocatable'>): void {
+  events.event(target, 'Normal', 'Starting', 'Starting kubelet.');
+  if (cgroupVersion === 1) events.event(target, 'Warning', 'CgroupV1', cgroupV1Warning);
+  if (config.enforceNodeAllocatable.includes('pods')) events.event(target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
 }

@@ -48,6 +48,7 @@ import type { Loop } from './loop.ts';
 import { Resizes } from './resizes.ts';
 import { openStatics } from './statics.ts';
 import type { Statics } from './statics.ts';
+import type { OpenGrants } from './grants-open.ts';
 import type { AgentSettings, Events, NodeInfo, Volumes } from './seams.ts';
 
 export interface PodSideOptions {
@@ -68,6 +69,7 @@ export interface PodSideOptions {
   readonly cgroups: PodCgroups;
   readonly runtime: () => RuntimeFacts;
   readonly metrics: AgentMetrics;
+  readonly granted: Pick<OpenGrants, 'grants' | 'handler' | 'seen'>;
   /** What the node is short of. */
   readonly pressures: () => readonly PressureCondition[];
   readonly onBug: (error: unknown) => void;
@@ -93,7 +95,7 @@ export const containersLogDir = '/var/log/containers';
 
 /** Everything that runs pods, joined by hand. */
 export async function openPods(options: PodSideOptions): Promise<PodSide> {
-  const { clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, metrics, signal } = options;
+  const { clock, rng, log, sys, api, cri, settings, machine, node, events, cgroups, metrics, granted, signal } = options;
   const { rootDir, podLogsDir, clusterDomain, runtimeRequestTimeoutMs: timeoutMs } = settings;
   const sources = new Sources({ api, clock, log: log.child('sources') });
   const environment = createEnvironment({ sources, node, rootDir, sys });
@@ -170,7 +172,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   const admission: Admission = new Admission({
     clock,
     events,
-    node,
+    node: { node: () => granted.seen(node.node()) },
     signal,
     log: log.child('admission'),
     pods: () => loop,
@@ -206,6 +208,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
     runtimeClasses: createRuntimeClasses(api),
     resizes,
+    grants: granted.grants,
     context: {
       podLogsDir,
       rootDir,
@@ -245,6 +248,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       files,
       recursiveReadOnly,
       resizes,
+      grants: granted.grants,
       containersLogDir,
       log: log.child('pod'),
       facts: createFactsReader({ cri, timeoutMs, lastWords: createLastWords({ sys, rootDir, podLogsDir }) }),
@@ -270,7 +274,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     volumes,
     records,
     csi,
-    plugins: new PluginWatcher({ clock, log: log.child('plugins'), dir: `${rootDir}/plugins_registry`, handlers: { CSIPlugin: csi.drivers } }),
+    plugins: new PluginWatcher({ clock, log: log.child('plugins'), dir: `${rootDir}/plugins_registry`, handlers: { CSIPlugin: csi.drivers, DevicePlugin: granted.handler } }),
     async [Symbol.asyncDispose]() {
       await csi[Symbol.asyncDispose]();
       probes[Symbol.dispose]();

@@ -7,6 +7,7 @@ import { isTerminalPhase } from './core/status-phase.ts';
 import type { Plan } from './core/step.ts';
 import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.ts';
 import type { PodCgroupValues } from './core/resize/moves.ts';
+import type { Grants } from './grants.ts';
 import type { Resizes } from './resizes.ts';
 import type { EventTarget, Events, NodeInfo, Probes, StatusWriter } from './seams.ts';
 
@@ -20,6 +21,8 @@ export interface TellerDeps {
   readonly runtimeName: () => string;
   readonly recursiveReadOnly: () => boolean;
   readonly resizes: Resizes;
+  /** Whether and how devices are told of; absent: they are not. */
+  readonly grants?: Grants;
 }
 
 /** The fourth part of a worker's round: what one pod is, for the API server and for people. */
@@ -54,7 +57,7 @@ export class Teller {
     const { uid } = this.#key;
     const old = statuses.current(uid) ?? pod.status ?? {};
     const end = life.phase === 'terminating' || life.phase === 'terminated' ? life.end : null;
-    const status = statusOf({
+    const plain = statusOf({
       pod: resizes.allocatedPod(pod),
       old,
       facts,
@@ -70,6 +73,7 @@ export class Teller {
       resizing: resizes.conditions(uid),
       cgroup: this.cgroup,
     });
+    const status = this.#deps.grants?.withHealth(uid, plain) ?? plain;
     // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
     if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
     statuses.set(pod, status);

@@ -2,6 +2,8 @@ import { isRetriable, messageOf } from '../base/errors.ts';
 import { BugError } from '../base/assert.ts';
 import type { Log } from '../base/log.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
+import { admitPod } from './admit-pod.ts';
+import type { AdmitPodDeps } from './admit-pod.ts';
 import { grow, rebuilt } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { backOffKey } from './core/hash.ts';
@@ -25,7 +27,7 @@ import { Teller } from './teller.ts';
 import type { TellerDeps } from './teller.ts';
 
 /** What every worker shares. */
-export interface WorkerDeps extends TellerDeps {
+export interface WorkerDeps extends TellerDeps, AdmitPodDeps {
   readonly log: Log;
   readonly facts: FactsReader;
   readonly steps: StepDeps;
@@ -35,8 +37,6 @@ export interface WorkerDeps extends TellerDeps {
   readonly files: PodFiles;
   readonly rules: BackoffRules;
   readonly syncFrequencyMs: number;
-  /** Whether the node takes this pod; asked before anything is done for it. `later`: the Node is not known yet. */
-  readonly admit: (pod: Pod) => Verdict | null | 'later';
   /** Why no pod network can be had now, in upstream's words; null: it can. */
   readonly networkProblem: () => string | null;
   readonly podLogDir: (key: PodKey) => string;
@@ -189,11 +189,9 @@ export class PodWorker {
     if (this.#life.phase === 'terminating') return this.#terminate(facts, this.#life.end, stop, signal);
     const pod = this.#known!;
     if (this.#life.phase === 'waiting') {
-      const verdict = facts.containers.length > 0 || facts.sandboxes.length > 0 ? null : this.#deps.admit(this.#deps.resizes.allocatedPod(pod));
+      const verdict = await admitPod(this.#deps, pod, facts, () => this.#move({ phase: 'starting' }), stop);
       if (verdict === 'later') return { again: nodeWaitMs, gone: false };
       if (verdict !== null) return this.#reject(pod, verdict);
-      this.#deps.resizes.take(pod);
-      this.#move({ phase: 'starting' });
     }
     return this.#run(pod, facts, stop);
   }

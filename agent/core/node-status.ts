@@ -1,5 +1,6 @@
 import type { Node, NodeCondition, NodeStatus, NodeSystemInfo } from '../../proto/kube/types.ts';
 import type { PressureCondition } from './evict-thresholds.ts';
+import { isExtendedResource } from './resources/requests.ts';
 import { addQuantities, compareQuantities, formatQuantity, parseQuantity, quantityOf, subtractQuantities, type Quantity } from './quantity.ts';
 
 /** What was found out about the machine, once at start. */
@@ -60,6 +61,8 @@ export interface NodeFacts {
   /** Size of the file system the root directory is on; null while unknown. */
   readonly ephemeralBytes: number | null;
   readonly images: readonly { names: readonly string[]; sizeBytes: number }[];
+  /** What device plugins offer. `reset`: nothing is known of what was there before, see `resetPatch`. */
+  readonly devices?: { readonly capacity: Readonly<Record<string, string>>; readonly allocatable: Readonly<Record<string, string>>; readonly reset: boolean };
   /** Unique names in order; undefined while it is not known. */
   readonly volumesInUse?: readonly string[];
 }
@@ -136,9 +139,10 @@ function differing(have: Record<string, string> | undefined, want: Record<string
 /** The whole status. What is not ours (extended resources, foreign conditions, attached volumes) comes over from `previous`. */
 export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: NodeStatus | undefined, now: string): NodeStatus {
   const own = capacityOf(settings, facts);
-  const capacity = { ...foreignResources(previous?.capacity, own), ...own };
+  const foreign = foreignResources(previous?.capacity, own);
+  const capacity = { ...foreign, ...own, ...facts.devices?.capacity };
   // What somebody else has put into the capacity can be had in full.
-  const allocatable = { ...foreignResources(previous?.capacity, own), ...allocatableOf(settings, own) };
+  const allocatable = { ...foreign, ...allocatableOf(settings, own), ...facts.devices?.allocatable };
   return {
     ...(previous?.volumesAttached === undefined ? {} : { volumesAttached: previous.volumesAttached }),
     ...inUse(facts.volumesInUse ?? previous?.volumesInUse ?? []),
@@ -179,6 +183,16 @@ function systemInfo(settings: NodeSettings, { machine, runtime }: NodeFacts): No
 
 function foreignResources(have: Record<string, string> | undefined, own: Record<string, string>): Record<string, string> {
   return Object.fromEntries(Object.entries(have ?? {}).filter(([resource]) => !(resource in own) && !resource.startsWith('hugepages-')));
+}
+
+/**
+ * A patch that sets the extended resources of a Node that was there before to 0, for a node that knows of no plugin:
+ * what it had belongs to another life of the machine. Null when there are none.
+ */
+export function resetPatch(node: Node): { status: { capacity: Record<string, string>; allocatable: Record<string, string> } } | null {
+  const names = Object.entries(node.status?.capacity ?? {}).flatMap(([name, amount]) => (isExtendedResource(name) && amount !== '0' ? [name] : []));
+  const zeros = Object.fromEntries(names.map((name) => [name, '0']));
+  return names.length === 0 ? null : { status: { capacity: zeros, allocatable: zeros } };
 }
 
 function capacityOf(settings: NodeSettings, { machine, ephemeralBytes }: NodeFacts): Record<string, string> {

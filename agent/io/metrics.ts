@@ -6,6 +6,7 @@ import type { Interceptor } from '../../cri/mod.ts';
 import type { Pods } from '../seams.ts';
 import { createCertMetrics, type CertMetrics } from './cert-metrics.ts';
 import type { ProbeLabels } from './probes.ts';
+import { ResourceMetrics } from './resource-metrics.ts';
 
 const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
@@ -67,6 +68,7 @@ export class AgentMetrics implements Disposable {
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
   readonly certificates: CertMetrics;
+  readonly resources = new ResourceMetrics();
   #relistBeganMs: number | undefined;
 
   constructor(options: MetricsOptions) {
@@ -176,6 +178,7 @@ export class AgentMetrics implements Disposable {
         this.#preemptions,
       ].map((metric) => metric.text()),
       this.certificates.text(),
+      this.resources.text(),
       metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [
         { labels: {}, value: counts.eventsDropped },
       ]),

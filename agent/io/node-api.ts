@@ -5,7 +5,17 @@ import type { KubeApi, ResourceRef } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Node } from '../../proto/kube/types.ts';
-import { metadataPatch, resetPatch, newNode, nodeEvents, nodeStatus, statusDiffers, statusPatch, type NodeFacts, type NodeSettings } from '../core/node-status.ts';
+import {
+  metadataPatch,
+  resetPatch,
+  newNode,
+  nodeEvents,
+  nodeStatus,
+  statusDiffers,
+  statusPatch,
+  type NodeFacts,
+  type NodeSettings,
+} from '../core/node-status.ts';
 import type { EventTarget, Events, NodeInfo } from '../seams.ts';
 import { keepLease } from './node-lease.ts';
 

@@ -3,6 +3,8 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import { containerConfig, logPathOf, podLogDir } from '../core/container-config.ts';
 import { findContainer, keyOf } from '../core/containers.ts';
 import { graceSecondsOf } from '../core/plan-kill.ts';
+import { withGrants } from '../core/resources/apply.ts';
+import type { ContainerGrants } from '../core/resources/apply.ts';
 import { rootProblem } from '../core/security.ts';
 import type { ImageUser } from '../core/security.ts';
 import { podIPsOf } from '../core/status.ts';
@@ -53,7 +55,7 @@ export async function startContainer(
   let containerId: string;
   try {
     await deps.files.mkdir(logDir);
-    const config = containerConfig(deps.context, {
+    const plain = containerConfig(deps.context, {
       pod,
       container,
       attempt,
@@ -64,11 +66,13 @@ export async function startContainer(
       devices: made.devices,
       targetId: step.targetId,
     });
+    const config = withGrants(plain, made.grants);
     ({ containerId } = await cri.runtime.createContainer({ podSandboxId: sandbox.id, config, sandboxConfig: sandbox.config }, { timeoutMs }));
   } catch (error) {
     return fail('CreateContainerError', failureWords(error));
   }
   tell({ type: 'Normal', reason: 'Created', message: 'Container created', container: container.name });
+  deps.grants?.made(pod, container, containerId);
   try {
     await cri.runtime.startContainer({ containerId }, { timeoutMs });
   } catch (error) {
@@ -123,7 +127,14 @@ async function postStart(
 }
 
 type Prepared =
-  | { ok: true; env: readonly { name: string; value: string }[]; mounts: readonly MountInput[]; devices: readonly ContainerDevice[]; user: ImageUser }
+  | {
+      ok: true;
+      env: readonly { name: string; value: string }[];
+      mounts: readonly MountInput[];
+      devices: readonly ContainerDevice[];
+      user: ImageUser;
+      grants: ContainerGrants | null;
+    }
   | { ok: false; reason: string; message: string; retryAtMs?: number | null };
 
 /** Everything of the configuration that has to be looked up. */
@@ -138,6 +149,9 @@ async function prepare(
   const { pod } = run;
   const podIPs = podIPsOf(pod, sandbox.ips, deps.node.hostIPs());
   try {
+    const granted = (await deps.grants?.forContainer(pod, container, signal)) ?? { ok: true, grants: null };
+    if (!granted.ok) return { ok: false, reason: 'CreateContainerConfigError', message: granted.message };
+    const { grants } = granted;
     const env = await deps.environment(pod, container, podIPs, signal);
     if (!env.ok) return { ok: false, reason: 'CreateContainerConfigError', message: env.message };
     const volumes = await deps.volumes.containerMounts(pod, container, podIPs, signal);
@@ -145,7 +159,7 @@ async function prepare(
     const user = ready.user ?? (await imageUser(deps, ready.imageRef, signal));
     const problem = rootProblem(pod, container, user);
     if (problem !== null) return { ok: false, reason: 'CreateContainerConfigError', message: problem };
-    const mounts: MountInput[] = [];
+    const mounts: MountInput[] = (grants?.mounts ?? []).map(({ containerPath, hostPath, readOnly }) => ({ containerPath, hostPath, readonly: readOnly }));
     for (const mount of volumes.mounts) {
       const image = await mountedImage(deps, run, container, sandbox, mount, signal);
       if (image?.ok === false) return image;
@@ -153,7 +167,8 @@ async function prepare(
     }
     const path = container.terminationMessagePath ?? '';
     if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
-    return { ok: true, env: [...env.env, ...(volumes.env ?? [])], mounts, devices: volumes.devices ?? [], user };
+    const devices = [...(grants?.devices ?? []), ...(volumes.devices ?? [])];
+    return { ok: true, env: [...(grants?.envs ?? []), ...env.env, ...(volumes.env ?? [])], mounts, devices, user, grants };
   } catch (error) {
     signal.throwIfAborted();
     return { ok: false, reason: 'CreateContainerConfigError', message: failureWords(error) };

@@ -5,6 +5,7 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import type { ConfigContext } from '../core/config-context.ts';
 import type { Sizes } from '../core/resize/amounts.ts';
 import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
+import type { Grants } from '../grants.ts';
 import type { Cgroups, Dns, Hooks, NodeInfo, Volumes } from '../seams.ts';
 import type { Cri } from './cri.ts';
 import type { Environment } from './environment.ts';
@@ -45,6 +46,8 @@ export interface StepDeps {
   readonly node: NodeInfo;
   readonly runtimeClasses: RuntimeClasses;
   readonly resizes: Actuation;
+  /** Devices, CPUs and memory of its own; absent: no container has any. */
+  readonly grants?: Pick<Grants, 'forContainer' | 'made'>;
 }
 
 /** Why a container does not run, for its waiting state. */

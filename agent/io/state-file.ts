@@ -1,0 +1,31 @@
+import type { TextFile } from './allocation-file.ts';
+
+/** A text on disk that follows what is in memory: many changes while a write is under way cost one more write. */
+export class StateFile {
+  readonly #file: TextFile;
+  readonly #text: () => string;
+  #version = 0;
+  #savedVersion = 0;
+  #savedText = '';
+  #writing: Promise<void> | null = null;
+
+  /** `text` is what is to stand there now. */
+  constructor(file: TextFile, text: () => string) {
+    this.#file = file;
+    this.#text = text;
+  }
+
+  /** Resolves when all that was in memory at the call is on disk; rejects when it cannot be written. */
+  async save(): Promise<void> {
+    const version = ++this.#version;
+    while (this.#savedVersion < version) await (this.#writing ??= this.#write().finally(() => (this.#writing = null)));
+  }
+
+  async #write(): Promise<void> {
+    const version = this.#version;
+    const text = this.#text();
+    if (text !== this.#savedText) await this.#file.write(text);
+    this.#savedText = text;
+    this.#savedVersion = version;
+  }
+}
