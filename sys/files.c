@@ -102,8 +102,23 @@ const char *op_notify(struct call *c) {
   memcpy(address.sun_path, path, length);
   if (path[0] == '@') address.sun_path[0] = 0;
   int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return "notify";
   socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-  return fd < 0 || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size) < 0 ? "notify" : NULL;
+  struct iovec part = {(void *)state, strlen(state)};
+  /* A service manager listens only to the main process of a service, which is the daemon and not this child. */
+  struct ucred sender = {served_pid, getuid(), getgid()};
+  union {
+    struct cmsghdr header;
+    uint8_t bytes[CMSG_SPACE(sizeof sender)];
+  } control = {0};
+  struct msghdr message = {.msg_name = &address, .msg_namelen = size, .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+  control.header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_CREDENTIALS, .cmsg_len = CMSG_LEN(sizeof sender)};
+  memcpy(CMSG_DATA(&control.header), &sender, sizeof sender);
+  if (sendmsg(fd, &message, MSG_NOSIGNAL) >= 0) return NULL;
+  /* Only root may speak for another process. */
+  message.msg_control = NULL;
+  message.msg_controllen = 0;
+  return sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? "notify" : NULL;
 }
 
 const char *op_lock(struct call *c) {

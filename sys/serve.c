@@ -30,6 +30,7 @@ static struct job *jobs;
 static int job_count;
 static struct buf out;
 static size_t out_sent; /* of `out`, from its front */
+pid_t served_pid;
 
 static handler *const handlers[OP_END] = {
   [OP_RUN] = op_run, [OP_MOUNT] = op_mount, [OP_UMOUNT] = op_umount, [OP_BIND] = op_bind,
@@ -37,6 +38,7 @@ static handler *const handlers[OP_END] = {
   [OP_REMOVE_TREE] = op_remove_tree, [OP_CHOWN_TREE] = op_chown_tree, [OP_DISK_USAGE] = op_disk_usage,
   [OP_STATFS] = op_statfs, [OP_NETLINK] = op_netlink, [OP_READ_FILES] = op_read_files,
   [OP_WRITE_FILES] = op_write_files, [OP_KERNEL_LOG] = op_kernel_log, [OP_NOTIFY] = op_notify, [OP_LOCK] = op_lock,
+  [OP_HOLD_DESCRIPTOR] = op_hold_descriptor,
 };
 
 static void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
@@ -240,6 +242,7 @@ static void end_all(void) {
 }
 
 int serve_main(void) {
+  served_pid = getppid();
   sigset_t watched;
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);

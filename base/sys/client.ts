@@ -279,6 +279,13 @@ class SysClient implements Sys {
     return await this.#stand({ doing: `lock ${path}`, op: ops.lock, fields: new FieldWriter().string(path), timeoutMs: 0 }, lost);
   }
 
+  async holdDescriptor(request: { path: string; bytes: Uint8Array; timeoutMs: number }, onLost?: (error: unknown) => void): Promise<AsyncDisposable> {
+    const { path, bytes, timeoutMs } = request;
+    const lost = onLost ?? ((error: unknown): void => this.#options.log.error('a descriptor was lost', { path, err: error }));
+    const fields = new FieldWriter().string(path).bytes(bytes).u32(timeoutMs);
+    return await this.#stand({ doing: `hold a descriptor of ${path}`, op: ops.holdDescriptor, fields, timeoutMs: 0 }, lost);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closed = true;
     for (const wake of this.#waiting.splice(0)) wake();

@@ -365,6 +365,15 @@ export class FakeSys implements Sys {
     this.notified.push(state);
   }
 
+  /** What is held, by the bytes it was asked for with. */
+  readonly descriptors = new Set<Uint8Array>();
+  async holdDescriptor(request: { path: string; bytes: Uint8Array }): Promise<AsyncDisposable> {
+    await this.fault('holdDescriptor', request.path);
+    if (this.get(request.path) === null) throw errnoError(`hold a descriptor of ${request.path}`, 'ENOENT');
+    this.descriptors.add(request.bytes);
+    return { [Symbol.asyncDispose]: async () => void this.descriptors.delete(request.bytes) };
+  }
+
   async lock(path: string): Promise<AsyncDisposable> {
     await this.fault('lock', path);
     if (this.#locks.has(path)) throw errnoError(`lock ${path}`, 'EALREADY');

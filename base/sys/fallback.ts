@@ -268,6 +268,12 @@ class FallbackSys implements Sys {
     });
   }
 
+  async holdDescriptor({ path }: { path: string }): Promise<AsyncDisposable> {
+    throw new OpError('unsupported', `hold a descriptor of ${path}`, 'no program of the distribution receives descriptors', {
+      advice: 'Start with NODELET_SYS, the path of the program that sys/build.sh builds.',
+    });
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await closeAll([...this.#open]);
   }

@@ -70,6 +70,12 @@ export interface Sys extends AsyncDisposable {
    * called when the holder died and the lock could not be taken again.
    */
   lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable>;
+  /**
+   * Connects to a Unix socket, writes `bytes`, and holds the first descriptor that the other side sends until disposed. Throws
+   * OpError `deadline` when none comes in time, `unsupported` where descriptors cannot be received. Asked for again when its
+   * holder died; `onLost` is called when that fails.
+   */
+  holdDescriptor(request: { path: string; bytes: Uint8Array; timeoutMs: number }, onLost?: (error: unknown) => void): Promise<AsyncDisposable>;
 }
 
 export interface BindRequest {

@@ -24,6 +24,7 @@ export const ops = {
   kernelLog: 17,
   notify: 18,
   lock: 19,
+  holdDescriptor: 20,
 } as const;
 
 /** Codes of file operations inside `fileOps`, as in `sys/fileops.c`. */
