@@ -35,6 +35,13 @@ describe('values', () => {
     assert.deepEqual(new DbusReader(new DbusWriter().values(signature, values).bytes, true).values(signature), values);
   });
 
+  test('values of any length', () => {
+    for (let length = 0; length < 1100; length += 1) {
+      const values = ['x'.repeat(length), length, ['y'.repeat(length)]];
+      assert.deepEqual(new DbusReader(new DbusWriter().values('suas', values).bytes, true).values('suas'), values);
+    }
+  });
+
   test('what is cut short or lies is refused', () => {
     const whole = new DbusWriter().values('a(sv)', [[['Slice', { signature: 's', value: 'a.slice' }]]]).bytes;
     for (let end = 0; end < whole.length; end += 1) assert.throws(() => new DbusReader(whole.subarray(0, end), true).values('a(sv)'), BadDbusData, String(end));

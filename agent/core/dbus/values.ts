@@ -75,13 +75,15 @@ export class DbusWriter {
   }
 
   u8(value: number): this {
-    this.#view.setUint8(this.#reserve(1), value);
+    const at = this.#reserve(1);
+    this.#view.setUint8(at, value);
     return this;
   }
 
   u32(value: number): this {
     this.pad(4);
-    this.#view.setUint32(this.#reserve(4), value, true);
+    const at = this.#reserve(4);
+    this.#view.setUint32(at, value, true);
     return this;
   }
 
