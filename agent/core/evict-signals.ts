@@ -36,7 +36,9 @@ export function memoryObservations(version: 1 | 2, texts: MemoryTexts): Map<Evic
   const free = kib('MemFree');
   if (total === null || free === null) return out;
   const used = workingSet(version, numberIn(texts.usage) ?? total - free, texts.stat);
-  out.set('memory.available', { available: bytes(positive(total - used)), capacity: bytes(total) });
+  // Huge pages are nobody's use in a cgroup, and yet no pod can have them as memory (HugepageAwareEviction).
+  const available = positive(total - used - (kib('Hugetlb') ?? 0n));
+  out.set('memory.available', { available: bytes(available), capacity: bytes(available + used) });
   const limit = numberIn(texts.podsLimit);
   const podsUsed = numberIn(texts.podsUsage);
   if (limit !== null && podsUsed !== null && limit < 1n << 62n)

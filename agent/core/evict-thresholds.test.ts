@@ -106,6 +106,13 @@ test('memory of the node is capacity without the working set of the root cgroup'
   const capacity = 24_683_656n * 1024n;
   const one = { usage: '5218873344\n', stat: 'inactive_file 7\ntotal_inactive_file 2331549696\n' };
   assert.deepEqual(show(1, one), [`memory.available ${capacity - 5_218_873_344n + 2_331_549_696n} of ${capacity}`]);
+  assert.deepEqual(
+    [...memoryObservations(1, { ...none, ...one, meminfo: `${meminfo}Hugetlb:         1048576 kB\n` }).values()].map(
+      ({ available }) => available.nano / 1_000_000_000n,
+    ),
+    [capacity - 5_218_873_344n + 2_331_549_696n - (1n << 30n)],
+    'huge pages are not available',
+  );
   // The machine's own root of version 2 has no memory.current.
   const used = (24_683_656n - 18_741_760n) * 1024n;
   assert.deepEqual(show(2, { stat: 'inactive_file 1000\n' }), [`memory.available ${capacity - used + 1000n} of ${capacity}`]);

@@ -21,6 +21,7 @@ const done = `
   ExecProbeTimeout
   ExtendWebSocketsToKubelet
   HostnameOverride
+  HugepageAwareEviction
   ImageMaximumGCAge
   ImageVolume
   InPlacePodLevelResourcesVerticalScaling
@@ -30,6 +31,7 @@ const done = `
   KubeletCrashLoopBackOffMax
   KubeletEnsureSecretPulledImages
   KubeletFineGrainedAuthz
+  KubeletSeparateDiskGC
   KubeletServiceAccountTokenForCredentialProviders
   NFTablesProxyMode
   NodeDeclaredFeatures
@@ -76,7 +78,6 @@ const notDone = `
   GracefulNodeShutdown
   GracefulNodeShutdownBasedOnPodPriority
   H2CContainerProbe
-  HugepageAwareEviction
   ImageVolumeWithDigest
   InPlacePodVerticalScalingExclusiveCPUs
   InPlacePodVerticalScalingExclusiveMemory
@@ -91,7 +92,6 @@ const notDone = `
   KubeletPodResourcesGet
   KubeletPodResourcesListUseActivePods
   KubeletRegistrationGetOnExistsOnly
-  KubeletSeparateDiskGC
   KubeletTracing
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions
