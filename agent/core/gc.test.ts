@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { freeDiskSpaceFailed, planImageGc, recordImages } from './gc-images.ts';
 import type { ImageFacts, ImageGcPolicy, ImageRecord } from './gc-images.ts';
-import { goneLogDirs, planContainerGc } from './gc.ts';
+import { goneLogDirs, planContainerGc, unknownLogLinks } from './gc.ts';
 import type { ContainerGcInput } from './gc.ts';
 import type { ContainerFacts, PodFacts, SandboxFacts } from './types.ts';
 
@@ -109,5 +109,13 @@ test('the words when too little can be freed', () => {
   assert.match(
     freeDiskSpaceFailed(95, 20 * 2 ** 30, 0),
     /^Insufficient free disk space on the node's image filesystem \(95% of 20\.0 GiB used\)\. Failed to free sufficient space by deleting unused images \(freed 0 bytes\)\./,
+  );
+});
+
+test('links to logs of containers that are not there', () => {
+  const names = ['p_n_m-abc1.log', 'p_n_a-b-abc2.log', 'p_n_m-abc3.log', 'other.log', 'p_n.log'];
+  assert.deepEqual(
+    unknownLogLinks(names, (id) => id === 'abc1').map(({ id }) => id),
+    ['abc2', 'abc3'],
   );
 });

@@ -76,6 +76,14 @@ function newestFirst(left: { createdAtMs: number }, right: { createdAtMs: number
   return right.createdAtMs - left.createdAtMs;
 }
 
+/** Ids in the names of links to logs, `<pod>_<namespace>_<container>-<id>.log`, of containers that are not there. */
+export function unknownLogLinks(names: readonly string[], isKnown: (containerId: string) => boolean): { readonly name: string; readonly id: string }[] {
+  return names.flatMap((name) => {
+    const id = /^[^_]+_[^_]+_.*-([0-9a-zA-Z]+)\.log$/.exec(name)?.[1];
+    return id === undefined || isKnown(id) ? [] : [{ name, id }];
+  });
+}
+
 /** Directories in podLogsDir of pods that are gone: `<namespace>_<name>_<uid>`. */
 export function goneLogDirs(names: readonly string[], isGone: (uid: string) => boolean): string[] {
   return names.filter((name) => {

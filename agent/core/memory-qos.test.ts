@@ -52,7 +52,12 @@ test('what is requested is protected where the policy says so: hard for Guarante
 });
 
 test('swap is a share of the node’s by the memory request', () => {
-  const context = { cgroupVersion: 2, swapControllerAvailable: true, memoryCapacityBytes: 1n << 30n, swap: { behavior: 'LimitedSwap', capacityBytes: 1n << 31n } } as const;
+  const context = {
+    cgroupVersion: 2,
+    swapControllerAvailable: true,
+    memoryCapacityBytes: 1n << 30n,
+    swap: { behavior: 'LimitedSwap', capacityBytes: 1n << 31n },
+  } as const;
   const of = (pod: Pod, with_: Parameters<typeof swapBytes>[0] = context): bigint => swapBytes(with_, pod, pod.spec.containers[0]!);
   assert.equal(of(podOf('256Mi', null)), 512n << 20n);
   assert.equal(of(podOf('256Mi', '256Mi')), 0n);
@@ -67,5 +72,11 @@ test('swap is a share of the node’s by the memory request', () => {
 test('huge pages: what is not asked for is forbidden', () => {
   assert.deepEqual(['hugepages-2Mi', 'hugepages-1Gi', 'hugepages-64Ki', 'memory'].map(hugePageName), ['2MB', '1GB', '64KB', null]);
   const limits = hugePageLimits(['2MB', '1GB'], { 'hugepages-2Mi': '4Mi', 'hugepages-1Gi': '1Gi' }, { 'hugepages-2Mi': '2Mi', memory: '1' });
-  assert.deepEqual([...limits], [['2MB', 2_097_152n], ['1GB', 1_073_741_824n]]);
+  assert.deepEqual(
+    [...limits],
+    [
+      ['2MB', 2_097_152n],
+      ['1GB', 1_073_741_824n],
+    ],
+  );
 });

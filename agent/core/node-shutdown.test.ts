@@ -67,7 +67,10 @@ test('a pod is in the period at or below its priority', () => {
 
 test('a pod gets what its group has, or what it asks for if that is less', () => {
   const group = { priority: 0, seconds: 20 };
-  assert.deepEqual([podOf('a'), podOf('b', 0, 5), podOf('c', 0, 300), podOf('d', 0, 0)].map((pod) => shutdownGraceSeconds(group, pod)), [20, 5, 20, 0]);
+  assert.deepEqual(
+    [podOf('a'), podOf('b', 0, 5), podOf('c', 0, 300), podOf('d', 0, 0)].map((pod) => shutdownGraceSeconds(group, pod)),
+    [20, 5, 20, 0],
+  );
 });
 
 test('the state is upstream’s file, and logind’s its own', () => {

@@ -52,7 +52,11 @@ export function shutdownMs(periods: readonly ShutdownPeriod[]): number {
 
 /** Each pod in the last period that begins at or below its priority; those below all of them in the first. */
 export function shutdownGroups(periods: readonly ShutdownPeriod[], pods: readonly Pod[]): ShutdownGroup[] {
-  const groupOf = (pod: Pod): number => Math.max(0, periods.findLastIndex(({ priority }) => priority <= (pod.spec.priority ?? 0)));
+  const groupOf = (pod: Pod): number =>
+    Math.max(
+      0,
+      periods.findLastIndex(({ priority }) => priority <= (pod.spec.priority ?? 0)),
+    );
   return periods.map((period, index) => ({ ...period, pods: pods.filter((pod) => groupOf(pod) === index) }));
 }
 

@@ -34,7 +34,9 @@ export function sliceProperties(name: CgroupName, cgroupVersion: 1 | 2): UnitPro
   return [
     property('Description', 's', `Pods of this node: ${sliceOf(name)}`),
     property('Wants', 'as', [sliceOf(name.slice(0, -1))]),
-    ...['MemoryAccounting', 'CPUAccounting', cgroupVersion === 2 ? 'IOAccounting' : 'BlockIOAccounting', 'TasksAccounting'].map((each) => property(each, 'b', true)),
+    ...['MemoryAccounting', 'CPUAccounting', cgroupVersion === 2 ? 'IOAccounting' : 'BlockIOAccounting', 'TasksAccounting'].map((each) =>
+      property(each, 'b', true),
+    ),
     property('DefaultDependencies', 'b', false),
   ];
 }

@@ -26,7 +26,18 @@ function world(given: Partial<CgroupsOptions> = {}, mountinfo = '1 1 0:1 / /sys/
   sys.put('/proc/self/mountinfo', mountinfo);
   sys.put('/sys/fs/cgroup/cgroup.controllers', 'cpu memory pids misc\n');
   const fill = (path: string): void => files.forEach((file) => sys.put(`/sys/fs/cgroup${path}/${file}`, ''));
-  for (const path of ['', '/kubepods', '/kubepods/burstable', '/kubepods/besteffort', '/kubepods/burstable/podu1', '/kubepods/podu2', '/system.slice', ...slices, burstableSlice]) fill(path);
+  for (const path of [
+    '',
+    '/kubepods',
+    '/kubepods/burstable',
+    '/kubepods/besteffort',
+    '/kubepods/burstable/podu1',
+    '/kubepods/podu2',
+    '/system.slice',
+    ...slices,
+    burstableSlice,
+  ])
+    fill(path);
   sys.put('/sys/fs/cgroup/cpuset.cpus.effective', '0-3\n');
   const options: CgroupsOptions = {
     sys,

@@ -47,7 +47,12 @@ export interface CgroupsOptions {
   readonly failCgroupV1: boolean;
   readonly pod: PodCgroupSettings;
   /** What all pods together may use (`enforceNodeAllocatable: [pods]`): capacity without what is reserved; null: unbounded. */
-  readonly allocatable: { readonly milliCpu: bigint; readonly memoryBytes: bigint; readonly pids: bigint | null; readonly hugePages?: ReadonlyMap<string, bigint> } | null;
+  readonly allocatable: {
+    readonly milliCpu: bigint;
+    readonly memoryBytes: bigint;
+    readonly pids: bigint | null;
+    readonly hugePages?: ReadonlyMap<string, bigint>;
+  } | null;
   /** Who owns the cgroups with the systemd driver. */
   readonly systemd?: Systemd;
   /** Cgroups that are there for other things, and what they may use of the machine. */

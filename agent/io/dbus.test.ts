@@ -53,7 +53,10 @@ test('a refusal has its name, and a code', async () => {
   const refusal = { type: 'error', errorName: 'org.freedesktop.systemd1.UnitExists', signature: 's', body: ['Unit a.slice already exists.'] } as const;
   const { opened } = await world((message) => greeted(message) ?? refusal);
   await using bus: Dbus = await opened;
-  await assert.rejects(bus.call(call, { timeoutMs: 100 }), (error) => error instanceof DbusError && error.dbusName === refusal.errorName && hasCode(error, 'exists'));
+  await assert.rejects(
+    bus.call(call, { timeoutMs: 100 }),
+    (error) => error instanceof DbusError && error.dbusName === refusal.errorName && hasCode(error, 'exists'),
+  );
 });
 
 test('signals are told', async () => {

@@ -123,7 +123,9 @@ class Connection implements Dbus {
   async greet(signal?: AbortSignal): Promise<void> {
     const { uid, peer, clock } = this.#options;
     this.#stream.write(authLines(uid));
-    using _deadline = clock.after(connectTimeoutMs, () => this.#fail(new OpError('deadline', `log in at ${this.#name}`, `no answer in ${connectTimeoutMs} ms`)));
+    using _deadline = clock.after(connectTimeoutMs, () =>
+      this.#fail(new OpError('deadline', `log in at ${this.#name}`, `no answer in ${connectTimeoutMs} ms`)),
+    );
     await this.#authenticated.promise;
     if (peer === 'direct') return;
     const hello = { destination: 'org.freedesktop.DBus', path: '/org/freedesktop/DBus', interface: 'org.freedesktop.DBus', member: 'Hello' };

@@ -62,7 +62,12 @@ export async function openNodeCgroups(deps: {
   const [controllers] = await sys.readFiles(['/sys/fs/cgroup/cgroup.controllers']);
   const version = controllers === null || controllers === undefined ? 1 : 2;
   const memoryQos = version === 2 ? memoryQosOf(config, machine) : null;
-  const limitsHugePages = version === 1 || Buffer.from(controllers ?? []).toString('utf8').split(/\s+/).includes('hugetlb');
+  const limitsHugePages =
+    version === 1 ||
+    Buffer.from(controllers ?? [])
+      .toString('utf8')
+      .split(/\s+/)
+      .includes('hugetlb');
   const sizes = limitsHugePages ? await hugePageSizes() : [];
   const allocatable = podsAllocatable(config, { ...machine, maxPids: await readMostPids(sys) });
   const pages = Object.fromEntries(Object.entries(machine.hugepages).map(([size, bytes]) => [`hugepages-${size}`, bytes]));

@@ -69,7 +69,8 @@ export class FakeSystemd implements Systemd {
 
   #checked(properties: readonly UnitProperty[]): [string, DbusValue][] {
     return properties.map(({ name, value: { signature, value } }) => {
-      if (known[name] === undefined) throw new DbusError(`set ${name}`, 'org.freedesktop.DBus.Error.PropertyReadOnly', `Cannot set property ${name}, or unknown property.`);
+      if (known[name] === undefined)
+        throw new DbusError(`set ${name}`, 'org.freedesktop.DBus.Error.PropertyReadOnly', `Cannot set property ${name}, or unknown property.`);
       if (known[name] !== signature) throw new DbusError(`set ${name}`, 'org.freedesktop.DBus.Error.InvalidArgs', `${name} takes ${known[name]}`);
       new DbusWriter().values(signature, [value]);
       return [name, value];

@@ -39,10 +39,12 @@ function contract(open: () => Systemd, isReal: boolean): void {
       if (isReal && version === 2) assert.equal(control(name), 'max 100000 100663296 max');
       // Many at once, each with a job of its own.
       const more = ['a', 'b', 'c', 'd'].map((each) => [...top, each]);
-      assert.deepEqual(
-        await Promise.all(more.map((each) => systemd.startSlice(sliceOf(each), sliceProperties(each, version), signal))),
-        ['started', 'started', 'started', 'started'],
-      );
+      assert.deepEqual(await Promise.all(more.map((each) => systemd.startSlice(sliceOf(each), sliceProperties(each, version), signal))), [
+        'started',
+        'started',
+        'started',
+        'started',
+      ]);
     } finally {
       await systemd.stop(sliceOf(top), signal);
     }
@@ -59,10 +61,13 @@ function contract(open: () => Systemd, isReal: boolean): void {
     const wrong = { name: 'TasksMax', value: { signature: 's', value: '1' } };
     try {
       await systemd.startSlice(unit, sliceProperties(name, version), signal);
-      for (const property of [unknown, wrong]) await assert.rejects(systemd.setProperties(unit, [property], signal), (error) => hasCode(error, 'failed') || hasCode(error, 'invalid'), property.name);
-      await assert.rejects(systemd.startSlice('a--b.slice', [], signal));
+      for (const property of [unknown, wrong])
+        await assert.rejects(systemd.setProperties(unit, [property], signal), (error) => hasCode(error, 'failed') || hasCode(error, 'invalid'), property.name);
       await assert.rejects(systemd.startSlice('no slice', [], signal));
-      await assert.rejects(systemd.version(signal).then(() => systemd.stop(unit, AbortSignal.abort())), (error) => hasCode(error, 'aborted'));
+      await assert.rejects(
+        systemd.version(signal).then(() => systemd.stop(unit, AbortSignal.abort())),
+        (error) => hasCode(error, 'aborted'),
+      );
     } finally {
       await systemd.stop(sliceOf(top), signal);
     }

@@ -18,7 +18,25 @@ export class BadDbusData extends Error {
   override readonly name = 'BadDbusData';
 }
 
-const alignments: Readonly<Record<string, number>> = { y: 1, b: 4, n: 2, q: 2, i: 4, u: 4, x: 8, t: 8, d: 8, s: 4, o: 4, g: 1, h: 4, a: 4, '(': 8, '{': 8, v: 1 };
+const alignments: Readonly<Record<string, number>> = {
+  y: 1,
+  b: 4,
+  n: 2,
+  q: 2,
+  i: 4,
+  u: 4,
+  x: 8,
+  t: 8,
+  d: 8,
+  s: 4,
+  o: 4,
+  g: 1,
+  h: 4,
+  a: 4,
+  '(': 8,
+  '{': 8,
+  v: 1,
+};
 const maxArrayBytes = 1 << 26;
 /** Arrays and structures each may be 32 deep, and a variant begins anew. */
 const maxDepth = 64;
