@@ -406,8 +406,9 @@ export class PodWorker {
     // Since it ended nothing has been made for it; what comes up all the same, the next listing shows as nobody's.
     const facts = this.#facts ?? (await this.#deps.facts.read(this.key.uid, signal));
     for (const container of facts.containers) {
-      await cri.runtime.removeContainer({ containerId: container.id }, { timeoutMs, signal });
+      // The link first: who is killed in between finds the container again, and nobody would look for the link.
       await this.#deps.files.unlinkLog(this.#deps.containersLogDir, container.id);
+      await cri.runtime.removeContainer({ containerId: container.id }, { timeoutMs, signal });
     }
     for (const sandbox of facts.sandboxes) await cri.runtime.removePodSandbox({ podSandboxId: sandbox.id }, { timeoutMs, signal });
     await this.#deps.files.removeTree(

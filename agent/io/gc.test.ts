@@ -158,3 +158,19 @@ test('under disk pressure ended pods lose all dead containers, and every image t
     ['remove l1', 'remove e1', 'rmi unused'],
   );
 });
+
+test('a link whose log and container are gone is taken away; one whose log is there may be of a container just made', async () => {
+  const { gc, sys, options } = world();
+  const unlinked: string[] = [];
+  options.files.unlinkLog = async (_dir, id) => void unlinked.push(id);
+  sys.put('/var/log/containers/p_n_m-new.log', 'text');
+  const { fileOps } = sys;
+  sys.fileOps = async (request) => {
+    const [op] = request.ops;
+    if (op?.op === 'list' && op.path === 'var/log/containers') return [{ errno: '', names: ['p_n_m-new.log', 'p_n_m-dead.log'] }];
+    if (op?.op === 'stat') return [{ errno: op.path.endsWith('-dead.log') ? 'ENOENT' : '' }];
+    return fileOps.call(sys, request);
+  };
+  await gc.containersPass(signal);
+  assert.deepEqual(unlinked, ['dead']);
+});

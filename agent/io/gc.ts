@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { freeDiskSpaceFailed, planImageGc, recordImages } from '../core/gc-images.ts';
 import type { ImageFacts, ImageGcPolicy, ImageRecord } from '../core/gc-images.ts';
-import { goneLogDirs, planContainerGc } from '../core/gc.ts';
+import { goneLogDirs, planContainerGc, unknownLogLinks } from '../core/gc.ts';
 import type { ContainerGcPlan } from '../core/gc.ts';
 import type { PodFacts } from '../core/types.ts';
 import type { Cgroups, Events, EventTarget, Pods, Volumes } from '../seams.ts';
@@ -213,8 +213,8 @@ export class Gc {
     const status = await orGone(cri.runtime.containerStatus({ containerId: id }, { timeoutMs, signal }));
     const logPath = status?.status?.logPath ?? '';
     if (logPath !== '') await logs.remove(logPath);
-    await orGone(cri.runtime.removeContainer({ containerId: id }, { timeoutMs, signal }));
     await files.unlinkLog(containerLogsDir, id);
+    await orGone(cri.runtime.removeContainer({ containerId: id }, { timeoutMs, signal }));
   }
 
   async #removeSandbox(id: string, signal: AbortSignal): Promise<void> {
@@ -229,6 +229,20 @@ export class Gc {
     const busy = this.#busy();
     const gone = goneLogDirs(listed?.names ?? [], (uid) => this.#isGone(uid) && !busy.has(uid));
     for (const name of gone) await sys.removeTree(`${podLogsDir}/${name}`, { timeoutMs }, signal);
+    await this.#removeLogLinks();
+  }
+
+  /** Links in /var/log/containers whose container and log are no more: an agent that was killed between removing the two leaves one. */
+  async #removeLogLinks(): Promise<void> {
+    const { sys, pods, files, containerLogsDir } = this.#options;
+    const look = (op: 'list' | 'stat', path: string) => sys.fileOps({ root: '/', ops: [{ op, path: path.slice(1) }], links: 'follow', timeoutMs: 10_000 });
+    const [listed] = await look('list', containerLogsDir);
+    const known = new Set(pods.allFacts().flatMap((pod) => pod.containers.map(({ id }) => id)));
+    for (const { name, id } of unknownLogLinks(listed?.names ?? [], (each) => known.has(each))) {
+      // One that was made since the last listing has its log.
+      const [found] = await look('stat', `${containerLogsDir}/${name}`);
+      if (found?.errno === 'ENOENT') await files.unlinkLog(containerLogsDir, id);
+    }
   }
 
   /** null when all is well, else why it is not. */
