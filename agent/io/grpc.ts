@@ -54,9 +54,9 @@ export interface Service<M extends Methods<M>> {
  * the wire where that is another one, as for older versions of the same messages.
  */
 export function serviceOf<M extends Methods<M>>(definition: object, name: string, as: string = name): Service<M> {
-  const loaded = fromJSON(definition as Parameters<typeof fromJSON>[0], loading)[name] as ServiceDefinition | undefined;
+  const loaded = fromJSON(definition, loading)[name] as ServiceDefinition | undefined;
   assert(loaded !== undefined, `grpc: no service ${name}`);
-  const methods = Object.entries(loaded).map(([method, each]): [string, Method] => [method, { ...(each as Method), path: `/${as}/${method}` }]);
+  const methods = Object.entries(loaded).map(([method, each]): [string, Method] => [method, { ...each, path: `/${as}/${method}` }]);
   return { name: as, methods: new Map(methods) };
 }
 

@@ -6,6 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PodCertificates } from '../../agent/io/pod-certificates.ts';
 import { Sources } from '../../agent/io/sources.ts';
+import { Tokens } from '../../agent/io/tokens.ts';
 import { TrustBundles } from '../../agent/io/trust-bundles.ts';
 import { openVolumes } from '../../agent/io/volumes-open.ts';
 import type { PodVolumes } from '../../agent/io/volumes.ts';
@@ -23,6 +24,13 @@ const sysPath = process.env['NODELET_SYS'] ?? new URL('../../dist/sys', import.m
 const need = process.getuid?.() !== 0 ? 'needs root' : !existsSync(sysPath) ? `needs ${sysPath} (built by sys/build.sh)` : false;
 if (need !== false) console.log(`volumes: skipped, ${need}`);
 const signal = new AbortController().signal;
+
+/** Volumes of CSI drivers have tests of their own. */
+const noCsi: Parameters<typeof openVolumes>[0]['csi'] = {
+  setUp: async () => ({ ok: false, message: 'no driver here', event: null }),
+  republishes: async () => false,
+  tearDown: async () => undefined,
+};
 
 interface World {
   sys: Sys;
@@ -51,6 +59,9 @@ async function openWorld(): Promise<World> {
       sources,
       certificates,
       trustBundles,
+      csi: noCsi,
+      tokens: new Tokens(parts),
+      node: () => undefined,
       clock: realClock,
       rng: realRng,
       log: silentLog,

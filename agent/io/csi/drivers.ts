@@ -44,7 +44,7 @@ export class Driver {
   }
 
   /** Throws RpcError. */
-  async call<K extends keyof NodeMethods & string>(
+  async call<K extends keyof NodeMethods>(
     method: K,
     request: NodeMethods[K]['request'],
     options: Partial<GrpcCallOptions> = {},

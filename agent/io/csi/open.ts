@@ -97,7 +97,8 @@ export async function openCsi(options: OpenCsiOptions): Promise<CsiSide> {
       await node.ready(stop);
       objects.start();
       await Promise.all([ensureNodeObject(nodeObject, { clock, log }, stop), sweepOnce(unstage, options, stop)]);
-      await new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
+      // Aborted meanwhile, the signal tells nobody any more.
+      if (!stop.aborted) await new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
     },
     async [Symbol.asyncDispose]() {
       await unstage[Symbol.asyncDispose]();
