@@ -164,12 +164,12 @@ test('a link whose log and container are gone is taken away; one whose log is th
   const unlinked: string[] = [];
   options.files.unlinkLog = async (_dir, id) => void unlinked.push(id);
   sys.put('/var/log/containers/p_n_m-new.log', 'text');
-  const { fileOps } = sys;
+  const fileOps = sys.fileOps.bind(sys);
   sys.fileOps = async (request) => {
     const [op] = request.ops;
     if (op?.op === 'list' && op.path === 'var/log/containers') return [{ errno: '', names: ['p_n_m-new.log', 'p_n_m-dead.log'] }];
     if (op?.op === 'stat') return [{ errno: op.path.endsWith('-dead.log') ? 'ENOENT' : '' }];
-    return fileOps.call(sys, request);
+    return fileOps(request);
   };
   await gc.containersPass(signal);
   assert.deepEqual(unlinked, ['dead']);
