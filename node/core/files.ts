@@ -115,13 +115,12 @@ export const LAX_EVICTION = {
 } as const;
 
 /**
- * What a cluster that is judged has beside the rest: as kubeadm writes it, but with lax thresholds, no file outside
+ * What a cluster that is judged has beside the rest: as kubeadm writes it, but with no file outside
  * the node's own folders, and no image taken away while tests run.
  */
 function judged(node: NodePlan): object {
   return {
     enforceNodeAllocatable: ['pods'],
-    evictionHard: LAX_EVICTION,
     imageGCHighThresholdPercent: 100,
     rotateCertificates: true,
     staticPodPath: `${node.dir}/manifests`,
@@ -151,6 +150,7 @@ export function kubeletConfiguration(set: SetPlan, node: NodePlan, facts: Pick<N
     clusterDNS: [set.dnsIp],
     clusterDomain: 'cluster.local',
     containerRuntimeEndpoint: `unix://${inside.containerdSocket}`,
+    evictionHard: LAX_EVICTION,
     ...(facts.cgroupVersion === 1 ? { failCgroupV1: false } : {}),
     failSwapOn: false,
     oomScoreAdj: 0,
