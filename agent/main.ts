@@ -23,8 +23,10 @@ import { createSystemd, isSystemd } from './io/systemd.ts';
 import { openGrants } from './grants-open.ts';
 import { openIdentity } from './identity.ts';
 import { openNode, tellStart } from './node.ts';
+import { runParts } from './parts.ts';
 import { openPods } from './pods.ts';
 import { openServing } from './serving.ts';
+import { openSupervision, type Supervision } from './supervision.ts';
 import { openUpkeep } from './upkeep.ts';
 
 type RunCommand = Extract<AgentCommand, { kind: 'run' }>;
@@ -80,9 +82,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
   await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
-  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd });
-  await cgroups.ensureRoots(signal);
-  await cgroups.enforceReserved(signal);
+  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd }, signal);
 
   const eventLog = log.child('event');
   const events = flags.kubeconfig === '' ? loggedEvents(eventLog) : createEventsApi({ clock, rng, log: eventLog, api, nodeName });
@@ -92,9 +92,11 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await using granted = await openGrants({ ...shared, settings, metrics, loop: () => pods.loop, kickNode: () => node.kick() });
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
-  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures, devices: granted.offer });
+  const ending = (): Supervision['shutdown'] => supervision.shutdown;
+  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures, devices: granted.offer, ending });
   const { node, runtime } = nodeSide;
-  await using pods = await openPods({ ...shared, env: host.env, settings, node, cgroups, metrics, granted, runtime: () => runtime.facts(), pressures, onBug, signal });
+  const podDeps = { ...shared, env: host.env, settings, node, cgroups, metrics, granted, runtime: () => runtime.facts(), pressures, ending, onBug, signal };
+  await using pods = await openPods(podDeps);
   await runtime.check(signal);
   const { rootDir, certDir } = flags;
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
@@ -114,7 +116,9 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     pods: pods.loop,
   });
 
+  const supervision = openSupervision({ ...shared, host, rootDir, systemd, metrics, node, pods });
   const parts: readonly [string, Promise<void>][] = [
+    ['supervision', supervision.run(signal)],
     ['events', events.run(signal)],
     ['node', nodeSide.run(signal)],
     ['pod source', pods.source.run(signal)],
@@ -132,17 +136,4 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await runParts(parts, signal, onBug);
   if (bug !== undefined) throw bug;
   return 0;
-}
-
-/** Waits for all parts; one that ends before the signal is a defect, whatever it says. */
-async function runParts(parts: readonly [string, Promise<void>][], signal: AbortSignal, onBug: (error: unknown) => void): Promise<void> {
-  const watch = async ([name, work]: readonly [string, Promise<void>]): Promise<void> => {
-    try {
-      await work;
-      if (!signal.aborted) onBug(new BugError(`the part "${name}" ended by itself`));
-    } catch (error) {
-      if (!signal.aborted) onBug(error);
-    }
-  };
-  await Promise.all(parts.map(watch));
 }

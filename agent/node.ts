@@ -33,6 +33,8 @@ export interface NodeSideOptions {
   /** Attachable volumes that a controller must not take away. */
   readonly volumesInUse: () => readonly string[];
   readonly pressures: () => readonly PressureCondition[];
+  /** Whether the machine is about to end. */
+  readonly ending: () => { trouble(): string | null };
   /** What device plugins offer. */
   readonly devices: () => NonNullable<NodeFacts['devices']>;
 }
@@ -70,7 +72,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
     facts: async () => ({
       machine,
       addresses,
-      runtime: runtime.facts(),
+      runtime: withTrouble(runtime.facts(), options.ending().trouble()),
       pressures: pressuresOf(options.pressures()),
       volumesInUse: options.volumesInUse(),
       ephemeralBytes: await fileSystemBytes(flags.rootDir),
@@ -85,6 +87,10 @@ export function openNode(options: NodeSideOptions): NodeSide {
       await Promise.all([node.run(signal), runtime.run(signal), images.run(signal)]);
     },
   };
+}
+
+function withTrouble(facts: NodeFacts['runtime'], trouble: string | null): NodeFacts['runtime'] {
+  return trouble === null ? facts : { ...facts, troubles: [...facts.troubles, trouble] };
 }
 
 const cgroupV1Warning =

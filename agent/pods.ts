@@ -72,6 +72,8 @@ export interface PodSideOptions {
   readonly granted: Pick<OpenGrants, 'grants' | 'handler' | 'seen'>;
   /** What the node is short of. */
   readonly pressures: () => readonly PressureCondition[];
+  /** Whether the machine is about to end: then no pod is taken. */
+  readonly ending: () => { admit(): Verdict | null };
   readonly onBug: (error: unknown) => void;
   /** The agent's own environment, for the programs it starts. */
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -260,6 +262,8 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       admit(pod) {
         const current = node.node();
         if (isStatic(pod) && statics.mustWait(pod)) return 'later';
+        const refusal = options.ending().admit();
+        if (refusal !== null) return refusal;
         // A control plane of static pods must start before there is anybody to register with.
         if (current === undefined) return isStatic(pod) ? null : 'later';
         return admission.admit(pod);

@@ -67,6 +67,12 @@ export class AgentMetrics implements Disposable {
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
+  readonly #shutdownStart = new Counter(
+    'kubelet_graceful_shutdown_start_time_seconds',
+    '[ALPHA] Last graceful shutdown start time since unix epoch in seconds',
+    'gauge',
+  );
+  readonly #shutdownEnd = new Counter('kubelet_graceful_shutdown_end_time_seconds', '[ALPHA] Last graceful shutdown end time since unix epoch in seconds', 'gauge');
   readonly certificates: CertMetrics;
   readonly resources = new ResourceMetrics();
   #relistBeganMs: number | undefined;
@@ -74,6 +80,7 @@ export class AgentMetrics implements Disposable {
   constructor(options: MetricsOptions) {
     this.certificates = createCertMetrics(options.clock);
     this.#options = options;
+    this.shutdown({ startMs: null, endMs: null });
     this.#startedSeconds = options.clock.nowMs() / 1000;
   }
 
@@ -117,6 +124,12 @@ export class AgentMetrics implements Disposable {
 
   statusWritten(tookMs: number): void {
     this.#status.observe({}, tookMs / 1000);
+  }
+
+  /** When the last shutdown of the node began and ended, wall clock; null is 0. */
+  shutdown({ startMs, endMs }: { readonly startMs: number | null; readonly endMs: number | null }): void {
+    this.#shutdownStart.set({}, Math.trunc((startMs ?? 0) / 1000));
+    this.#shutdownEnd.set({}, Math.trunc((endMs ?? 0) / 1000));
   }
 
   /** A CRI call; `operation` in the kubelet's form: `list_containers`. */
@@ -173,6 +186,8 @@ export class AgentMetrics implements Disposable {
         this.#operationDuration,
         this.#csi,
         this.#startedPods,
+        this.#shutdownStart,
+        this.#shutdownEnd,
         this.#evictions,
         this.#evictionAge,
         this.#preemptions,

@@ -48,7 +48,7 @@ export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; f
   return fallback === 'systemd' ? 'systemd' : 'cgroupfs';
 }
 
-export async function openNodeCgroups(deps: {
+export interface NodeCgroupsOptions {
   sys: Sys;
   clock: Clock;
   log: Log;
@@ -57,7 +57,10 @@ export async function openNodeCgroups(deps: {
   driver: 'cgroupfs' | 'systemd';
   /** Null: this machine was not booted by systemd. */
   systemd: Systemd | null;
-}): Promise<PodCgroups> {
+}
+
+/** The cgroups that pods get theirs in, made and limited. */
+export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSignal): Promise<PodCgroups> {
   const { sys, clock, log, config, machine, driver, systemd } = deps;
   const [controllers] = await sys.readFiles(['/sys/fs/cgroup/cgroup.controllers']);
   const version = controllers === null || controllers === undefined ? 1 : 2;
@@ -71,7 +74,7 @@ export async function openNodeCgroups(deps: {
   const sizes = limitsHugePages ? await hugePageSizes() : [];
   const allocatable = podsAllocatable(config, { ...machine, maxPids: await readMostPids(sys) });
   const pages = Object.fromEntries(Object.entries(machine.hugepages).map(([size, bytes]) => [`hugepages-${size}`, bytes]));
-  return openCgroups({
+  const cgroups = await openCgroups({
     sys,
     clock,
     log,
@@ -89,6 +92,9 @@ export async function openNodeCgroups(deps: {
     allocatable: allocatable === null ? null : { ...allocatable, ...(sizes.length === 0 ? {} : { hugePages: hugePageLimits(sizes, pages) }) },
     reserved: reservedCgroups(config, version, memoryQos !== null),
   });
+  await cgroups.ensureRoots(signal);
+  await cgroups.enforceReserved(signal);
+  return cgroups;
 }
 
 async function readMostPids(sys: Sys): Promise<number | null> {
