@@ -15,6 +15,7 @@ import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
 import { nodeAddresses, readMachine, waitForAddresses } from './io/machine.ts';
 import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
+import { setOomScore } from './io/oom-score.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
 import { loggedEvents } from './io/standalone.ts';
@@ -65,6 +66,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     stop.abort();
   };
 
+  const leastOomScoreAdj = await setOomScore(asked.oomScoreAdj, log);
   const sysPath = host.env['NODELET_SYS'];
   const notify = host.env['NOTIFY_SOCKET'] === undefined ? {} : { notifySocket: host.env['NOTIFY_SOCKET'] };
   await using sys =
@@ -95,7 +97,8 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const ending = (): Supervision['shutdown'] => supervision.shutdown;
   const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures, devices: granted.offer, ending });
   const { node, runtime } = nodeSide;
-  const podDeps = { ...shared, env: host.env, settings, node, cgroups, metrics, granted, runtime: () => runtime.facts(), pressures, ending, onBug, signal };
+  const told = { runtime: () => runtime.facts(), pressures, ending, onBug };
+  const podDeps = { ...shared, ...told, env: host.env, settings, leastOomScoreAdj, node, cgroups, metrics, granted, signal };
   await using pods = await openPods(podDeps);
   await runtime.check(signal);
   const { rootDir, certDir } = flags;

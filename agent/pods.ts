@@ -72,6 +72,7 @@ export interface PodSideOptions {
   readonly granted: Pick<OpenGrants, 'grants' | 'handler' | 'seen'>;
   /** What the node is short of. */
   readonly pressures: () => readonly PressureCondition[];
+  readonly leastOomScoreAdj: number | null;
   /** Whether the machine is about to end: then no pod is taken. */
   readonly ending: () => { admit(): Verdict | null };
   readonly onBug: (error: unknown) => void;
@@ -220,6 +221,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       cgroupVersion: cgroups.version,
       singleProcessOOMKill: settings.singleProcessOOMKill,
       memoryCapacityBytes: BigInt(machine.memoryBytes),
+      leastOomScoreAdj: options.leastOomScoreAdj,
       hugePageSizes: await hugePageSizes(),
       swapControllerAvailable: await hasSwapController(cgroups.version),
       swap: { behavior: settings.memorySwapBehavior, capacityBytes: BigInt(machine.swapBytes) },

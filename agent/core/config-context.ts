@@ -10,6 +10,8 @@ export interface ConfigContext {
   readonly cgroupVersion: 1 | 2;
   readonly singleProcessOOMKill: boolean | null;
   readonly memoryCapacityBytes: bigint;
+  /** The least oom_score_adj that the kernel grants here; null or left out: any. */
+  readonly leastOomScoreAdj?: number | null;
   /** Page sizes the kernel knows, as cgroups name them (`2MB`): each gets a limit of 0 unless asked for. */
   readonly hugePageSizes: readonly string[];
   readonly swapControllerAvailable: boolean;

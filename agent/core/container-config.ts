@@ -196,7 +196,7 @@ export function containerResources(context: ConfigContext, pod: Pod, container: 
   return {
     ...resources,
     ...swap,
-    oomScoreAdj: oomScoreAdj(pod, container, context.memoryCapacityBytes),
+    oomScoreAdj: Math.max(oomScoreAdj(pod, container, context.memoryCapacityBytes), context.leastOomScoreAdj ?? -1000),
     hugepageLimits: [...sizes].map(([pageSize, bytes]) => ({ pageSize, limit: String(bytes) })),
     ...(context.cgroupVersion === 2
       ? { unified: { ...resources.unified, ...('unified' in swap ? swap.unified : {}), ...containerMemoryQos(pod, own, context.memoryQos) } }
