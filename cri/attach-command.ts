@@ -61,6 +61,7 @@ export async function attachUntilStopped(host: Host, flags: AttachFlags, clock: 
         record: flags.record === undefined ? undefined : { path: flags.record, maxBytes: flags.maxSize, append: flags.append },
         withSecrets: flags.withSecrets,
         recorder,
+        sys: sysProgram(host.env),
       },
       sys: sysProgram(host.env),
       stateHome: stateHome(host.env),

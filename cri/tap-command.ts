@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { Clock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
 import { parseRule } from './core/fault-text.ts';
+import { sysProgram } from './io/our-paths.ts';
 import { openTap } from './io/tap.ts';
 import { REGISTRY } from './io/tap-registry.ts';
 
@@ -34,11 +35,12 @@ export async function tap(host: Host, flags: TapFlags, clock: Clock, recorder: s
     ...(flags.control ? { control: { registry: REGISTRY, pid: host.pid } } : {}),
     ...(rules.length === 0 ? {} : { rules }),
     recorder,
+    sys: sysProgram(host.env),
     clock,
     say,
   });
   say(`listening at ${flags.listen}, passing on to ${flags.upstream}${flags.record === undefined ? '' : `, recording to ${flags.record}`}; Ctrl-C ends it`);
-  if (!host.signal.aborted) await Promise.race([once(host.signal, 'abort'), running.stopAsked]);
+  const why = host.signal.aborted ? null : await Promise.race([once(host.signal, 'abort').then(() => null), running.stopAsked]);
   const { opened, bytes } = running.counts;
   const totals = await running.stop();
   const words = [`${opened} connections, ${bytes} bytes`];
@@ -48,6 +50,6 @@ export async function tap(host: Host, flags: TapFlags, clock: Clock, recorder: s
     if (totals.linesLost > 0) words.push(`${totals.linesLost} lines lost on a slow reader`);
     if (flags.record !== undefined) words.push(`${totals.fileBytes} bytes recorded`);
   }
-  say(words.join(', '));
-  return 0;
+  say(`${why === null ? '' : `ended, because ${why}; `}${words.join(', ')}`);
+  return why === null ? 0 : 1;
 }

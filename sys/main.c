@@ -53,7 +53,8 @@ int main(int argc, char **argv) {
   if (argc > 2 && !strcmp(argv[1], "exec")) return exec_main(argc - 1, argv + 1);
   if (argc > 2 && !strcmp(argv[1], "guard")) return guard_main(argc - 1, argv + 1);
   if (argc > 2 && !strcmp(argv[1], "peers")) return peers_main(argc - 1, argv + 1);
+  if (argc > 2 && !strcmp(argv[1], "splice")) return splice_main(argc - 1, argv + 1);
   if (argc == 2 && !strcmp(argv[1], "version")) return printf("%u\n", PROTOCOL_VERSION) < 0;
-  fprintf(stderr, "usage: sys serve | init SPEC | nsrun OPTIONS -- COMMAND | exec --pid PID [--ns LIST] -- COMMAND | guard FOLDER NAME [FILE…] | peers PID SOCKET [--shut] | version\n");
+  fprintf(stderr, "usage: sys serve | init SPEC | nsrun OPTIONS -- COMMAND | exec --pid PID [--ns LIST] -- COMMAND | guard FOLDER NAME [FILE…] | peers PID SOCKET [--shut] | splice LISTEN UPSTREAM BUFFER_BYTES | version\n");
   return 2;
 }

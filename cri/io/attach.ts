@@ -113,14 +113,14 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
       ...options.tap,
       listen: `${place.folder}/${place.name}`,
       upstream: `${place.folder}/${place.name}.real`,
-      through: { bind: stand.at('own'), connect: stand.at('real') },
+      through: { bind: stand.outside('own'), connect: stand.outside('real') },
       control: { path: control, registry, pid: options.pid },
       unreachable: () => tended?.unreachable(),
       clock,
       say,
     });
     undoing.push(async () => tap.stop());
-    void tap.stopAsked.then(() => ended.resolve(null));
+    void tap.stopAsked.then(ended.resolve);
     undoing.push(async () => mend(stand));
     stand.dressAs('path');
     stand.move(stepIn(stand.see()));

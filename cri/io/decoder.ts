@@ -63,9 +63,8 @@ export async function startDecoder(
   const lost = new Map<number, boolean>();
   let wake: Disposable | undefined;
   const stamp = (): Stamp => ({ wallMs: clock.nowMs(), monoMs: clock.monoMs() });
-  const write = (kind: NoteKind, connection: number, side: Side, bytes?: Uint8Array): void => {
+  const write = (kind: NoteKind, connection: number, side: Side, at: Stamp = stamp(), bytes?: Uint8Array): void => {
     if (broken) return;
-    const at = stamp();
     for (const [number, untold] of lost) if (untold && ring.write('skip', number, 'client', at)) lost.set(number, false);
     const isLost = lost.has(connection);
     if (kind === 'close') lost.delete(connection);
@@ -78,10 +77,11 @@ export async function startDecoder(
   };
   return {
     ringControl: memory.control,
-    open: (connection) => write('open', connection, 'client'),
-    data: (connection, side, bytes) => write('data', connection, side, bytes),
-    end: (connection, side) => write('end', connection, side),
-    close: (connection) => write('close', connection, 'client'),
+    open: (connection, at) => write('open', connection, 'client', at),
+    data: (connection, side, bytes, at) => write('data', connection, side, at, bytes),
+    lost: (connection) => void lost.set(connection, true),
+    end: (connection, side, at) => write('end', connection, side, at),
+    close: (connection, at) => write('close', connection, 'client', at),
     finish: async () => {
       wake?.[Symbol.dispose]();
       ring.stop();

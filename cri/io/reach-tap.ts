@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Host } from '../../base/host.ts';
 import { OpError } from '../../base/errors.ts';
+import { stateHome, sysProgram } from './our-paths.ts';
 import { runningTaps, type RegisteredTap } from './tap-registry.ts';
 import { openTap, type TapOptions } from './tap.ts';
 
@@ -42,17 +43,17 @@ export interface ReachedTap extends AsyncDisposable {
   /** One sentence part: where it stands. */
   readonly words: string;
   /** Resolves when a tap of this command's own was asked to end. */
-  readonly ended: Promise<void>;
+  readonly ended: Promise<unknown>;
 }
 
-const never = new Promise<void>(() => {});
+const never = new Promise<never>(() => {});
 
 function found(tap: RegisteredTap): ReachedTap {
   return { control: tap.control, isFound: true, words: `${tap.listen}, before ${tap.upstream}`, ended: never, [Symbol.asyncDispose]: () => Promise.resolve() };
 }
 
 async function started(listen: string, upstream: string, context: ReachContext): Promise<ReachedTap> {
-  const { record, withSecrets = false, rules, draw, recorder, clock, pid, say } = context;
+  const { record, withSecrets = false, rules, draw, recorder, clock, pid, env, say } = context;
   const tap = await openTap({
     listen,
     upstream,
@@ -61,6 +62,7 @@ async function started(listen: string, upstream: string, context: ReachContext):
     ...(rules === undefined ? {} : { rules }),
     ...(draw === undefined ? {} : { draw }),
     recorder,
+    sys: sysProgram(env),
     clock,
     say,
     control: { pid },
@@ -77,12 +79,11 @@ async function started(listen: string, upstream: string, context: ReachContext):
 async function attached(options: ReachOptions, context: ReachContext): Promise<ReachedTap> {
   const { record, withSecrets = false, rules, draw, recorder, clock, pid, say, env, signal } = context;
   const { attach } = await import('./attach.ts');
-  const { sysProgram, stateHome } = await import('./our-paths.ts');
   const { socket, pid: kubelet, kind, node, name: set } = options;
   const stands = await attach(
     {
       where: { socket, pid: kubelet, kind, node, set },
-      tap: { record, withSecrets, ...(rules === undefined ? {} : { rules }), ...(draw === undefined ? {} : { draw }), recorder },
+      tap: { record, withSecrets, ...(rules === undefined ? {} : { rules }), ...(draw === undefined ? {} : { draw }), recorder, sys: sysProgram(env) },
       ...{ sys: sysProgram(env), stateHome: stateHome(env), pid, clock, say },
     },
     signal,

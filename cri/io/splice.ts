@@ -2,26 +2,40 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { chmod, chown, lstat, stat, unlink } from 'node:fs/promises';
 import { carry } from '../../base/carry.ts';
 import { OpError } from '../../base/errors.ts';
-import type { Side } from '../core/connection.ts';
+import type { Side, Stamp } from '../core/connection.ts';
 import { FAREWELL, FrameEdge } from '../core/frame-edge.ts';
 
-/** Sees what passes, after it has been passed on; must not keep `bytes`, and must not throw. */
+/** Sees what passes, after it has been passed on; must not keep `bytes`, and must not throw. It was just now when there is no `at`. */
 export interface Onlooker {
-  open(connection: number): void;
-  data(connection: number, side: Side, bytes: Uint8Array): void;
+  open(connection: number, at?: Stamp): void;
+  data(connection: number, side: Side, bytes: Uint8Array, at?: Stamp): void;
+  /** Something passed that is not shown. */
+  lost(connection: number, at?: Stamp): void;
   /** That side sends no more. */
-  end(connection: number, side: Side): void;
-  close(connection: number): void;
+  end(connection: number, side: Side, at?: Stamp): void;
+  close(connection: number, at?: Stamp): void;
 }
 
 export interface Splice extends AsyncDisposable {
   readonly counts: { opened: number; open: number; bytes: number };
+  /** Resolves with the reason when it cannot go on by itself. */
+  readonly broken: Promise<string>;
+  /** Connections that come from now on go to another socket; null: to `upstream` again. */
+  route(path: string | null): void;
   /**
    * Asks callers to connect anew, in HTTP/2's way: what is open on the old connections ends as it would.
    * @param routed those whose connections were routed elsewhere; else those that go straight to `upstream`
    * @param cutMs when connections that are still there are cut; null: never
    */
   sendAway(routed: boolean, cutMs: number | null): void;
+}
+
+export interface SpliceOptions {
+  readonly listen: string;
+  readonly upstream: string;
+  readonly onlooker: Onlooker | null;
+  /** Told of each connection: null, or the code of the refusal. */
+  readonly reached?: (refusal: string | null) => void;
 }
 
 /** A receiver may take as long as it likes: the two sides alone decide when they have had enough. */
@@ -71,18 +85,26 @@ export async function clearSocket(path: string): Promise<void> {
 
 function listen(server: Server, path: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', (cause: NodeJS.ErrnoException) =>
-      reject(
-        new OpError(cause.code === 'EACCES' ? 'denied' : 'failed', `listen on ${path}`, cause.message, {
-          cause,
-          advice: 'the folder must be there and writable, and the path shorter than 108 bytes',
-        }),
-      ),
-    );
+    server.once('error', (cause: NodeJS.ErrnoException) => reject(cannotListen(path, cause.code, cause.message, cause)));
     // Until it has its owner and mode nobody else may connect.
     const before = process.umask(0o177);
     server.listen(path, resolve);
     process.umask(before);
+  });
+}
+
+/** Gives a listening socket mode and owner of another, so that those may connect who might there. */
+export async function dressAs(upstream: string, listening: string): Promise<void> {
+  const like = await stat(upstream).catch(() => null);
+  await chmod(listening, like === null ? 0o600 : like.mode & 0o777);
+  if (like !== null && process.geteuid?.() === 0) await chown(listening, like.uid, like.gid);
+}
+
+export function cannotListen(path: string, code: string | undefined, words: string, cause?: unknown): OpError {
+  const isReadOnly = code === 'EROFS';
+  return new OpError(code === 'EACCES' || isReadOnly ? 'denied' : 'failed', `listen on ${path}`, isReadOnly ? 'the folder is read-only' : words, {
+    cause,
+    advice: 'the folder must be there and writable, and the path shorter than 108 bytes',
   });
 }
 
@@ -148,16 +170,11 @@ function join(client: Socket, upstream: Socket, number: number, counts: Splice['
  * Listens on one unix socket and joins every connection with one of its own to another: bytes, half-closes, back
  * pressure and failures pass as they are; nothing is parsed. While `upstream` is away a connection is closed at once.
  * `reached` is told of each: null, or the code of the refusal. The listening socket has the mode and owner of the upstream
- * one. Disposing closes all and removes the socket. `route` may name another socket for a connection that comes.
+ * one. Disposing closes all and removes the socket.
  */
-export async function openSplice(options: {
-  listen: string;
-  upstream: string;
-  onlooker: Onlooker | null;
-  reached?: (refusal: string | null) => void;
-  route?: () => string | null;
-}): Promise<Splice> {
-  const { onlooker, reached = () => {}, route = () => null } = options;
+export async function openSplice(options: SpliceOptions): Promise<Splice> {
+  const { onlooker, reached = () => {} } = options;
+  let elsewhere: string | null = null;
   const leavers = { straight: new Set<Leaver>(), routed: new Set<Leaver>() };
   const counts = { opened: 0, open: 0, bytes: 0 };
   const sockets = new Set<Socket>();
@@ -169,14 +186,14 @@ export async function openSplice(options: {
     const number = ++counts.opened;
     counts.open += 1;
     keep(client);
-    const elsewhere = route();
+    const isRouted = elsewhere !== null;
     const upstream = connect({ path: elsewhere ?? options.upstream, allowHalfOpen: true });
     keep(upstream);
     onlooker?.open(number);
     join(client, upstream, number, counts, onlooker);
     const leaver = new Leaver(client, (bytes) => onlooker?.data(number, 'server', bytes));
     upstream.on('data', (bytes: Buffer) => leaver.passed(bytes));
-    const group = elsewhere === null ? leavers.straight : leavers.routed;
+    const group = isRouted ? leavers.routed : leavers.straight;
     group.add(leaver);
     client.once('close', () => group.delete(leaver));
     client.pause();
@@ -190,11 +207,13 @@ export async function openSplice(options: {
   });
   await clearSocket(options.listen);
   await listen(server, options.listen);
-  const like = await stat(options.upstream).catch(() => null);
-  await chmod(options.listen, like === null ? 0o600 : like.mode & 0o777);
-  if (like !== null && process.geteuid?.() === 0) await chown(options.listen, like.uid, like.gid);
+  await dressAs(options.upstream, options.listen);
   return {
     counts,
+    broken: new Promise(() => {}),
+    route: (path) => {
+      elsewhere = path;
+    },
     sendAway: (routed, cutMs) => {
       for (const leaver of routed ? leavers.routed : leavers.straight) leaver.leave(cutMs);
     },

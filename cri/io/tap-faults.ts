@@ -60,11 +60,6 @@ export class FaultSwitch implements TapFaults, AsyncDisposable {
     this.#armed = new ArmedRules([], options.draw);
   }
 
-  /** Where a connection that comes now is to go; null: straight to the runtime. */
-  route(): string | null {
-    return this.#isOn ? this.#path : null;
-  }
-
   /** The tap's connections; before the first `set`. */
   use(splice: Splice): void {
     this.#splice = splice;
@@ -90,6 +85,7 @@ export class FaultSwitch implements TapFaults, AsyncDisposable {
     this.#armed = new ArmedRules(rules, draw, add || keep ? this.#armed.states() : []);
     const wasOn = this.#isOn;
     this.#isOn = rules.length > 0;
+    this.#splice?.route(this.#isOn ? this.#path : null);
     if (this.#isOn && (!wasOn || this.#meetEvents)) this.#splice?.sendAway(false, this.#meetEvents ? STREAM_CUT_MS : null);
     if (wasOn && !this.#isOn) this.#splice?.sendAway(true, null);
     return this.list();

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { realpath } from 'node:fs/promises';
 import { MessageChannel } from 'node:worker_threads';
 import { messageOf, OpError } from '../../base/errors.ts';
@@ -11,6 +12,7 @@ import { createFeedMemory, feedNumbers, type FeedNumbers } from './feed-gate.ts'
 import { startFeed } from './feed-thread.ts';
 import { socketPath } from './socket-path.ts';
 import { answers, openSplice, type Splice } from './splice.ts';
+import { openSysSplice } from './splice-sys.ts';
 import { FaultSwitch, rulesOf, type FaultState, type TapFaults } from './tap-faults.ts';
 import { registerTap, type RegisteredTap } from './tap-registry.ts';
 
@@ -30,6 +32,8 @@ export interface TapOptions {
   readonly control?: { readonly path?: string; readonly registry?: string; readonly pid: number };
   /** Other ways to the same two sockets, for a caller that puts the listening one into its place itself: where it is bound, and where the runtime is reached. */
   readonly through?: { readonly bind: string; readonly connect: string };
+  /** The program `sys`: a process of it passes bytes on, where it is there. Else this one does, and callers wait while it does other things. */
+  readonly sys?: string | undefined;
   /** Called with the code of each connection that the upstream socket did not take. */
   readonly unreachable?: (code: string) => void;
   /** Armed from the start. */
@@ -62,8 +66,8 @@ export interface Tap {
   readonly faults: TapFaults;
   /** The control socket; null without. */
   readonly control: string | null;
-  /** Resolves when somebody asked over the control socket that it end: its owner calls `stop` then. */
-  readonly stopAsked: Promise<void>;
+  /** Resolves when it is to end, and its owner calls `stop` then: with null when somebody asked so over the control socket, else with the reason. */
+  readonly stopAsked: Promise<string | null>;
   /** Closes everything; null when nothing was decoded. */
   stop(): Promise<DecodeTotals | null>;
 }
@@ -124,17 +128,20 @@ export async function openTap(options: TapOptions): Promise<Tap> {
   try {
     const [bind, connect] = [options.through?.bind ?? listen, options.through?.connect ?? upstream];
     const faults = new FaultSwitch({ listen: bind, upstream: connect, clock, draw: options.draw ?? (() => realRng.float()), say });
-    const splice = await openSplice({ listen: bind, upstream: connect, onlooker: decoder, reached, route: () => faults.route() });
+    const { sys, bufferBytes = BUFFER_BYTES } = options;
+    const between = { listen: bind, upstream: connect, onlooker: decoder, reached };
+    const splice = await (sys !== undefined && existsSync(sys) ? openSysSplice({ ...between, sys, bufferBytes, clock }) : openSplice(between));
     faults.use(splice);
     opened.push(splice, faults);
     if (options.rules !== undefined) await faults.set(options.rules);
     if (options.through === undefined && !(await answers(upstream))) reached('nobody listens there');
     if (decoder !== null) opened.push({ [Symbol.asyncDispose]: async () => void (totals = await decoder.finish()) });
-    const asked = Promise.withResolvers<void>();
+    const asked = Promise.withResolvers<string | null>();
+    void splice.broken.then(asked.resolve);
     const tap = { counts: splice.counts, faults, stopAsked: asked.promise, stop };
     if (wanted === undefined || decoder === null || ends === null) return { ...tap, control: null };
     const control = wanted.path ?? `${listen}.tap`;
-    const answer = answering({ options, faults, header, counts: splice.counts, memory, stop: asked.resolve });
+    const answer = answering({ options, faults, header, counts: splice.counts, memory, stop: () => asked.resolve(null) });
     const feed = await startFeed({ control, end: { memory, port: ends.port2 }, ringControl: decoder.ringControl }, { answer, say });
     // Ends last: viewers read to the decoder's last entry.
     opened.push(feed);

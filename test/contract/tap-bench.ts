@@ -2,7 +2,7 @@ import { execa, type ResultPromise } from 'execa';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
@@ -31,7 +31,7 @@ function at(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
 }
 
-/** Seconds of CPU and resident memory of a process; its children's too, for socat makes one for each connection. */
+/** Seconds of CPU and resident memory of a process; its children's too: socat makes one for each connection, the tap one that passes bytes on. */
 async function costs(pid: number | undefined): Promise<{ cpuSeconds: number; rssMiB: number }> {
   const sum = { cpuSeconds: 0, rssMiB: 0 };
   if (pid === undefined) return sum;
@@ -57,11 +57,13 @@ const IDLE_RULE = 'CheckpointPod error unavailable';
  * the tap that records, and through the tap while a fault rule is armed; the ways take turns call by call, their order changes.
  */
 export async function benchTap(calls: number, bundle: string, signal: AbortSignal): Promise<BenchResult> {
+  const sys = join(dirname(bundle), 'sys');
+  if (!existsSync(sys)) throw new OpError('not-found', 'measuring the tap', `there is no ${sys}`, { advice: `sh sys/build.sh ${sys}` });
   const folder = await mkdtemp(join(tmpdir(), 'tap-bench-'));
   const running: Record<string, ResultPromise> = {};
   const clients: Record<string, CriClient> = {};
   const start = async (name: string, argv: readonly string[], socket: string): Promise<void> => {
-    running[name] = execa(argv[0] ?? '', argv.slice(1), { reject: false, stdio: 'ignore' });
+    running[name] = execa(argv[0] ?? '', argv.slice(1), { reject: false, stdio: 'ignore', env: { NODELET_SYS: sys } });
     for (let tries = 0; !existsSync(socket); tries++) {
       if (tries > 600 || signal.aborted) throw new OpError('deadline', `start ${name}`, 'it does not listen');
       await delay(50);

@@ -143,6 +143,19 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
     );
   });
 
+  test('what passes bytes on is killed with -9: the tap ends, says why, and puts everything back', async () => {
+    await using here = await world();
+    await using tap = cri('attach', '--pid', String(here.kubelet.pid));
+    await said(tap, 'watch it with');
+    const children = (await readFile(`/proc/${tap.pid}/task/${tap.pid}/children`, 'utf8')).trim().split(' ');
+    const named = await Promise.all(children.map(async (pid) => [pid, (await readFile(`/proc/${pid}/comm`, 'utf8')).trim()]));
+    process.kill(Number(named.find(([, name]) => name === 'nodelet-splice')?.[0]), 'SIGKILL');
+    assert.deepEqual(await exitOf(tap.child), [1, null]);
+    assert.match(tap.out(), /ended, because the process that passes bytes on has ended: it ended with SIGKILL; everything is back in its place/);
+    assert.deepEqual(await names(), ['containerd.sock']);
+    await goesOn(here.kubelet);
+  });
+
   test('tap and guard are killed with -9: detach puts back what they left, and so does the next attach', async () => {
     await using here = await world();
     const inode = (await stat(socket)).ino;

@@ -16,6 +16,7 @@ import { askTap, connectFeed, type FeedEntry } from '../../cri/io/feed.ts';
 import { openTap, type Tap, type TapOptions, type TapStatus } from '../../cri/io/tap.ts';
 import type { FaultState } from '../../cri/io/tap-faults.ts';
 import { runningTaps } from '../../cri/io/tap-registry.ts';
+import { sys } from './splice-way.ts';
 
 let folder: string;
 let fake: FakeRuntime;
@@ -45,6 +46,7 @@ async function started(extra: Partial<TapOptions> = {}): Promise<{ tap: Tap; lis
     upstream: join(folder, 'runtime.sock'),
     recorder: 'a test',
     clock: realClock,
+    sys,
     control: { registry: registry(), pid: process.pid },
     ...extra,
   });

@@ -13,6 +13,7 @@ import { ArmedRules } from '../../cri/core/fault-rules.ts';
 import { openActing } from '../../cri/io/acting.ts';
 import { openTap } from '../../cri/io/tap.ts';
 import { FuzzRuntime, message, type Script, type Seen } from './fuzz-runtime.ts';
+import { sys } from './splice-way.ts';
 
 /*
  * The same calls straight, through the tap that records, and through the proxy that acts when no rule is armed: what
@@ -101,6 +102,7 @@ async function open(way: Way): Promise<{ session: ClientHttp2Session; calls: () 
           upstream,
           recorder: 'test',
           clock: realClock,
+          sys,
           record: { path: join(folder, `${number}.crirec`), maxBytes: 2 ** 30, append: false },
           bufferBytes: BUFFER_BYTES,
         })

@@ -22,6 +22,7 @@ import { show } from '../../cri/show.ts';
 import { top } from '../../cri/top.ts';
 import { watchWhat } from '../../cri/watch.ts';
 import { web } from '../../cri/web-command.ts';
+import { sys } from './splice-way.ts';
 
 let folder: string;
 let server: Awaited<ReturnType<typeof serveFake>>;
@@ -35,7 +36,7 @@ before(async () => {
   const fake = new FakeRuntime({ clock: realClock });
   fake.images.add({ name: 'busybox', present: true });
   server = await serveFake(fake, join(folder, 'runtime.sock'));
-  tap = await openTap({ listen: listen(), upstream: join(folder, 'runtime.sock'), recorder: 'a test', clock: realClock, control: { pid: process.pid } });
+  tap = await openTap({ listen: listen(), upstream: join(folder, 'runtime.sock'), recorder: 'a test', clock: realClock, sys, control: { pid: process.pid } });
 });
 
 after(async () => {

@@ -15,6 +15,7 @@ import { FakeRuntime } from '../../cri/fake.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
 import { readRecording } from '../../cri/io/recording-read.ts';
 import { openTap, type Tap, type TapOptions } from '../../cri/io/tap.ts';
+import { sys } from './splice-way.ts';
 
 let folder: string;
 let fake: FakeRuntime;
@@ -44,6 +45,7 @@ async function started(extra: Partial<TapOptions> = {}): Promise<AsyncDisposable
     record: { path: record, maxBytes: 1e9, append: false },
     recorder: 'a test',
     clock: realClock,
+    sys,
     say: (text) => said.push(text),
     ...extra,
   });

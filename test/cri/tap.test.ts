@@ -17,6 +17,7 @@ import { FakeRuntime } from '../../cri/fake.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
 import { readRecording } from '../../cri/io/recording-read.ts';
 import { openTap, type TapOptions } from '../../cri/io/tap.ts';
+import { sys } from './splice-way.ts';
 
 let folder: string;
 let fake: FakeRuntime;
@@ -38,7 +39,7 @@ after(async () => {
 const path = (name: string): string => join(folder, `${name}-${++made}`);
 
 function options(extra: Partial<TapOptions> = {}): TapOptions {
-  return { listen: path('tap.sock'), upstream: join(folder, 'runtime.sock'), recorder: 'a test', clock: realClock, ...extra };
+  return { listen: path('tap.sock'), upstream: join(folder, 'runtime.sock'), recorder: 'a test', clock: realClock, sys, ...extra };
 }
 
 async function entries(file: string): Promise<RecordedEntry[]> {

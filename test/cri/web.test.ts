@@ -14,6 +14,7 @@ import { openTap } from '../../cri/io/tap.ts';
 import { findBrowser, openBrowser, runWeb, watchedPage, type WatchedPage } from './browser.ts';
 import { writeManyCalls } from './many-calls.ts';
 import { measureFrames } from './web-frames.ts';
+import { sys } from './splice-way.ts';
 
 const program = findBrowser();
 const skip = program === null ? 'there is no chromium here: apt-get install chromium' : false;
@@ -177,7 +178,7 @@ describe('nodelet cri web', { skip, timeout: 900_000 }, () => {
     const runtime = join(folder, 'runtime.sock');
     await using _server = await serveFake(new FakeRuntime({ clock: realClock }), runtime);
     const listen = join(folder, 'tap.sock');
-    const tap = await openTap({ listen, upstream: runtime, recorder: 'a test', clock: realClock, control: { pid: process.pid } });
+    const tap = await openTap({ listen, upstream: runtime, recorder: 'a test', clock: realClock, sys, control: { pid: process.pid } });
     try {
       await using server = await runWeb(undefined, { tap: `${listen}.tap` });
       const watched = await watchedPage(browser, { width: 1280, height: 800 });
