@@ -7,7 +7,11 @@ import type { SeenContainer, SeenSandbox } from './auditor.ts';
 /* The auditor on histories made by hand: good ones it lets pass, each harm it names. */
 
 const status = (given: Partial<ContainerStatus>): ContainerStatus => ({ name: 'm', image: 'i', imageID: 'i', ready: false, restartCount: 0, ...given });
-const pod = (given: PodStatus): Pod => ({ metadata: { name: 'p', namespace: 'n', uid: 'u' }, spec: { containers: [{ name: 'm' }] }, status: given });
+const pod = (given: PodStatus): Pod => ({
+  metadata: { name: 'p', namespace: 'n', uid: 'u' },
+  spec: { containers: [{ name: 'm' }], terminationGracePeriodSeconds: 2 },
+  status: given,
+});
 const runs = (id: string, restartCount = 0, more: Partial<ContainerStatus> = {}): PodStatus => ({
   phase: 'Running',
   startTime: 't',
@@ -147,14 +151,14 @@ test('each harm by its name', () => {
       'runs after it was gone',
       [
         { at: 0, pod: 'deleted' },
-        { at: 9, containers: [container('a', 0, true)] },
+        { at: 13, containers: [container('a', 0, true)] },
       ],
     ],
     [
       'runs after it ended',
       [
         { at: 0, pod: { phase: 'Failed' } },
-        { at: 9, containers: [container('a', 0, true)] },
+        { at: 13, containers: [container('a', 0, true)] },
       ],
     ],
   ];
@@ -171,7 +175,7 @@ test('what a list no longer has was deleted meanwhile', () => {
   auditor.pod('ADDED', pod({ phase: 'Running' }), 0);
   auditor.list([], 1000);
   assert.deepEqual(auditor.left(), []);
-  auditor.listing({ fromMs: 9000, toMs: 9000, sandboxes: [], containers: [container('a', 0, true)] });
+  auditor.listing({ fromMs: 14_000, toMs: 14_000, sandboxes: [], containers: [container('a', 0, true)] });
   assert.deepEqual(
     auditor.violations.map(({ rule }) => rule),
     ['runs after it was gone'],

@@ -42,14 +42,15 @@ interface Model {
   /** When a terminal phase was seen first; null: not yet. */
   terminalAtMs: number | null;
   deletedAtMs: number | null;
+  graceMs: number;
 }
 
 const phases = ['', 'Pending', 'Running', 'Succeeded', 'Failed'];
 const isTerminal = (phase: string): boolean => phase === 'Succeeded' || phase === 'Failed';
 /** Clocks of the runtime and of who looks, and the way of a watch event, may differ by so much. */
 const slackMs = 2000;
-/** What is being killed may stand in a listing for a moment beside its successor, when the runtime itself was killed. */
-const afterGoneMs = 5000;
+/** Beyond its grace period a pod may still be seen for so long: one deleted with grace 0 is gone from the API before it stops. */
+const afterGoneMs = 10_000;
 
 /**
  * Holds what a cluster shows against a model of its own: it knows nothing of how an agent works, only what may never be
@@ -75,6 +76,7 @@ export class Auditor {
       model.deletedAtMs = atMs;
       return;
     }
+    model.graceMs = (pod.spec.terminationGracePeriodSeconds ?? 30) * 1000;
     const phase = pod.status?.phase ?? '';
     if (phases.indexOf(phase) < phases.indexOf(model.phase) || (isTerminal(model.phase) && phase !== model.phase))
       wrong('a phase goes back', `${model.phase} -> ${phase}`);
@@ -114,7 +116,7 @@ export class Auditor {
       const [uid = '', name = ''] = key.split('/');
       if (containers.length > 1) this.#wrong(uid, atMs, 'two live containers of one name', `${name}: ${containers.map(({ id }) => id.slice(0, 12)).join(' ')}`);
       const model = this.#pods.get(uid);
-      if (model?.deletedAtMs !== null && model?.deletedAtMs !== undefined && listing.fromMs > model.deletedAtMs + afterGoneMs)
+      if (model?.deletedAtMs !== null && model?.deletedAtMs !== undefined && listing.fromMs > model.deletedAtMs + model.graceMs + afterGoneMs)
         this.#wrong(uid, atMs, 'runs after it was gone', name);
       if (model?.terminalAtMs !== null && model?.terminalAtMs !== undefined && listing.fromMs > model.terminalAtMs + afterGoneMs)
         this.#wrong(uid, atMs, 'runs after it ended', name);
@@ -130,7 +132,17 @@ export class Auditor {
   }
 
   #newPod(uid: string, name: string): Model {
-    const model: Model = { name, phase: '', restarts: new Map(), ids: new Map(), startTime: undefined, generation: 0, terminalAtMs: null, deletedAtMs: null };
+    const model: Model = {
+      name,
+      phase: '',
+      restarts: new Map(),
+      ids: new Map(),
+      startTime: undefined,
+      generation: 0,
+      terminalAtMs: null,
+      deletedAtMs: null,
+      graceMs: 0,
+    };
     this.#pods.set(uid, model);
     return model;
   }
