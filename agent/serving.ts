@@ -92,6 +92,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     runtimeTimeoutMs: durationMs(config.runtimeRequestTimeout),
     podLogsDir: config.podLogsDir,
     debugHandlers: config.enableDebuggingHandlers,
+    splitStreams: gateEnabled(config.featureGates, 'PodLogsQuerySplitStreams'),
     webSockets: gateEnabled(config.featureGates, 'ExtendWebSocketsToKubelet'),
     systemLogs: config.enableSystemLogHandler ? createSystemLogs({ root: '/var/log', sys: options.sys, queries: config.enableSystemLogQuery }) : null,
     debug: {

@@ -226,5 +226,5 @@ function withDefaults(values: ValuesOf<typeof configFields>): KubeletConfigurati
 export function configzOf(config: KubeletConfiguration): Record<string, unknown> {
   const keep = (value: unknown): boolean =>
     !(value === null || value === '' || (Array.isArray(value) && value.length === 0) || (typeof value === 'object' && Object.keys(value).length === 0));
-  return Object.fromEntries(Object.entries(config).filter(([, value]) => keep(value)));
+  return { kind: 'KubeletConfiguration', apiVersion, ...Object.fromEntries(Object.entries(config).filter(([, value]) => keep(value))) };
 }

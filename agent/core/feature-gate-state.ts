@@ -40,6 +40,7 @@ const done = `
   PodCertificateRequest
   PodLevelResources
   PodLevelResourcesFixKubeletQOSClass
+  PodLogsQuerySplitStreams
   PodObservedGenerationTracking
   PodReadyToStartContainersCondition
   PreferSameTrafficDistribution
@@ -102,7 +103,6 @@ const notDone = `
   NodeSwap
   PodAndContainerStatsFromCRI
   PodLevelResourceManagers
-  PodLogsQuerySplitStreams
   PodsAPI
   QOSReserved
   RecoverVolumeExpansionFailure

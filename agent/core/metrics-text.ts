@@ -55,6 +55,10 @@ export class Counter {
     if (entry !== undefined) entry.value = value;
   }
 
+  clear(): void {
+    this.#series.clear();
+  }
+
   remove(labels: Labels): void {
     this.#series.delete(labelText(labels));
   }

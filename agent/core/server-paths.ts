@@ -75,15 +75,68 @@ export function methodsOf(kind: ServerRoute['kind']): readonly string[] | null {
   }
 }
 
-/** The route a path stands for; null is 404. */
-export function routeOf(path: string): ServerRoute | null {
+/** Paths that stand for themselves, with nothing below them. */
+const exact = [
+  ...['/healthz', '/healthz/ping', '/healthz/log', '/healthz/syncloop', '/healthz/device-plugin', '/configz', '/flagz', '/statusz', '/debug/flags/v'],
+  ...['/metrics', '/metrics/cadvisor', '/metrics/resource', '/metrics/probes', '/metrics/slis'],
+];
+/** Paths with everything below them; without the slash they are redirected to it, or (`both`) served too. */
+const trees: Readonly<Record<string, 'slash' | 'both'>> = {
+  pods: 'both',
+  run: 'both',
+  exec: 'both',
+  attach: 'both',
+  portForward: 'both',
+  containerLogs: 'both',
+  stats: 'slash',
+  runningpods: 'slash',
+  checkpoint: 'slash',
+  logs: 'slash',
+};
+
+export type Place =
+  /** A path that is none of ours is told so whoever asks: nothing is behind it that could be asked for. */
+  | { readonly kind: 'nowhere' }
+  /** As Go's multiplexer says it, before anybody is asked who he is. */
+  | { readonly kind: 'elsewhere'; readonly path: string }
+  /** `path` is what authorization judges: decoded, its first part the one that is routed. */
+  | { readonly kind: 'here'; readonly path: string; readonly route: ServerRoute | null };
+
+/** Where a request's path leads; `escaped` as it came, without the query. */
+export function placeOf(escaped: string): Place {
+  const clean = cleaned(escaped);
+  if (clean !== escaped) return { kind: 'elsewhere', path: clean };
   let parts: string[];
   try {
-    parts = path.split('/').slice(1).map(decodeURIComponent);
+    parts = escaped.split('/').slice(1).map(decodeURIComponent);
   } catch {
-    return null;
+    return { kind: 'nowhere' };
   }
-  if (parts.at(-1) === '') parts.pop();
+  const [first = '', second = '', ...rest] = parts;
+  const path = `/${parts.join('/')}`;
+  const tree = Object.hasOwn(trees, first) ? trees[first] : undefined;
+  const isPprof = first === 'debug' && second === 'pprof';
+  if (tree === 'slash' && parts.length === 1) return { kind: 'elsewhere', path: `${escaped}/` };
+  if (isPprof && parts.length === 2) return { kind: 'elsewhere', path: `${escaped}/` };
+  // A slash that was written in another way must not make two parts of one.
+  const isOurs = tree !== undefined || (isPprof && rest.length > 0) || (exact.includes(path) && !parts.some((part) => part.includes('/')));
+  return isOurs ? { kind: 'here', path, route: routeOf(parts) } : { kind: 'nowhere' };
+}
+
+/** Without empty parts, `.` and `..`; a slash at the end stays. */
+function cleaned(path: string): string {
+  const out: string[] = [];
+  for (const part of path.split('/')) {
+    if (part === '..') out.pop();
+    else if (part !== '' && part !== '.') out.push(part);
+  }
+  const whole = `/${out.join('/')}`;
+  return path.endsWith('/') && whole !== '/' ? `${whole}/` : whole;
+}
+
+/** The route of decoded parts; null is 404 for whoever may ask. */
+function routeOf(given: readonly string[]): ServerRoute | null {
+  const parts = given.at(-1) === '' ? given.slice(0, -1) : given;
   const [first, ...rest] = parts;
   const [a = '', b = '', c = '', d = ''] = rest;
   switch (first) {
@@ -100,7 +153,7 @@ export function routeOf(path: string): ServerRoute | null {
     case 'containerLogs':
       return rest.length === 3 ? { kind: 'logs', namespace: a, pod: b, container: c } : null;
     case 'logs':
-      return { kind: 'systemLogs', path: rest.join('/') };
+      return { kind: 'systemLogs', path: given.slice(1).join('/') };
     case 'flagz':
     case 'statusz':
       return rest.length === 0 ? { kind: first } : null;
@@ -137,38 +190,36 @@ export interface LogQuery {
   readonly stream: 'All' | 'Stdout' | 'Stderr';
 }
 
-/** Reads and checks the query of a log request by PodLogOptions' rules; a string is what is wrong with it. */
-export function readLogQuery(query: (key: string) => string | null): LogQuery | string {
+/** Reads and checks the query of a log request by PodLogOptions' rules. */
+export function readLogQuery(query: (key: string) => string | null): LogQuery | 'undecodable' | 'invalid' {
   const flag = (key: string): boolean => ['true', '1', 't', 'T', 'TRUE', 'True'].includes(query(key) ?? '');
-  const number = (key: string): number | null | string => {
+  const number = (key: string): number | null | undefined => {
     const text = query(key);
     if (text === null || text === '') return null;
-    return /^-?\d{1,15}$/.test(text) ? Number(text) : `Unable to decode the request as container log options: ${key} must be a number`;
+    return /^-?\d{1,15}$/.test(text) ? Number(text) : undefined;
   };
   const tailLines = number('tailLines');
   const limitBytes = number('limitBytes');
   const sinceSeconds = number('sinceSeconds');
-  for (const each of [tailLines, limitBytes, sinceSeconds]) if (typeof each === 'string') return each;
+  if (tailLines === undefined || limitBytes === undefined || sinceSeconds === undefined) return 'undecodable';
   const sinceTime = query('sinceTime');
   const stream = query('stream') ?? 'All';
-  const problems: string[] = [];
-  if (typeof tailLines === 'number' && tailLines < 0) problems.push(`tailLines: Invalid value: ${tailLines}: must be greater than or equal to 0`);
-  if (typeof limitBytes === 'number' && limitBytes < 1) problems.push(`limitBytes: Invalid value: ${limitBytes}: must be greater than 0`);
-  if (typeof sinceSeconds === 'number' && sinceTime !== null)
-    problems.push('sinceSeconds: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified');
-  if (typeof sinceSeconds === 'number' && sinceSeconds < 1) problems.push(`sinceSeconds: Invalid value: ${sinceSeconds}: must be greater than 0`);
-  if (stream !== 'All' && stream !== 'Stdout' && stream !== 'Stderr')
-    problems.push(`stream: Unsupported value: "${stream}": supported values: "All", "Stderr", "Stdout"`);
-  else if (stream !== 'All' && tailLines !== null) problems.push('stream: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now');
-  if (problems.length > 0) return problems.length === 1 ? (problems[0] ?? '') : `[${problems.join(', ')}]`;
+  const isStream = stream === 'All' || stream === 'Stdout' || stream === 'Stderr';
+  const wrong =
+    (tailLines !== null && tailLines < 0) ||
+    (limitBytes !== null && limitBytes < 1) ||
+    (sinceSeconds !== null && (sinceTime !== null || sinceSeconds < 1)) ||
+    !isStream ||
+    (stream !== 'All' && tailLines !== null);
+  if (wrong) return 'invalid';
   return {
     follow: flag('follow'),
     previous: flag('previous'),
     timestamps: flag('timestamps'),
-    tailLines: tailLines as number | null,
-    limitBytes: limitBytes as number | null,
-    sinceAgoMs: sinceSeconds === null ? null : (sinceSeconds as number) * 1000,
+    tailLines,
+    limitBytes,
+    sinceAgoMs: sinceSeconds === null ? null : sinceSeconds * 1000,
     sinceTime,
-    stream: stream as LogQuery['stream'],
+    stream,
   };
 }

@@ -12,7 +12,7 @@ import type { Pod } from '../../proto/kube/types.ts';
 import { HttpFailure } from './server.ts';
 import { createServerDebug, type ServerDebugOptions } from './server-debug.ts';
 import { createSystemLogs } from './system-logs.ts';
-import { routeOf } from '../core/server-paths.ts';
+import { placeOf } from '../core/server-paths.ts';
 
 const pod: Pod = { metadata: { name: 'p', namespace: 'ns', uid: 'u1' }, spec: { containers: [{ name: 'c', image: 'i' }] } };
 const container = { id: 'c1', name: 'c', state: 'running' };
@@ -46,7 +46,8 @@ async function pages(t: TestContext, change: Partial<ServerDebugOptions> = {}, i
   );
   const server = createServer((raw, response) => {
     const url = new URL(raw.url ?? '', 'http://x');
-    const route = routeOf(url.pathname);
+    const place = placeOf(url.pathname);
+    const route = place.kind === 'here' ? place.route : null;
     const answered =
       route === null
         ? Promise.reject(new HttpFailure(404, 'no route'))
@@ -95,9 +96,9 @@ test('z-pages, the verbosity, and what is switched off', async (t) => {
   const json = { headers: { accept: 'application/json;as=Statusz;v=v1beta1;g=config.k8s.io' } };
   assert.match(await ask('/statusz', json), /^200 \{"kind":"Statusz","apiVersion":"config.k8s.io\/v1beta1"/);
   assert.match(await ask('/statusz', { headers: { accept: 'image/png' } }), /^406 /);
-  assert.equal(await ask('/debug/flags/v', { method: 'PUT', body: '5' }), '200 successfully set klog.logging.verbosity to 5');
+  assert.equal(await ask('/debug/flags/v', { method: 'PUT', body: '5' }), '200 successfully set klog.logging.verbosity to 5\n');
   assert.match(await ask('/debug/flags/v', { method: 'PUT', body: 'x' }), /^400 /);
-  assert.equal(await ask('/debug/flags/v'), '406 unsupported http method');
+  assert.equal(await ask('/debug/flags/v'), '406 unsupported http method\n');
   assert.deepEqual(levels, [5]);
   assert.equal(await ask('/debug/pprof/heap'), '405 profiling endpoint is disabled.\n');
   const off = await pages(t, { flagz: null, statusz: false, setVerbosity: null });

@@ -98,18 +98,17 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
 
   const verbosity = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     if (options.setVerbosity === null) throw new HttpFailure(405, 'flags endpoint is disabled.\n');
-    if (request.method !== 'PUT') return page(response, 'unsupported http method', 406);
+    if (request.method !== 'PUT') return page(response, 'unsupported http method\n', 406);
     let text = '';
     for await (const piece of request) {
       text += String(piece);
       if (text.length > maxVerbosityBytes) break;
     }
-    if (!/^[+-]?\d{1,9}$/.test(text)) {
-      const parsing = `strconv.ParseInt: parsing ${JSON.stringify(text)}: invalid syntax`;
-      return page(response, `failed set klog.logging.verbosity ${text}: ${parsing}`, 400);
+    if (!/^\d{1,9}$/.test(text)) {
+      return page(response, `strconv.ParseUint: parsing ${JSON.stringify(text)}: invalid syntax\n`, 400);
     }
     options.setVerbosity(Number(text));
-    page(response, `successfully set klog.logging.verbosity to ${text}`);
+    page(response, `successfully set klog.logging.verbosity to ${text}\n`);
   };
 
   return {

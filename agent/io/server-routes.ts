@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { once } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
@@ -37,6 +37,8 @@ export interface ServerRoutesOptions {
   debugHandlers: boolean;
   /** `ExtendWebSocketsToKubelet`: exec and attach by v5.channel.k8s.io, port-forward through a WebSocket. */
   webSockets: boolean;
+  /** `PodLogsQuerySplitStreams`: one of a container's two streams may be asked for. */
+  splitStreams: boolean;
   /** The whole configuration, as /configz shows it. */
   configz: () => unknown;
   /** Null: the sync loop lives. */
@@ -63,14 +65,15 @@ export function createServerRoutes(options: ServerRoutesOptions) {
 
   const podOf = (route: { namespace: string; pod: string }, uid: string | null): Pod => {
     const pod = pods.byName(route.namespace, route.pod);
-    if (pod === undefined || (uid !== null && pod.metadata.uid !== uid)) throw new HttpFailure(404, `pod "${route.pod}" does not exist`);
+    if (pod === undefined) throw new HttpFailure(404, 'pod does not exist');
+    if (uid !== null && pod.metadata.uid !== uid) throw new HttpFailure(404, 'pod not found');
     return pod;
   };
 
   /** The container of that name that runs now. */
   const runningContainer = (pod: Pod, name: string): ContainerFacts => {
     const found = pods.facts(pod.metadata.uid ?? '')?.containers.find((each) => each.name === name && each.state === 'running');
-    if (found === undefined) throw new HttpFailure(404, `container not found ("${name}")`);
+    if (found === undefined) throw new HttpFailure(500, `container not found ("${name}")`);
     return found;
   };
 
@@ -81,11 +84,19 @@ export function createServerRoutes(options: ServerRoutesOptions) {
 
   const healthNow = new Counter('kubernetes_healthcheck', '[STABLE] This metric records the result of a single healthcheck.', 'gauge');
   const healthTotal = new Counter('kubernetes_healthchecks_total', '[STABLE] This metric records the results of all healthcheck.');
+  const resetHealth = (response: ServerResponse): void => {
+    healthNow.clear();
+    healthTotal.clear();
+    response.writeHead(200, { 'content-type': 'text/plain; charset=utf-8' });
+    response.end('metrics reset\n');
+  };
   const health = (check: string, query: URLSearchParams, response: ServerResponse): void => {
     const checks: HealthCheck[] = [
       { name: 'ping', trouble: null },
       { name: 'log', trouble: null },
       { name: 'syncloop', trouble: options.syncLoop() },
+      // The agent ends when that server does.
+      { name: 'device-plugin', trouble: null },
     ];
     if (check === '') {
       for (const { name, trouble } of checks) {
@@ -105,11 +116,19 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     response.end(text);
   };
 
+  const isRunning = (pod: Pod, { container, uid }: { container: string; uid: string | null }): boolean =>
+    (uid === null || pod.metadata.uid === uid) &&
+    (pods.facts(pod.metadata.uid ?? '')?.containers.some((each) => each.name === container && each.state === 'running') ?? false);
+
   const logs = async (route: ServerRoute & { kind: 'logs' }, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> => {
     const query = readLogQuery((key) => request.query.get(key));
-    if (typeof query === 'string') throw new HttpFailure(422, query);
-    const pod = podOf(route, null);
+    if (query === 'undecodable') throw new HttpFailure(400, '{"message": "Unable to decode query."}');
+    if (query === 'invalid') throw new HttpFailure(422, '{"message": "Invalid request."}');
+    const pod = pods.byName(route.namespace, route.pod);
+    if (pod === undefined) throw new HttpFailure(404, `pod "${route.pod}" does not exist`);
     if (specOf(pod, route.container) === undefined) throw new HttpFailure(404, `container "${route.container}" not found in pod "${route.pod}"`);
+    if (query.stream !== 'All' && !options.splitStreams)
+      throw new HttpFailure(400, `unable to return the given log stream: "${query.stream}". Please enable PodLogsQuerySplitStreams feature gate in kubelet`);
     const chosen = logContainerId(route.pod, pod.status ?? {}, route.container, query.previous);
     if (typeof chosen === 'string') throw new HttpFailure(400, chosen);
     const sinceMicros =
@@ -152,9 +171,10 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       );
     } catch (error) {
       if (signal.aborted) return;
-      if (hasCode(error, 'not-found'))
-        throw new HttpFailure(400, `failed to try resolving symlinks in path "${status.logPath}": lstat ${status.logPath}: no such file or directory`);
-      throw error;
+      if (!hasCode(error, 'not-found')) throw error;
+      // Upstream has said 200 by then.
+      open();
+      response.write(`failed to try resolving symlinks in path "${status.logPath}": lstat ${status.logPath}: no such file or directory`);
     } finally {
       clearTimeout(early);
     }
@@ -162,24 +182,22 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     response.end();
   };
 
-  const streamUrl = async (route: ServerRoute, { query }: ServerRequest, signal: AbortSignal): Promise<{ url: string; asked: AskedStreams | null }> => {
+  const streamUrl = async (route: ServerRoute, { query, raw }: ServerRequest, signal: AbortSignal): Promise<{ url: string; asked: AskedStreams | null }> => {
     if (route.kind === 'portForward') {
       const pod = podOf(route, route.uid);
       const sandbox = pods.facts(pod.metadata.uid ?? '')?.sandboxes.find(({ ready }) => ready);
-      if (sandbox === undefined) throw new HttpFailure(404, `pod not found ("${route.pod}_${route.namespace}")`);
-      const port = query
-        .getAll('port')
-        .flatMap((each) => each.split(','))
-        .map(Number);
-      if (port.some((each) => !Number.isInteger(each) || each < 1 || each > 65_535))
-        throw new HttpFailure(400, `invalid port in ${JSON.stringify(query.getAll('port'))}`);
+      if (sandbox === undefined) throw new HttpFailure(500, `pod not found ("${route.pod}_${route.namespace}")`);
+      const port = isPlainWebSocket(raw) ? portsOf(query) : [];
       return { url: (await runtime.portForward({ podSandboxId: sandbox.id, port }, call(signal))).url, asked: null };
     }
     if (route.kind !== 'exec' && route.kind !== 'attach') throw new HttpFailure(404, '404 page not found');
     const flag = (key: string): boolean => query.get(key) === '1' || query.get(key) === 'true';
     const [stdin, stdout, stderrAsked, ttyAsked] = [flag('input'), flag('output'), flag('error'), flag('tty')] as const;
     if (!stdin && !stdout && !stderrAsked) throw new HttpFailure(400, 'you must specify at least 1 of stdin, stdout, stderr');
-    const pod = podOf(route, route.uid);
+    const pod = podOf(route, null);
+    if (route.kind === 'attach' && !isRunning(pod, route))
+      throw new HttpFailure(500, `container ${route.container} not found in pod ${route.pod}_${route.namespace}`);
+    if (!isRunning(pod, route)) throw new HttpFailure(500, `container not found ("${route.container}")`);
     const container = runningContainer(pod, route.container);
     // Whether a process has a terminal is settled when it starts: attach takes what the container was made with.
     const tty = route.kind === 'attach' ? (specOf(pod, route.container)?.tty ?? false) : ttyAsked;
@@ -187,7 +205,6 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     const asked = { stdin, stdout, stderr: stderrAsked, tty };
     if (route.kind === 'attach') return { url: (await runtime.attach(streams, call(signal))).url, asked };
     const cmd = query.getAll('command');
-    if (cmd.length === 0) throw new HttpFailure(400, 'you must specify a command');
     return { url: (await runtime.exec({ ...streams, cmd }, call(signal))).url, asked };
   };
 
@@ -204,8 +221,9 @@ export function createServerRoutes(options: ServerRoutesOptions) {
         case 'configz':
           return answerJson(response, { kubeletconfig: options.configz() });
         case 'metrics': {
+          if (route.what === 'slis' && request.raw.method === 'DELETE') return resetHealth(response);
           const text = route.what === 'slis' ? healthNow.text() + healthTotal.text() : await options.metrics(route.what, signal);
-          response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+          response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8; escaping=underscores' });
           return void response.end(text);
         }
         case 'stats':
@@ -218,7 +236,9 @@ export function createServerRoutes(options: ServerRoutesOptions) {
         case 'exec':
         case 'attach':
         case 'portForward':
-          throw new HttpFailure(400, 'Upgrade request required');
+          // What is wrong with it besides is said first, as upstream does: it asks the runtime before it looks.
+          await streamUrl(route, request, signal);
+          throw new HttpFailure(500, 'Upgrade request required\n');
         default:
           return debug.answer(route, request, response, signal);
       }
@@ -242,7 +262,8 @@ function specOf(pod: Pod, name: string): Pick<Container, 'tty'> | undefined {
 }
 
 function podList(items: readonly Pod[]): unknown {
-  return { kind: 'PodList', apiVersion: 'v1', metadata: {}, items };
+  const bare = items.map(({ apiVersion: _, kind: __, ...pod }) => pod);
+  return { kind: 'PodList', apiVersion: 'v1', metadata: {}, items: bare };
 }
 
 /** What the runtime has, as pods with names and images only, as upstream prints it. */
@@ -250,14 +271,34 @@ function runningPods(pods: Pods): Pod[] {
   return pods
     .allFacts()
     .map(({ uid, namespace, name, containers }) => ({
-      metadata: { name, namespace, uid, creationTimestamp: null },
+      metadata: { name, namespace, uid },
       spec: { containers: containers.filter(({ state }) => state === 'running').map((each) => ({ name: each.name, image: each.imageRef, resources: {} })) },
       status: {},
     }))
     .filter(({ spec }) => spec.containers.length > 0);
 }
 
+/** Port-forward of older clients, which name their ports beforehand. */
+function isPlainWebSocket(raw: IncomingMessage): boolean {
+  const protocols = webSocketProtocols(raw.headers);
+  return protocols.length > 0 && tunnelledProtocols(protocols).length === 0;
+}
+
+/** Throws HttpFailure 400 in upstream's words. */
+function portsOf(query: URLSearchParams): number[] {
+  const asked = query.getAll('port');
+  if (asked.length === 0) throw new HttpFailure(400, 'query parameter "port" is required');
+  return asked
+    .flatMap((each) => each.split(','))
+    .map((each) => {
+      if (!/^\d{1,5}$/.test(each) || Number(each) > 65_535)
+        throw new HttpFailure(400, `unable to parse "${each}" as a port: strconv.ParseUint: parsing "${each}": invalid syntax`);
+      if (Number(each) === 0) throw new HttpFailure(400, `port "${each}" must be > 0`);
+      return Number(each);
+    });
+}
+
 function answerJson(response: ServerResponse, body: unknown): void {
   response.writeHead(200, { 'content-type': 'application/json' });
-  response.end(JSON.stringify(body));
+  response.end(`${JSON.stringify(body)}\n`);
 }

@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream';
 import { BugError } from '../../base/assert.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
-import { methodsOf, nodeAttributes, routeOf, type NodeAttributes, type ServerRoute } from '../core/server-paths.ts';
+import { methodsOf, nodeAttributes, placeOf, type NodeAttributes, type ServerRoute } from '../core/server-paths.ts';
 import type { ServerAuth, UserInfo } from './server-auth.ts';
 import { clientCertificateDefaults, maxConnections, serverDefaults } from './server-defaults.ts';
 import { endThenDestroy } from './stream-splice.ts';
@@ -47,13 +47,12 @@ export interface AgentServer extends AsyncDisposable {
 export class HttpFailure extends Error {
   override readonly name = 'HttpFailure';
   readonly status: number;
-  /** The methods that are served, for a 405. */
-  readonly allow: readonly string[] | undefined;
+  readonly headers: Readonly<Record<string, string>>;
 
-  constructor(status: number, message: string, allow?: readonly string[]) {
+  constructor(status: number, message: string, headers: Readonly<Record<string, string>> = {}) {
     super(message);
     this.status = status;
-    this.allow = allow;
+    this.headers = headers;
   }
 }
 
@@ -68,7 +67,7 @@ export async function startServer(options: ServerOptions): Promise<AgentServer> 
     ...(material.cert === '' ? {} : { cert: material.cert, key: material.key }),
     ...(material.ca === undefined ? {} : { ca: material.ca, ...clientCertificateDefaults }),
   });
-  const server = createHttps({ ...serverDefaults, ...secure(tls) });
+  const server = createHttps({ ...serverDefaults, ...secure(tls), shouldUpgradeCallback: mayUpgrade });
   server.maxConnections = maxConnections;
 
   server.on('request', (raw, response) => {
@@ -129,11 +128,11 @@ export async function startReadOnly(options: Pick<ServerOptions, 'log' | 'addres
     const gone = new AbortController();
     response.on('close', () => gone.abort());
     const answer = async (): Promise<void> => {
-      const url = urlOf(raw);
-      const route = routeOf(url.pathname);
-      if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404: Page Not Found');
-      if (raw.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed', ['GET']);
-      await options.handle(route, { raw, path: url.pathname, query: url.searchParams }, response, AbortSignal.any([gone.signal, stop.signal]));
+      const { path, query, route } = targetOf(raw);
+      if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404 page not found\n');
+      const methods = methodsOf(route.kind);
+      if (methods !== null && !methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed', { allow: methods.join(', ') });
+      await options.handle(route, { raw, path, query }, response, AbortSignal.any([gone.signal, stop.signal]));
     };
     void answer().catch((error: unknown) => endWithFailure(options.log, raw, response, error));
   });
@@ -174,11 +173,15 @@ async function listen(server: NetServer, port: number, host: string): Promise<vo
   });
 }
 
-/** The request's target; throws HttpFailure 400 for what is none (`//`), which anybody can send. */
-function urlOf(raw: IncomingMessage): URL {
+/** Where the request leads, and its query; throws HttpFailure for what leads nowhere, or elsewhere. */
+function targetOf(raw: IncomingMessage): { path: string; query: URLSearchParams; route: ServerRoute | null } {
   const target = raw.url ?? '/';
-  if (!URL.canParse(target, 'https://node')) throw new HttpFailure(400, '400 Bad Request');
-  return new URL(target, 'https://node');
+  if (!target.startsWith('/')) throw new HttpFailure(400, '400 Bad Request');
+  const [escaped = '', ...query] = target.split('?');
+  const place = placeOf(escaped);
+  if (place.kind === 'nowhere') throw new HttpFailure(404, '404 page not found\n');
+  if (place.kind === 'elsewhere') throw new HttpFailure(307, '', { location: [place.path, ...query].join('?') });
+  return { ...place, query: new URLSearchParams(query.join('?')) };
 }
 
 /** Null for nobody we know, and where it cannot be told: why not is for the log, not for a stranger. */
@@ -192,18 +195,24 @@ async function userOf({ auth, log }: ServerOptions, raw: IncomingMessage): Promi
   }
 }
 
-/** Authenticates and authorizes; throws HttpFailure 400, 401, 403 or 500. One reading of the path serves judgement and route. */
+/** What else asks for another protocol is answered in this one, as upstream does. */
+function mayUpgrade(raw: IncomingMessage): boolean {
+  const place = placeOf((raw.url ?? '').split('?')[0] ?? '');
+  const kind = place.kind === 'here' ? place.route?.kind : undefined;
+  return kind === 'exec' || kind === 'attach' || kind === 'portForward';
+}
+
+/** Authenticates and authorizes; throws HttpFailure 307, 400, 401, 403, 404 or 500. One reading of the path serves judgement and route. */
 async function admit(options: ServerOptions, raw: IncomingMessage): Promise<{ request: ServerRequest; route: ServerRoute }> {
-  const url = urlOf(raw);
+  const { path, query, route } = targetOf(raw);
   const user = await userOf(options, raw);
   if (user === null) throw new HttpFailure(401, 'Unauthorized');
-  const attributes = nodeAttributes(raw.method ?? '', url.pathname);
+  const attributes = nodeAttributes(raw.method ?? '', path);
   const subresources = `[${attributes.map(({ subresource }) => subresource).join(' ')}]`;
   if (!(await mayAny(options, user, attributes)))
     throw new HttpFailure(403, `Forbidden (user=${user.name}, verb=${attributes[0]?.verb}, resource=nodes, subresource(s)=${subresources})\n`);
-  const route = routeOf(url.pathname);
   if (route === null) throw new HttpFailure(404, '404: Page Not Found');
-  return { request: { raw, path: url.pathname, query: url.searchParams }, route };
+  return { request: { raw, path, query }, route };
 }
 
 /** Whether one of them is allowed; throws HttpFailure 500 when it cannot be told. */
@@ -223,7 +232,7 @@ async function mayAny({ auth, log }: ServerOptions, user: UserInfo, attributes: 
 async function serve(options: ServerOptions, raw: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
   const { request, route } = await admit(options, raw);
   const methods = methodsOf(route.kind);
-  if (methods !== null && !methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed', methods);
+  if (methods !== null && !methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed', { allow: methods.join(', ') });
   await options.handle(route, request, response, signal);
 }
 
@@ -248,8 +257,19 @@ function endWithFailure(log: Log, raw: IncomingMessage, response: ServerResponse
     response.destroy();
     return;
   }
-  const allow = error instanceof HttpFailure ? error.allow : undefined;
-  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', ...(allow === undefined ? {} : { allow: allow.join(', ') }) });
+  const headers = error instanceof HttpFailure ? error.headers : {};
+  const { location } = headers;
+  const isRead = raw.method === 'GET' || raw.method === 'HEAD';
+  // As Go's redirects are: a page for who reads, nothing for others.
+  if (location !== undefined) {
+    response.writeHead(status, { ...headers, ...(isRead ? { 'content-type': 'text/html; charset=utf-8' } : {}) });
+    return void response.end(
+      isRead
+        ? `<a href="${location.replaceAll('&', '&amp;').replaceAll('"', '&#34;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')}">Temporary Redirect</a>.\n\n`
+        : '',
+    );
+  }
+  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', ...headers });
   response.end(text);
 }
 
