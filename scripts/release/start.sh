@@ -23,7 +23,8 @@ unpack() {
 if [ ! -x "$root/bin/node" ]; then
   unpack || { echo "nodelet: unpacking into $releases failed; it needs 170 MB there: make room, or name another folder with NODELET_RELEASES" >&2; exit 1; }
 fi
-unset NODE_OPTIONS NODE_TLS_REJECT_UNAUTHORIZED NODE_PATH || true
+# What these change is for programs that people write, not for a node's root daemons.
+unset NODE_OPTIONS NODE_TLS_REJECT_UNAUTHORIZED NODE_PATH NODE_EXTRA_CA_CERTS || true
 NODELET_ROOT=$root
 NODELET_SYS=$root/dist/sys
 NODE_COMPILE_CACHE=$root/cache
