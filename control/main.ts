@@ -19,6 +19,7 @@ const FLAGS = {
   'extra-san': { type: 'string', default: '' },
   'service-cluster-ip-range': { type: 'string', default: '10.96.0.0/16' },
   'cluster-cidr': { type: 'string', default: '10.244.0.0/16' },
+  'allocate-node-cidrs': { type: 'string', default: 'true' },
   'cluster-domain': { type: 'string', default: 'cluster.local' },
   'dns-listen': { type: 'string', default: '' },
   'dns-upstream': { type: 'string', default: '' },
@@ -42,6 +43,7 @@ An embedded Kubernetes control plane: API server, scheduler, controllers, cluste
   --extra-san A,B                   more names and addresses for the serving certificate
   --service-cluster-ip-range CIDR   (10.96.0.0/16)
   --cluster-cidr CIDR               pod addresses; each node gets a /24 of it (10.244.0.0/16)
+  --allocate-node-cidrs=false       leave nodes' ranges to whoever starts them
   --cluster-domain NAME             (cluster.local)
   --dns-listen IP:PORT              cluster DNS; left out: none
   --dns-upstream A,B                resolvers for other names
@@ -116,7 +118,7 @@ export async function main(host: Host): Promise<number> {
     });
     log.info('serving', { address: `${values['bind-address']}:${control.port}`, kubeconfig: `${pkiDir}/admin.kubeconfig` });
     const config = {
-      clusterCIDR: values['cluster-cidr'],
+      clusterCIDR: values['allocate-node-cidrs'] === 'false' ? undefined : values['cluster-cidr'],
       serviceCIDR: serviceCidr,
       clusterDomain: values['cluster-domain'],
       rootCA: control.caPem,

@@ -85,6 +85,13 @@ const IFNAME = /^[^\s/:]{1,15}$/;
 type Json = Readonly<Record<string, unknown>>;
 
 const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null && !Array.isArray(value);
+/** A field as Go reads it, whatever its letters' case: some runtimes write `HostPort`. */
+function field(object: Json, name: string): unknown {
+  if (Object.hasOwn(object, name)) return object[name];
+  const lower = name.toLowerCase();
+  const key = Object.keys(object).find((one) => one.toLowerCase() === lower);
+  return key === undefined ? undefined : object[key];
+}
 const objectOf = (value: unknown): Json => (isObject(value) ? value : {});
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
 
@@ -166,7 +173,7 @@ export function readNetConf(input: Json, call: Call): NetConf {
     bandwidth: readBandwidth(runtime['bandwidth'] ?? input['bandwidth']),
     wanted: readWanted(input, runtime, call),
     mac: readMac(runtime['mac'] ?? objectOf(objectOf(input['args'])['cni'])['mac']),
-    dns: objectOf(runtime['dns'] ?? input['dns']),
+    dns: objectOf(input['dns']),
     valid: readValid(input),
     prevResult: isObject(input['prevResult']) ? input['prevResult'] : null,
   };
@@ -198,15 +205,16 @@ function readRangeSets(sets: readonly unknown[]): Range[][] {
 
 function readRange(value: unknown): Range {
   const range = objectOf(value);
-  const subnet = parseCidr(String(range['subnet'] ?? ''));
-  if (subnet === null) throw invalid(`"subnet" is ${JSON.stringify(range['subnet'] ?? null)}`);
+  const subnet = parseCidr(String(field(range, 'subnet') ?? ''));
+  if (subnet === null) throw invalid(`"subnet" is ${JSON.stringify(field(range, 'subnet') ?? null)}`);
   // The first address is the network's and the last one broadcast; of IPv6 the first is the routers' own.
   const bits = bitsOf(subnet.family) - subnet.prefix;
-  if (bits < 2) throw invalid(`subnet ${String(range['subnet'])} has no room for a pod`);
+  if (bits < 2) throw invalid(`subnet ${String(field(range, 'subnet'))} has no room for a pod`);
   const inside = (key: string, usual: bigint): bigint => {
-    if (range[key] === undefined || range[key] === '') return usual;
-    const address = parseAddress(String(range[key]));
-    if (address === null || !contains(subnet, address)) throw invalid(`"${key}" ${JSON.stringify(range[key])} is not in ${String(range['subnet'])}`);
+    if (field(range, key) === undefined || field(range, key) === '') return usual;
+    const address = parseAddress(String(field(range, key)));
+    if (address === null || !contains(subnet, address))
+      throw invalid(`"${key}" ${JSON.stringify(field(range, key))} is not in ${String(field(range, 'subnet'))}`);
     return address.value;
   };
   const first = inside('rangeStart', firstOf(subnet) + 1n);
@@ -217,21 +225,21 @@ function readRange(value: unknown): Range {
 
 function readRoute(value: unknown): Route {
   const route = objectOf(value);
-  const dst = parseCidr(String(route['dst'] ?? ''));
-  if (dst === null) throw invalid(`a route's "dst" is ${JSON.stringify(route['dst'] ?? null)}`);
-  const gw = route['gw'] === undefined ? null : parseAddress(String(route['gw']));
-  if (route['gw'] !== undefined && (gw === null || gw.family !== dst.family)) throw invalid(`a route's "gw" is ${JSON.stringify(route['gw'])}`);
-  return { dst, gw, ...(route['mtu'] === undefined ? {} : { mtu: integer(route['mtu'], 'mtu of a route', 0, 65_535) }) };
+  const dst = parseCidr(String(field(route, 'dst') ?? ''));
+  if (dst === null) throw invalid(`a route's "dst" is ${JSON.stringify(field(route, 'dst') ?? null)}`);
+  const gw = field(route, 'gw') === undefined ? null : parseAddress(String(field(route, 'gw')));
+  if (field(route, 'gw') !== undefined && (gw === null || gw.family !== dst.family)) throw invalid(`a route's "gw" is ${JSON.stringify(field(route, 'gw'))}`);
+  return { dst, gw, ...(field(route, 'mtu') === undefined ? {} : { mtu: integer(field(route, 'mtu'), 'mtu of a route', 0, 65_535) }) };
 }
 
 function readPort(value: unknown): PortMapping[] {
   const port = objectOf(value);
-  const protocol = String(port['protocol'] ?? 'tcp').toLowerCase();
-  if (protocol !== 'tcp' && protocol !== 'udp' && protocol !== 'sctp') throw invalid(`a port mapping's protocol is ${JSON.stringify(port['protocol'])}`);
-  const hostPort = integer(port['hostPort'] ?? 0, 'hostPort', 0, 65_535);
+  const protocol = String(field(port, 'protocol') ?? 'tcp').toLowerCase();
+  if (protocol !== 'tcp' && protocol !== 'udp' && protocol !== 'sctp') throw invalid(`a port mapping's protocol is ${JSON.stringify(field(port, 'protocol'))}`);
+  const hostPort = integer(field(port, 'hostPort') ?? 0, 'hostPort', 0, 65_535);
   if (hostPort === 0) return [];
-  const containerPort = integer(port['containerPort'], 'containerPort', 1, 65_535);
-  const text = port['hostIP'];
+  const containerPort = integer(field(port, 'containerPort'), 'containerPort', 1, 65_535);
+  const text = field(port, 'hostIP');
   const hostIp = text === undefined || text === '' ? null : (parseAddress(String(text)) ?? fail(`"hostIP" is ${JSON.stringify(text)}`));
   return [{ hostPort, containerPort, protocol, hostIp }];
 }
@@ -239,7 +247,7 @@ function readPort(value: unknown): PortMapping[] {
 function readBandwidth(value: unknown): Bandwidth | null {
   if (!isObject(value)) return null;
   const of = (key: string): number => {
-    const number = value[key] ?? 0;
+    const number = field(value, key) ?? 0;
     if (typeof number !== 'number' || !(number >= 0)) throw invalid(`"${key}" of the bandwidth is ${JSON.stringify(number)}`);
     return Math.floor(number);
   };
@@ -266,7 +274,7 @@ function readValid(input: Json): Attachment[] | null {
   const value = input['cni.dev/valid-attachments'] ?? input['cni.dev/attachments'];
   if (!Array.isArray(value)) return null;
   return value.map((entry) => {
-    const { containerID, ifname } = objectOf(entry);
-    return { containerId: String(containerID ?? ''), ifname: String(ifname ?? '') };
+    const one = objectOf(entry);
+    return { containerId: String(field(one, 'containerID') ?? ''), ifname: String(field(one, 'ifname') ?? '') };
   });
 }

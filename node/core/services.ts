@@ -56,7 +56,8 @@ export function hubServices(set: SetPlan, paths: ProgramPaths, hostNetns: string
     ...['--data-dir', `${set.hub.dir}/data`, '--pki-dir', pki],
     ...['--bind-address', set.hub.ip, '--secure-port', '6443', '--advertise-address', set.hub.ip],
     ...['--kubelet-certificate-authority', `${pki}/ca.crt`],
-    ...['--service-cluster-ip-range', set.serviceCidr, '--cluster-cidr', set.podCidr],
+    // A node's range follows from its number and is in its files before it registers; `up` writes it into the Node.
+    ...['--service-cluster-ip-range', set.serviceCidr, '--cluster-cidr', set.podCidr, '--allocate-node-cidrs=false'],
     ...['--dns-listen', `${set.hub.ip}:53`, '--dns-upstream', set.hub.hostIp],
   ];
   if (real === null) return [outside, daemon(paths, 'control', control, 512, log('control'))];
