@@ -4,7 +4,7 @@ import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
 import { readKubeConfig } from '../base/kubeapi/config.ts';
-import { createLog, type Log } from '../base/log.ts';
+import { createLog, silentLog, type Log } from '../base/log.ts';
 import { watchLoopDelay } from '../base/loop-delay.ts';
 import { realRng } from '../base/rng.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
@@ -91,6 +91,10 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
 
 /** `nodelet netfilter`: kube-proxy for this network namespace. */
 export async function main(host: Host): Promise<number> {
+  if (host.args[0] === 'trace' || host.args[0] === 'diff') {
+    await using sys = openSys(host, silentLog);
+    return await (await import('./inspect.ts')).inspect(host, sys);
+  }
   try {
     const command = await readCommand(host.args);
     if (command.kind === 'help') {

@@ -1,13 +1,50 @@
 import { cidrContains, parseCidr } from './ip.ts';
-import type { Packet, Choice, Fate } from './trace.ts';
+import type { Fate, Packet } from './trace.ts';
+import { tracePacket, type Hook, type Outcome, type Traced, type Walk } from './walk.ts';
 
 /** Walks a packet through rules in nft's text form, as the kernel would: the same question as `trace.ts`, asked of the rendering. */
 
-interface TextTable {
+export interface TextTable {
   chains: Map<string, string[]>;
   base: Map<string, { hook: string; priority: number; type: string }>;
   /** Key text to value text. */
   sets: Map<string, Map<string, string>>;
+}
+
+/** Reads what `nft list table` prints of one table. */
+export function parseListing(text: string): TextTable {
+  const table: TextTable = { chains: new Map(), base: new Map(), sets: new Map() };
+  for (const [, kind, name, body] of text.matchAll(/^\t(chain|set|map) (\S+) \{\n(.*?)^\t\}$/gms)) {
+    if (kind === 'chain') {
+      const lines = body!.split('\n').map((line) => line.trim());
+      const base = lines.map((line) => /^type (\w+) hook (\w+) priority ([^;]+);/.exec(line)).find((match) => match !== null);
+      if (base !== undefined) table.base.set(name!, { type: base[1]!, hook: base[2]!, priority: priorityOf(base[3]!) });
+      const isRule = (line: string): boolean => line !== '' && !line.startsWith('type ') && !/^comment "[^"]*"$/.test(line);
+      table.chains.set(
+        name!,
+        lines.filter(isRule).map((line) => line.replace(/ comment "[^"]*"$/, '')),
+      );
+    } else {
+      const elements = new Map<string, string>();
+      const inside = /elements = \{(.*?)\}/s.exec(body!)?.[1] ?? '';
+      for (const item of inside.split(',')) {
+        const [key = '', value = ''] = item
+          .trim()
+          .replace(/ comment "[^"]*"/, '')
+          .split(' : ');
+        if (key !== '') elements.set(key.split(/ (?:timeout|expires) /)[0]!.replaceAll(/\s+/g, ' '), value.replaceAll(/\s+/g, ' '));
+      }
+      table.sets.set(name!, elements);
+    }
+  }
+  return table;
+}
+
+/** nft prints well-known priorities by name. */
+function priorityOf(text: string): number {
+  const [, name = '', more = '0'] = /^(\w*)((?: ?[+-] ?)?\d+)?$/.exec(text.trim().replace(/^-/, ' -')) ?? [];
+  const named: Record<string, number> = { raw: -300, mangle: -150, dstnat: -100, filter: 0, security: 50, srcnat: 100 };
+  return (named[name] ?? 0) + Number(more.replaceAll(' ', ''));
 }
 
 /** Reads lines as `render-nft-text.ts` writes them; everything belongs to one table. */
@@ -35,17 +72,6 @@ export function parseTable(text: string): TextTable {
   }
   return table;
 }
-
-interface Walk {
-  packet: Packet;
-  dst: string;
-  port: number;
-  marked: boolean;
-  dnated: boolean;
-}
-
-/** A verdict ends the walk of a base chain; several walks come out where chance decides. */
-type Outcome = { kind: 'continue' | 'accept' | 'reject' | 'drop'; walk: Walk };
 
 function fieldValue(field: string, walk: Walk): string {
   if (field.endsWith('saddr')) return walk.packet.src;
@@ -78,11 +104,11 @@ const yes: Step = { matched: true };
 const PATTERNS: readonly Pattern[] = [
   { pattern: /^ct state new\b/, run: () => yes },
   { pattern: /^ct status dnat\b/, run: (_match, walk) => ({ matched: walk.dnated }) },
-  { pattern: /^mark and \S+ != 0/, run: (_match, walk) => ({ matched: walk.marked }) },
-  { pattern: /^mark set mark or \S+/, run: (_match, walk) => ({ goes: [{ ...walk, marked: true }] }) },
+  { pattern: /^(?:mark and|meta mark &) \S+ != 0(?:x0+)?/, run: (_match, walk) => ({ matched: walk.marked }) },
+  { pattern: /^(?:mark set mark or|meta mark set meta mark \|) \S+/, run: (_match, walk) => ({ goes: [{ ...walk, marked: true }] }) },
   // The bit is cleared on the way out; what counts is that the packet had it.
-  { pattern: /^mark set mark xor \S+/, run: () => yes },
-  { pattern: /^masquerade fully-random/, run: (_match, walk) => ({ goes: [{ ...walk, marked: true }] }) },
+  { pattern: /^(?:mark set mark xor|meta mark set meta mark \^) \S+/, run: () => yes },
+  { pattern: /^masquerade fully-random/, run: (_match, walk) => ({ goes: [{ ...walk, masqueraded: true }] }) },
   {
     pattern: /^fib (saddr|daddr) type local/,
     run: (match, walk) => ({ matched: walk.packet.nodeAddresses.includes(match[1] === 'saddr' ? walk.packet.src : walk.dst) }),
@@ -97,7 +123,7 @@ const PATTERNS: readonly Pattern[] = [
   { pattern: /^meta l4proto (tcp|udp|sctp)\b/, run: (match, walk) => ({ matched: walk.packet.protocol === match[1] }) },
   { pattern: /^numgen random mod \d+ vmap \{ (.*?) \}/, run: (match) => ({ choices: match[1]!.split(', ').map((choice) => choice.split(' : ')[1]!) }) },
   {
-    pattern: /^dnat (?:ip6?) addr \. port to numgen random mod (\d+)(?: offset (\d+))? map @(\S+)/,
+    pattern: /^dnat (?:ip6?)(?: addr \. port)? to numgen random mod (\d+)(?: offset (\d+))? map @(\S+)/,
     run: (match, walk, table) => ({
       goes: Array.from({ length: Number(match[1]) }, (_, index) => {
         const [dst = '', port = ''] = (table.sets.get(match[3]!)?.get(String(Number(match[2] ?? 0) + index)) ?? '').split(' . ');
@@ -105,7 +131,17 @@ const PATTERNS: readonly Pattern[] = [
       }),
     }),
   },
-  { pattern: /^dnat to \[?(.*?)\]?:(\d+)$/, run: (match, walk) => ({ goes: [{ ...walk, dst: match[1]!, port: Number(match[2]), dnated: true }] }) },
+  {
+    // As upstream writes it: a map of the rule's own.
+    pattern: /^dnat ip6?(?: addr \. port)? to numgen random mod \d+ map \{ (.*?) \}/,
+    run: (match, walk) => ({
+      goes: match[1]!.split(', ').map((choice) => {
+        const [dst = '', port = ''] = choice.split(' : ')[1]!.split(' . ');
+        return { ...walk, dst, port: Number(port), dnated: true };
+      }),
+    }),
+  },
+  { pattern: /^dnat(?: ip6?)? to \[?(.*?)\]?:(\d+)$/, run: (match, walk) => ({ goes: [{ ...walk, dst: match[1]!, port: Number(match[2]), dnated: true }] }) },
   { pattern: /^update @\S+ \{ \S+ \S+ \}/, run: () => yes },
   {
     pattern: /^((?:ip6? [sd]addr|meta l4proto|th dport)(?: \. (?:ip6? [sd]addr|meta l4proto|th dport))*) vmap @(\S+)/,
@@ -123,25 +159,31 @@ const PATTERNS: readonly Pattern[] = [
     run: (match, walk) => ({ matched: match[3]!.split(', ').some((cidr) => within(cidr, fieldValue(match[1]!, walk))) === (match[2] === undefined) }),
   },
   { pattern: /^(ip6? [sd]addr) (!= )?(\S+)/, run: (match, walk) => ({ matched: within(match[3]!, fieldValue(match[1]!, walk)) === (match[2] === undefined) }) },
-  { pattern: /^(goto \S+|jump \S+|drop|reject)/, run: (match) => ({ verdict: match[1]! }) },
+  { pattern: /^(goto \S+|jump \S+|drop|reject(?: with icmp(?:v6)? \S+)?|accept|return)/, run: (match) => ({ verdict: match[1]! }) },
 ];
 
-function runRule(rule: string, start: Walk, table: TextTable): Outcome[] {
+/** Rules as written, of chain `chain`: the path remembers those that decided something. */
+function runRule(rule: string, chain: string, start: Walk, table: TextTable): Outcome[] {
+  const hop = { table: 'kube-proxy', chain, rule };
   let rest = rule;
   let walk = start;
+  let changed = false;
   while (rest !== '') {
     const step = stepOf(rest, walk, table);
     rest = step.rest;
     if ('matched' in step.step) {
-      if (!step.step.matched) return [{ kind: 'continue', walk }];
+      if (!step.step.matched) return [{ kind: 'continue', walk: changed ? walk : start }];
     } else if ('verdict' in step.step) {
-      return runVerdict(step.step.verdict, walk, table);
+      return runVerdict(step.step.verdict, { ...walk, path: [...walk.path, hop] }, table);
     } else if ('choices' in step.step) {
-      return step.step.choices.flatMap((verdict) => runVerdict(verdict, walk, table));
+      const next = { ...walk, path: [...walk.path, hop] };
+      return step.step.choices.flatMap((verdict) => runVerdict(verdict, next, table));
     } else if (step.step.goes.some((next) => next.dnated && !walk.dnated)) {
-      return step.step.goes.map((next) => ({ kind: 'accept', walk: next }));
+      return step.step.goes.map((next) => ({ kind: 'accept', walk: { ...next, path: [...next.path, hop] } }));
     } else {
       walk = step.step.goes[0]!;
+      if (!changed) walk = { ...walk, path: [...walk.path, hop] };
+      changed = true;
     }
   }
   return [{ kind: 'continue', walk }];
@@ -153,16 +195,22 @@ function stepOf(rest: string, walk: Walk, table: TextTable): { step: Step; rest:
     if (match !== null) return { step: run(match, walk, table), rest: rest.slice(match[0].length).trimStart() };
   }
   // An unknown statement must not look like a pass.
-  return { step: { verdict: `unknown ${rest}` }, rest: '' };
+  throw new Error(`cannot read the rule part "${rest}"`);
 }
 
 function runVerdict(verdict: string, walk: Walk, table: TextTable): Outcome[] {
-  if (verdict === 'drop' || verdict === 'reject') return [{ kind: verdict, walk }];
+  if (verdict === 'drop' || verdict.startsWith('reject')) return [{ kind: verdict === 'drop' ? 'drop' : 'reject', walk }];
+  if (verdict === 'accept') return [{ kind: 'accept', walk }];
   const [how, chain = ''] = verdict.split(' ');
   if (how !== 'goto' && how !== 'jump') throw new Error(`cannot read the rule part "${verdict}"`);
   const outcomes = runChain(chain, walk, table);
   // A goto does not come back: the end of that chain is the end of the base chain.
-  return how === 'jump' ? outcomes : outcomes.map((outcome) => (outcome.kind === 'continue' ? { ...outcome, kind: 'accept' } : outcome));
+  if (how === 'jump') {
+    // Where nothing happened, the way in is no part of the answer.
+    const before = walk.path.slice(0, -1);
+    return outcomes.map((outcome) => (outcome.kind === 'continue' && outcome.walk === walk ? { ...outcome, walk: { ...walk, path: before } } : outcome));
+  }
+  return outcomes.map((outcome) => (outcome.kind === 'continue' ? { ...outcome, kind: 'accept' } : outcome));
 }
 
 function runChain(chain: string, start: Walk, table: TextTable): Outcome[] {
@@ -171,7 +219,7 @@ function runChain(chain: string, start: Walk, table: TextTable): Outcome[] {
   for (const rule of table.chains.get(chain) ?? []) {
     const next: Walk[] = [];
     for (const walk of open) {
-      for (const outcome of runRule(rule, walk, table)) {
+      for (const outcome of runRule(rule, chain, walk, table)) {
         if (outcome.kind === 'continue') next.push(outcome.walk);
         else done.push(outcome);
       }
@@ -181,27 +229,25 @@ function runChain(chain: string, start: Walk, table: TextTable): Outcome[] {
   return [...done, ...open.map((walk): Outcome => ({ kind: 'continue', walk }))];
 }
 
-function hooksOf(walk: Walk): string[] {
-  if (walk.packet.fromNode) return ['output', 'postrouting'];
-  return ['prerouting', walk.packet.nodeAddresses.includes(walk.dst) ? 'input' : 'forward', 'postrouting'];
+/** What the base chains of a hook make of a packet, in the order of their priorities. */
+function runHook(table: TextTable, hook: Hook, start: Walk): Outcome[] {
+  const chains = [...table.base].filter(([, base]) => base.hook === hook).sort(([, a], [, b]) => a.priority - b.priority);
+  let walks = [start];
+  const refused: Outcome[] = [];
+  for (const [chain] of chains) {
+    const outcomes = walks.flatMap((walk) => runChain(chain, walk, table));
+    refused.push(...outcomes.filter(({ kind }) => kind === 'drop' || kind === 'reject'));
+    walks = outcomes.filter(({ kind }) => kind === 'continue' || kind === 'accept').map(({ walk }) => walk);
+  }
+  return [...refused, ...walks.map((walk): Outcome => ({ kind: 'continue', walk }))];
 }
 
-/** Where the packet may end up. The answer has one entry per possible target, in the order of the rules. */
+/** Where the packet goes by the rules of a table, and which rules say so. */
+export function traceTable(table: TextTable, packet: Packet): Traced {
+  return tracePacket(packet, (hook, walk) => runHook(table, hook, walk));
+}
+
+/** Where the packet may end up by rules in the form in which we write them. */
 export function traceText(text: string, packet: Packet): Fate {
-  const table = parseTable(text);
-  let walks: Walk[] = [{ packet, dst: packet.dst, port: packet.port, marked: false, dnated: false }];
-  for (let stage = 0; stage < hooksOf(walks[0]!).length; stage++) {
-    const hook = hooksOf(walks[0]!)[stage]!;
-    const chains = [...table.base].filter(([, base]) => base.hook === hook).sort(([, a], [, b]) => a.priority - b.priority);
-    for (const [chain] of chains) {
-      const outcomes = walks.flatMap((walk) => runChain(chain, walk, table));
-      const refused = outcomes.find((outcome) => outcome.kind === 'drop' || outcome.kind === 'reject');
-      if (refused !== undefined) return { kind: refused.kind as 'drop' | 'reject' };
-      walks = outcomes.map((outcome) => outcome.walk);
-    }
-  }
-  if (!walks[0]!.dnated) return { kind: 'pass' };
-  const choices = new Map<string, Choice>();
-  for (const walk of walks) choices.set(`${walk.dst} ${walk.port}`, { target: { address: walk.dst, port: walk.port }, masquerade: walk.marked });
-  return { kind: 'to', choices: [...choices.values()] };
+  return traceTable(parseTable(text), packet).fate;
 }

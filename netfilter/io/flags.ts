@@ -79,10 +79,14 @@ export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy
   --version                    print the version and exit
 The other flags of kube-proxy are accepted too.
 
+nodelet netfilter trace SRC DST:PORT   where a packet goes, and which rules say so
+nodelet netfilter diff                 what the kernel has beside what it should have
+
 Examples:
   nodelet netfilter --kubeconfig /etc/kubernetes/proxy.conf --proxy-mode nftables --cluster-cidr 10.244.0.0/16
   nodelet netfilter --config /var/lib/kube-proxy/config.conf
   nodelet netfilter --cleanup
+  nodelet netfilter trace 10.244.0.2 10.96.0.10:53/udp
 `;
 
 export type Command =
