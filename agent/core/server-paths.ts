@@ -158,7 +158,7 @@ function routeOf(given: readonly string[]): ServerRoute | null {
     case 'statusz':
       return rest.length === 0 ? { kind: first } : null;
     case 'debug':
-      if (a === 'pprof') return { kind: 'pprof' };
+      if (a === 'pprof') return b === '' ? null : { kind: 'pprof' };
       return a === 'flags' && b === 'v' && rest.length === 2 ? { kind: 'verbosity' } : null;
     case 'checkpoint':
       return rest.length === 3 ? { kind: 'checkpoint', namespace: a, pod: b, container: c } : null;

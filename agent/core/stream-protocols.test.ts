@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { endOfExec, readExecMessage, tunnelledProtocols, webSocketProtocols } from './stream-protocols.ts';
+import { endOfExec, forwardPorts, readExecMessage, tunnelledProtocols, webSocketProtocols } from './stream-protocols.ts';
 
 test('which form a client asks for', () => {
   const asks = (upgrade: string | undefined, protocols: string): string[] => webSocketProtocols({ upgrade, 'sec-websocket-protocol': protocols });
@@ -45,4 +45,9 @@ test('the end of an exec in upstream’s words', () => {
   assert.match(String(message('boom')), /^Internal error occurred: error stream protocol error: .* in "boom"$/);
   assert.match(String(message('{"status":"Failure","reason":"NonZeroExitCode"}')), /details must be set$/);
   assert.match(String(message('{"status":"?"}')), /unknown error$/);
+});
+
+test('ports that are named beforehand', () => {
+  assert.deepEqual(forwardPorts(['80', '443,8080']), [80, 443, 8080]);
+  for (const asked of [[], [''], ['x'], ['70000'], ['0'], ['80,-1']]) assert.equal(typeof forwardPorts(asked), 'string', String(asked));
 });

@@ -23,6 +23,23 @@ export function tunnelProtocol(chosen: string): string {
   return tunnelPrefix + chosen;
 }
 
+/** The ports that an older WebSocket client names beforehand; a text is what is wrong with them, in upstream's words. */
+export function forwardPorts(asked: readonly string[]): number[] | string {
+  if (asked.length === 0) return 'query parameter "port" is required';
+  const ports: number[] = [];
+  for (const given of asked) {
+    if (given === '') return 'query parameter "port" cannot be empty';
+    for (const each of given.split(',')) {
+      const unparsed = (why: string): string => `unable to parse "${given}" as a port: strconv.ParseUint: parsing "${each}": ${why}`;
+      if (!/^\d+$/.test(each)) return unparsed('invalid syntax');
+      if (Number(each) > 65_535) return unparsed('value out of range');
+      if (Number(each) === 0) return `port "${given}" must be > 0`;
+      ports.push(Number(each));
+    }
+  }
+  return ports;
+}
+
 export type ExecMessage =
   | { readonly kind: 'data'; readonly channel: 'stdin' | 'resize'; readonly bytes: Uint8Array }
   | { readonly kind: 'endInput' }

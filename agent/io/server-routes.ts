@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { once } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
-import { hasCode } from '../../base/errors.ts';
+import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { microsOf, readLog } from '../../cri/mod.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
@@ -10,7 +10,7 @@ import { Counter } from '../core/metrics-text.ts';
 import { logContainerId } from '../core/log-container.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
 import { healthText, type HealthCheck } from '../core/server-pages.ts';
-import { execProtocol, tunnelledProtocols, webSocketProtocols } from '../core/stream-protocols.ts';
+import { execProtocol, forwardPorts, tunnelledProtocols, webSocketProtocols } from '../core/stream-protocols.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
@@ -116,9 +116,9 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     response.end(text);
   };
 
-  const isRunning = (pod: Pod, { container, uid }: { container: string; uid: string | null }): boolean =>
-    (uid === null || pod.metadata.uid === uid) &&
-    (pods.facts(pod.metadata.uid ?? '')?.containers.some((each) => each.name === container && each.state === 'running') ?? false);
+  /** By name alone, as upstream: a static pod's UID here is another than that of its mirror pod, which a client knows. */
+  const isRunning = (pod: Pod, { container }: { container: string }): boolean =>
+    pods.facts(pod.metadata.uid ?? '')?.containers.some((each) => each.name === container && each.state === 'running') ?? false;
 
   const logs = async (route: ServerRoute & { kind: 'logs' }, request: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> => {
     const query = readLogQuery((key) => request.query.get(key));
@@ -184,10 +184,11 @@ export function createServerRoutes(options: ServerRoutesOptions) {
 
   const streamUrl = async (route: ServerRoute, { query, raw }: ServerRequest, signal: AbortSignal): Promise<{ url: string; asked: AskedStreams | null }> => {
     if (route.kind === 'portForward') {
+      const port = isPlainWebSocket(raw) ? forwardPorts(query.getAll('port')) : [];
+      if (typeof port === 'string') throw new HttpFailure(400, port);
       const pod = podOf(route, route.uid);
       const sandbox = pods.facts(pod.metadata.uid ?? '')?.sandboxes.find(({ ready }) => ready);
       if (sandbox === undefined) throw new HttpFailure(500, `pod not found ("${route.pod}_${route.namespace}")`);
-      const port = isPlainWebSocket(raw) ? portsOf(query) : [];
       return { url: (await runtime.portForward({ podSandboxId: sandbox.id, port }, call(signal))).url, asked: null };
     }
     if (route.kind !== 'exec' && route.kind !== 'attach') throw new HttpFailure(404, '404 page not found');
@@ -249,9 +250,13 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       log.debug(4, 'Joining a stream', { kind: route.kind });
       const protocols = options.webSockets ? webSocketProtocols(request.raw.headers) : [];
       const tunnelled = tunnelledProtocols(protocols);
-      if (asked !== null && protocols.includes(execProtocol)) await translateExec(request.raw, client, head, new URL(url), asked, signal);
-      else if (asked === null && tunnelled.length > 0) await tunnelSpdy(request.raw, client, head, new URL(url), tunnelled, signal);
-      else await splice(request.raw, client, head, new URL(url), signal);
+      try {
+        if (asked !== null && protocols.includes(execProtocol)) await translateExec(request.raw, client, head, new URL(url), asked, signal);
+        else if (asked === null && tunnelled.length > 0) await tunnelSpdy(request.raw, client, head, new URL(url), tunnelled, signal);
+        else await splice(request.raw, client, head, new URL(url), signal);
+      } catch (error) {
+        throw hasCode(error, 'unavailable') ? new HttpFailure(500, `error dialing backend: ${messageOf(error)}\n`) : error;
+      }
     },
   };
 }
@@ -282,20 +287,6 @@ function runningPods(pods: Pods): Pod[] {
 function isPlainWebSocket(raw: IncomingMessage): boolean {
   const protocols = webSocketProtocols(raw.headers);
   return protocols.length > 0 && tunnelledProtocols(protocols).length === 0;
-}
-
-/** Throws HttpFailure 400 in upstream's words. */
-function portsOf(query: URLSearchParams): number[] {
-  const asked = query.getAll('port');
-  if (asked.length === 0) throw new HttpFailure(400, 'query parameter "port" is required');
-  return asked
-    .flatMap((each) => each.split(','))
-    .map((each) => {
-      if (!/^\d{1,5}$/.test(each) || Number(each) > 65_535)
-        throw new HttpFailure(400, `unable to parse "${each}" as a port: strconv.ParseUint: parsing "${each}": invalid syntax`);
-      if (Number(each) === 0) throw new HttpFailure(400, `port "${each}" must be > 0`);
-      return Number(each);
-    });
 }
 
 function answerJson(response: ServerResponse, body: unknown): void {
