@@ -6,6 +6,7 @@ import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { Pod } from '../proto/kube/types.ts';
 import { Admission } from './admission.ts';
+import { countedReason } from './core/admit.ts';
 import { backoffRules } from './core/backoff.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
@@ -270,6 +271,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
         if (current === undefined) return isStatic(pod) ? null : 'later';
         return admission.admit(pod);
       },
+      rejected: (reason) => metrics.rejected(countedReason(reason)),
     },
   });
   return {
@@ -309,6 +311,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop, admit: (po
     allocated: await file('allocated_pods_state'),
     actuated: await file('actuated_pods_state'),
     swaps: settings.memorySwapBehavior === 'LimitedSwap' && machine.swapBytes > 0,
+    statics: { cpu: options.config.cpuManagerPolicy === 'static', memory: options.config.memoryManagerPolicy === 'Static' },
     synced: () => loop().synced(),
     podOf: (uid) => loop().byUid(uid),
     holds: (uid) => loop().holdsResources(uid),

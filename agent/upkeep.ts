@@ -82,7 +82,17 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
       maxAgeMs: durationMs(config.imageMaximumGCAge),
     },
   });
-  const eviction = new StorageEviction({ cri, sys, clock, events, rootDir, podLogsDir, log: log.child('eviction'), pods: loop });
+  const eviction = new StorageEviction({
+    cri,
+    sys,
+    clock,
+    events,
+    rootDir,
+    podLogsDir,
+    log: log.child('eviction'),
+    pods: loop,
+    evicted: (limit) => options.metrics.evicted(limit),
+  });
   const dead = new DeadContainers({ gc, pods: loop, log: log.child('gc') });
   const pressure = new NodeEviction({
     clock,

@@ -37,6 +37,8 @@ export interface WorkerDeps extends TellerDeps, AdmitPodDeps {
   readonly files: PodFiles;
   readonly rules: BackoffRules;
   readonly syncFrequencyMs: number;
+  /** The node did not take a pod. */
+  readonly rejected?: (reason: string) => void;
   /** Why no pod network can be had now, in upstream's words; null: it can. */
   readonly networkProblem: () => string | null;
   readonly podLogDir: (key: PodKey) => string;
@@ -419,6 +421,7 @@ export class PodWorker {
   #reject(pod: Pod, verdict: Verdict): SyncResult {
     const nowMs = this.#deps.clock.nowMs();
     this.#event(pod, { type: 'Warning', reason: verdict.reason, message: verdict.message });
+    this.#deps.rejected?.(verdict.reason);
     this.#deps.statuses.set(pod, rejectedStatus(pod, verdict, nowMs));
     this.#move({ phase: 'terminated', end: { cause: 'rejected', graceSeconds: 0, sinceMs: this.#deps.clock.monoMs(), verdict }, cleaned: false });
     this.#stopped.resolve();

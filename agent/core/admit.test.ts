@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Node, Pod } from '../../proto/kube/types.ts';
-import { admit } from './admit.ts';
+import { admit, countedReason } from './admit.ts';
 import type { AdmitInput } from './admit.ts';
 
 const node: Node = {
@@ -112,4 +112,13 @@ test('under pressure only those come in that the node can bear', () => {
   assert.equal(said(burstable, both), 'Evicted: The node had condition: [MemoryPressure DiskPressure]. ');
   assert.equal(said(tolerates, both).slice(0, 8), 'Evicted:');
   assert.equal(said(pod({ priority: 2_000_000_000 }), both), '');
+});
+
+test('refusals are counted under few names', () => {
+  assert.deepEqual(['OutOfcpu', 'OutOfexample.com/gpu', 'NodeAffinity', 'Evicted'].map(countedReason), [
+    'OutOfcpu',
+    'OutOfExtendedResources',
+    'Other',
+    'Evicted',
+  ]);
 });

@@ -67,6 +67,32 @@ export function lateProblem({ pod, hasApparmor }: AdmitInput): Verdict | null {
   return problem === null ? null : refuse('AppArmor', problem);
 }
 
+const countedReasons = new Set([
+  'AppArmor',
+  'PodOSSelectorNodeLabelDoesNotMatch',
+  'PodOSNotSupported',
+  'InvalidNodeInfo',
+  'SupplementalGroupsPolicyNotSupported',
+  'UnexpectedAdmissionError',
+  'UnknownReason',
+  'OutOfcpu',
+  'OutOfmemory',
+  'OutOfephemeral-storage',
+  'OutOfpods',
+  'PodFeatureUnsupported',
+  'Evicted',
+  'SysctlForbidden',
+  'TopologyAffinityError',
+  'NodeShutdown',
+  'VolumeAttachmentLimitExceeded',
+]);
+
+/** What a refusal is counted as: names of resources are the cluster's to choose, and must not fill the memory. */
+export function countedReason(reason: string): string {
+  if (countedReasons.has(reason)) return reason;
+  return reason.startsWith('OutOf') ? 'OutOfExtendedResources' : 'Other';
+}
+
 /** Without what is for the node alone. */
 export function verdictOf(refusal: Refusal | undefined): Verdict | null {
   return refusal === undefined ? null : refuse(refusal.reason, refusal.message);

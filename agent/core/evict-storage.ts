@@ -16,6 +16,12 @@ export interface StorageUse {
   readonly containers: ReadonlyMap<string, bigint>;
 }
 
+export interface StorageVerdict {
+  /** Which limit, by the name it has among eviction signals. */
+  readonly limit: 'emptydirfs.limit' | 'ephemeralpodfs.limit' | 'ephemeralcontainerfs.limit';
+  readonly message: string;
+}
+
 const resource = 'ephemeral-storage';
 
 export function storageNeeds(pod: Pod): StorageNeeds {
@@ -34,22 +40,25 @@ export function storageNeeds(pod: Pod): StorageNeeds {
  * Why a pod is evicted for its own use of the node's disk, in upstream's words; null when it keeps its limits. What
  * was not measured counts as nothing. Volumes in memory are held to their size by the kernel.
  */
-export function storageVerdict(pod: Pod, use: StorageUse): string | null {
+export function storageVerdict(pod: Pod, use: StorageUse): StorageVerdict | null {
   for (const volume of pod.spec.volumes ?? []) {
     const limit = volume.emptyDir?.sizeLimit;
     if (limit === undefined || (volume.emptyDir?.medium ?? '') !== '' || valueOf(limit) <= 0n) continue;
     if ((use.volumes.get(volume.name) ?? 0n) > valueOf(limit))
-      return `Usage of EmptyDir volume "${volume.name}" exceeds the limit "${formatQuantity(parseQuantity(limit))}". `;
+      return { limit: 'emptydirfs.limit', message: `Usage of EmptyDir volume "${volume.name}" exceeds the limit "${formatQuantity(parseQuantity(limit))}". ` };
   }
   const whole: Quantity | undefined = podLimits(pod).get(resource);
   const total = [...use.volumes.values(), ...use.containers.values()].reduce((sum, bytes) => sum + bytes, 0n);
   if (whole !== undefined && total > valueOf(`${whole.nano}n`))
-    return `Pod ephemeral local storage usage exceeds the total limit of containers ${formatQuantity(whole)}. `;
+    return { limit: 'ephemeralpodfs.limit', message: `Pod ephemeral local storage usage exceeds the total limit of containers ${formatQuantity(whole)}. ` };
   for (const container of containersOf(pod)) {
     const limit = container.resources?.limits?.[resource];
     if (limit === undefined || valueOf(limit) <= 0n) continue;
     if ((use.containers.get(container.name) ?? 0n) > valueOf(limit))
-      return `Container ${container.name} exceeded its local ephemeral storage limit "${formatQuantity(parseQuantity(limit))}". `;
+      return {
+        limit: 'ephemeralcontainerfs.limit',
+        message: `Container ${container.name} exceeded its local ephemeral storage limit "${formatQuantity(parseQuantity(limit))}". `,
+      };
   }
   return null;
 }

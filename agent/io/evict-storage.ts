@@ -4,7 +4,7 @@ import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { isCritical, storageNeeds, storageVerdict } from '../core/evict-storage.ts';
-import type { StorageNeeds, StorageUse } from '../core/evict-storage.ts';
+import type { StorageNeeds, StorageUse, StorageVerdict } from '../core/evict-storage.ts';
 import { podPaths } from '../core/volumes-paths.ts';
 import type { Events, Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
@@ -18,6 +18,8 @@ export interface StorageEvictionOptions {
   readonly pods: Pick<Pods, 'list' | 'mayRun' | 'evict'>;
   readonly rootDir: string;
   readonly podLogsDir: string;
+  /** A pod was evicted for this limit. */
+  readonly evicted?: (limit: string) => void;
   /** Volumes are walked this often; upstream's sizes are up to a minute old. */
   readonly periodMs?: number;
 }
@@ -53,12 +55,12 @@ export class StorageEviction {
       const uid = pod.metadata.uid ?? '';
       const phase = pod.status?.phase;
       if (phase === 'Failed' || phase === 'Succeeded' || !this.#options.pods.mayRun(uid)) continue;
-      const message = storageVerdict(pod, await this.#measure(pod, needs, signal));
-      if (message !== null) await this.#evict(pod, message, signal);
+      const verdict = storageVerdict(pod, await this.#measure(pod, needs, signal));
+      if (verdict !== null) await this.#evict(pod, verdict, signal);
     }
   }
 
-  async #evict(pod: Pod, message: string, signal: AbortSignal): Promise<void> {
+  async #evict(pod: Pod, { limit, message }: StorageVerdict, signal: AbortSignal): Promise<void> {
     const { log, events, pods } = this.#options;
     const { name = '', namespace = '', uid = '' } = pod.metadata;
     if (isCritical(pod)) {
@@ -67,6 +69,7 @@ export class StorageEviction {
     }
     events.event({ apiVersion: 'v1', kind: 'Pod', namespace, name, uid }, 'Warning', 'Evicted', message);
     await pods.evict(uid, { reason: 'Evicted', message, graceMs }, signal);
+    this.#options.evicted?.(limit);
     log.info('Eviction manager: pod is evicted successfully', { pod: `${namespace}/${name}` });
   }
 

@@ -58,6 +58,7 @@ export class AgentMetrics implements Disposable {
     'kubelet_eviction_stats_age_seconds',
     '[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal',
   );
+  readonly #rejections = new Counter('kubelet_admission_rejections_total', '[ALPHA] Cumulative number pod admission rejections by the Kubelet.');
   readonly #preemptions = new Counter('kubelet_preemptions', '[ALPHA] Cumulative number of pod preemptions by preemption resource');
   readonly #csi = new Histogram(
     'csi_operations_seconds',
@@ -72,7 +73,11 @@ export class AgentMetrics implements Disposable {
     '[ALPHA] Last graceful shutdown start time since unix epoch in seconds',
     'gauge',
   );
-  readonly #shutdownEnd = new Counter('kubelet_graceful_shutdown_end_time_seconds', '[ALPHA] Last graceful shutdown end time since unix epoch in seconds', 'gauge');
+  readonly #shutdownEnd = new Counter(
+    'kubelet_graceful_shutdown_end_time_seconds',
+    '[ALPHA] Last graceful shutdown end time since unix epoch in seconds',
+    'gauge',
+  );
   readonly certificates: CertMetrics;
   readonly resources = new ResourceMetrics();
   #relistBeganMs: number | undefined;
@@ -102,6 +107,11 @@ export class AgentMetrics implements Disposable {
   podStarted(afterMs: number): void {
     this.#podStart.observe({}, afterMs / 1000);
     this.#startedPods.add({});
+  }
+
+  /** `reason`: one of few. */
+  rejected(reason: string): void {
+    this.#rejections.add({ reason });
   }
 
   evicted(signal: string): void {
@@ -191,6 +201,7 @@ export class AgentMetrics implements Disposable {
         this.#evictions,
         this.#evictionAge,
         this.#preemptions,
+        this.#rejections,
       ].map((metric) => metric.text()),
       this.certificates.text(),
       this.resources.text(),
