@@ -84,7 +84,8 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
   await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
-  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd }, signal);
+  const hasOwnCpus = (uid: string): boolean => granted.grants.hasOwnCpus(uid);
+  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd, hasOwnCpus }, signal);
 
   const eventLog = log.child('event');
   const events = flags.kubeconfig === '' ? loggedEvents(eventLog) : createEventsApi({ clock, rng, log: eventLog, api, nodeName });

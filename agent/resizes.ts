@@ -33,6 +33,8 @@ export interface ResizesOptions {
   /** Whether all pods are known: before that nothing can be said of room. */
   readonly synced: () => boolean;
   readonly swaps: boolean;
+  /** Whether CPUs and memory are given for good. */
+  readonly statics?: { readonly cpu: boolean; readonly memory: boolean };
   readonly tell: (pod: Pod, event: EventText) => void;
   /** The pod is to be looked at: it may be resized, or has something to tell. */
   readonly kick: (uid: string) => void;
@@ -213,12 +215,12 @@ export class Resizes {
   }
 
   #try(uid: string, desired: Pod): void {
-    const { clock, allocated, admit, holds, swaps, log } = this.#options;
+    const { clock, allocated, admit, holds, swaps, log, statics = { cpu: false, memory: false } } = this.#options;
     const given = this.allocatedPod(desired);
     if (given === desired || !holds(uid)) return this.#unpend(uid);
     const generation = desired.metadata.generation ?? 0;
     const nowMs = clock.nowMs();
-    const refused = refusal({ desired, allocated: given, swaps, admission: admit(desired) });
+    const refused = refusal({ desired, allocated: given, swaps, statics, admission: admit(desired) });
     const before = this.#conditions.get(uid) ?? noConditions;
     if (refused === null) {
       allocated.set(uid, allocationOf(desired));

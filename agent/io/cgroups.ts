@@ -58,6 +58,8 @@ export interface CgroupsOptions {
   /** Cgroups that are there for other things, and what they may use of the machine. */
   readonly reserved?: readonly ReservedCgroup[];
   readonly kill?: (pid: number) => void;
+  /** Whether containers of the pod own their CPUs: then it has no quota (DisableCPUQuotaWithExclusiveCPUs). */
+  readonly hasOwnCpus?: (uid: string) => boolean;
 }
 
 const killWaitMs = 50;
@@ -161,7 +163,9 @@ export class PodCgroups implements Cgroups {
   }
 
   limitsOf(pod: Pod): CgroupResources {
-    const limits = podCgroupResources(pod, this.#options.pod);
+    const all = podCgroupResources(pod, this.#options.pod);
+    const hasOwnCpus = all.cpuQuotaUs !== null && this.#options.hasOwnCpus?.(pod.metadata.uid ?? '') === true;
+    const limits = hasOwnCpus ? { ...all, cpuQuotaUs: -1n } : all;
     return this.driver === 'systemd' ? heldBySystemd(limits) : limits;
   }
 

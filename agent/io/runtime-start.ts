@@ -57,11 +57,13 @@ export interface NodeCgroupsOptions {
   driver: 'cgroupfs' | 'systemd';
   /** Null: this machine was not booted by systemd. */
   systemd: Systemd | null;
+  /** Whether containers of the pod own their CPUs. */
+  readonly hasOwnCpus: (uid: string) => boolean;
 }
 
 /** The cgroups that pods get theirs in, made and limited. */
 export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSignal): Promise<PodCgroups> {
-  const { sys, clock, log, config, machine, driver, systemd } = deps;
+  const { sys, clock, log, config, machine, driver, systemd, hasOwnCpus } = deps;
   const [controllers] = await sys.readFiles(['/sys/fs/cgroup/cgroup.controllers']);
   const version = controllers === null || controllers === undefined ? 1 : 2;
   const memoryQos = version === 2 ? memoryQosOf(config, machine) : null;
@@ -80,6 +82,7 @@ export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSig
     log,
     driver,
     ...(systemd === null ? {} : { systemd }),
+    hasOwnCpus,
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,
     pod: {

@@ -1,6 +1,6 @@
 import type { Pod } from '../../../proto/kube/types.ts';
 import { memoryOf, milliCpuOf, podRequests, qosClassOfStatus } from '../qos.ts';
-import { valueOf } from '../quantity.ts';
+import { milliValueOf, valueOf } from '../quantity.ts';
 import type { Verdict } from '../status.ts';
 import { resizable } from './amounts.ts';
 import type { PendingReason } from './conditions.ts';
@@ -14,13 +14,31 @@ export interface ResizeInput {
   readonly swaps: boolean;
   /** What admission says of the pod at its new size. */
   readonly admission: Verdict | null;
+  /** Whether CPU or memory are given for good (static policies): what was given to a Guaranteed pod stays as it is. */
+  readonly statics?: { readonly cpu: boolean; readonly memory: boolean };
 }
 
 /** Null: the node has room, and the resize may be put into effect. */
 export function refusal(input: ResizeInput): { reason: PendingReason; message: string } | null {
   if (input.swaps && resizesSwappable(input)) return { reason: 'Infeasible', message: 'In-place resize of containers with swap is not supported.' };
+  if (qosClassOfStatus(input.desired) === 'Guaranteed') {
+    const held =
+      input.statics?.cpu === true && changes(input, 'cpu')
+        ? 'CPU Manager policy "static"'
+        : input.statics?.memory === true && changes(input, 'memory')
+          ? 'Memory Manager policy "Static"'
+          : null;
+    if (held !== null) return { reason: 'Infeasible', message: `Resize is infeasible for Guaranteed Pods alongside ${held}` };
+  }
   // Whatever stands against it now may go away; what never can is refused by the API server.
   return input.admission === null ? null : { reason: 'Deferred', message: input.admission.message };
+}
+
+function changes({ desired, allocated }: ResizeInput, name: 'cpu' | 'memory'): boolean {
+  return resizable(desired).some((container) => {
+    const before = resizable(allocated).find((each) => each.name === container.name);
+    return milliValueOf(container.resources?.requests?.[name]) !== milliValueOf(before?.resources?.requests?.[name]);
+  });
 }
 
 function resizesSwappable({ desired, allocated }: ResizeInput): boolean {

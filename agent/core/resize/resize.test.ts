@@ -249,4 +249,9 @@ test('what does not fit now waits; what swaps cannot be resized in place', () =>
   assert.equal(refusal({ desired, allocated, swaps: false, admission: null }), null);
   assert.deepEqual(refusal({ desired, allocated, swaps: false, admission: { reason: 'OutOfmemory', message: 'no' } }), { reason: 'Deferred', message: 'no' });
   assert.equal(refusal({ desired, allocated, swaps: true, admission: null })?.reason, 'Infeasible');
+  const guaranteed = (cpu: string): Pod => ({ ...podOf([{ name: 'm', resources: sized(cpu, '1Gi') }]), status: { qosClass: 'Guaranteed' } });
+  const whole = { desired: guaranteed('2'), allocated: guaranteed('1') };
+  const message = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"';
+  assert.deepEqual(refusal({ ...whole, swaps: false, admission: null, statics: { cpu: true, memory: true } }), { reason: 'Infeasible', message });
+  assert.equal(refusal({ ...whole, swaps: false, admission: null, statics: { cpu: false, memory: true } }), null);
 });
