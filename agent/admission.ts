@@ -32,6 +32,7 @@ const message = 'Preempted in order to admit critical pod';
 const condition = { type: 'DisruptionTarget', reason: 'TerminationByKubelet', message: 'Pod was preempted by Kubelet to accommodate a critical pod.' };
 /** Labels of the node that have just changed come by the watch, maybe after the pod that was scheduled for them. */
 const labelsLagMs = 2000;
+const forgetMs = 60_000;
 
 /** Whether a pod may run here; makes room for critical ones by ending others. */
 export class Admission {
@@ -77,6 +78,8 @@ export class Admission {
     const { uid = '' } = pod.metadata;
     if (verdict?.reason !== 'NodeAffinity') return verdict;
     const nowMs = this.#options.clock.monoMs();
+    // Of pods that were let in or deleted meanwhile.
+    for (const [other, atMs] of this.#misplacedSinceMs) if (other !== uid && nowMs - atMs > forgetMs) this.#misplacedSinceMs.delete(other);
     const sinceMs = this.#misplacedSinceMs.get(uid) ?? nowMs;
     this.#misplacedSinceMs.set(uid, sinceMs);
     if (nowMs - sinceMs < labelsLagMs) return 'later';
