@@ -49,9 +49,15 @@ export function withDriver(object: CSINode, info: DriverNodeInfo): CSINode | nul
   const entry: CSINodeDriver = { name: info.driver, nodeID: info.nodeId, topologyKeys: keys.length === 0 ? undefined : keys };
   if (keys.length === 0) delete entry.topologyKeys;
   if (count > 0) entry.allocatable = { count };
-  const before = object.spec.drivers.find(({ name }) => name === info.driver);
+  const others = driversOf(object);
+  const before = others.find(({ name }) => name === info.driver);
   if (before !== undefined && sameDriver(before, entry)) return null;
-  return { ...object, spec: { drivers: [...object.spec.drivers.filter(({ name }) => name !== info.driver), entry] } };
+  return { ...object, spec: { drivers: [...others.filter(({ name }) => name !== info.driver), entry] } };
+}
+
+/** An API server writes an empty list as null. */
+function driversOf(object: CSINode): readonly CSINodeDriver[] {
+  return (object.spec.drivers as CSINodeDriver[] | null) ?? [];
 }
 
 function sameDriver(left: CSINodeDriver, right: CSINodeDriver): boolean {
@@ -61,8 +67,8 @@ function sameDriver(left: CSINodeDriver, right: CSINodeDriver): boolean {
 
 /** The CSINode without this driver; null when it is not in it. */
 export function withoutDriver(object: CSINode, driver: string): CSINode | null {
-  const drivers = object.spec.drivers.filter(({ name }) => name !== driver);
-  return drivers.length === object.spec.drivers.length ? null : { ...object, spec: { drivers } };
+  const drivers = driversOf(object).filter(({ name }) => name !== driver);
+  return drivers.length === driversOf(object).length ? null : { ...object, spec: { drivers } };
 }
 
 type NodePatch = { metadata: { labels?: Record<string, string>; annotations?: Record<string, string | null> } };
