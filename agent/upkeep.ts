@@ -16,6 +16,7 @@ import { createPodFiles } from './io/files.ts';
 import { Gc } from './io/gc.ts';
 import { DeadContainers } from './io/gc-dead.ts';
 import { LogRotation } from './io/logs-rotate.ts';
+import { keepUtilChains } from './io/util-chains.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { containersLogDir } from './pods.ts';
 import type { PodSide } from './pods.ts';
@@ -118,6 +119,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
         dead.run(signal),
         eviction.run(signal),
         pressure.run(signal),
+        config.makeIPTablesUtilChains ? keepUtilChains({ clock, sys, log: log.child('iptables') }, signal) : null,
         cgroups.followPods({ ...loop, list: () => loop.list().map((pod) => resizes.allocatedPod(pod)) }, signal),
       ]);
     },
