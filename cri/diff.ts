@@ -7,6 +7,7 @@ import { alignPods, type LifePair, type PodMapping } from './core/align.ts';
 import { comparePods } from './core/compare-pods.ts';
 import { Findings, type Finding } from './core/diff-findings.ts';
 import { AlikePods, podLines, type DiffLine } from './core/diff-text.ts';
+import { shown } from './core/shown.ts';
 import { durationText } from './core/duration-text.ts';
 import { Expectations, pattern, type Known } from './core/expected.ts';
 import { KeptCalls } from './core/kept-calls.ts';
@@ -80,7 +81,7 @@ function wanted(pairs: readonly LifePair[], pod: string | undefined): LifePair[]
 }
 
 function coloured(host: Host, { mark, text }: DiffLine): string {
-  const line = mark === ' ' ? `  ${text}` : `${mark} ${text}`;
+  const line = shown(mark === ' ' ? `  ${text}` : `${mark} ${text}`);
   const style = ({ '-': 'red', '+': 'green', '~': 'yellow', '=': 'dim', '.': 'dim', ' ': null } as const)[mark];
   return host.isTerminal && style !== null ? styleText(style, line) : line;
 }

@@ -62,6 +62,12 @@ function methodOf(call: RuntimeCall): Method {
   return method;
 }
 
+function metadataOf(headers: CallOptions['headers']): Metadata {
+  const metadata = new Metadata();
+  for (const [name, value] of Object.entries(headers ?? {})) metadata.set(name, value);
+  return metadata;
+}
+
 class GrpcTransport implements Transport {
   readonly #client: Client;
   readonly #clock: Clock;
@@ -75,7 +81,7 @@ class GrpcTransport implements Transport {
     return Number.isFinite(timeoutMs) ? { deadline: this.#clock.nowMs() + timeoutMs } : {};
   }
 
-  call(call: RuntimeCall, { timeoutMs, signal }: CallOptions): Promise<object> {
+  call(call: RuntimeCall, { timeoutMs, signal, headers }: CallOptions): Promise<object> {
     return new Promise((resolve, reject) => {
       if (signal?.aborted === true) {
         reject(rpcError(grpcStatus.CANCELLED, call.method, 'stopped by the caller', signal.reason));
@@ -88,7 +94,7 @@ class GrpcTransport implements Transport {
         method.requestSerialize,
         method.responseDeserialize,
         call.request,
-        new Metadata(),
+        metadataOf(headers),
         this.#options(timeoutMs),
         (error, response) => {
           signal?.removeEventListener('abort', cancel);

@@ -5,11 +5,12 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { durationText } from './core/duration-text.ts';
+import { SeenCalls } from './core/seen-calls.ts';
 import { sizeText } from './core/table.ts';
 import { askTap, connectFeed } from './io/feed.ts';
 import { reachTap, type ReachedTap, type ReachOptions } from './io/reach-tap.ts';
+import { readRecording } from './io/recording-read.ts';
 import { RecordingWriter } from './io/recording-write.ts';
-import { seenInFile } from './io/seen-source.ts';
 import type { TapStatus } from './io/tap.ts';
 
 export interface RecordFlags extends ReachOptions {
@@ -25,6 +26,8 @@ export interface RecordFlags extends ReachOptions {
 /** How long the last calls of a command are waited for: the decoder comes behind them. */
 const SETTLE_MS = 1_000;
 const FLUSH_MS = 500;
+/** How often a tap of this command's own is asked whether its file takes more. */
+const LOOK_MS = 250;
 const TICK_MS = 1_000;
 
 /** What a recording is being made by; `stop` ends it whole. */
@@ -32,21 +35,32 @@ interface Recorder {
   readonly numbers: () => Promise<{ calls: number; bytes: number }>;
   /** Entries that are missing because they came too fast. */
   readonly lost: () => number;
-  /** Resolves when it can go no further, with the reason. */
+  /** Resolves when it can go no further, with the reason; empty when the tap has said it. */
   readonly ended: Promise<string>;
   readonly stop: () => Promise<void>;
 }
 
 /** The tap of this command's own writes the file itself: nothing is lost. */
-function byItself(tap: ReachedTap, signal: AbortSignal): Recorder {
+function byItself(tap: ReachedTap, clock: Clock): Recorder {
+  const over = new AbortController();
+  const status = async (): Promise<TapStatus> => (await askTap(tap.control, { do: 'status' }, over.signal)) as TapStatus;
+  const full = (async () => {
+    do await clock.sleep(LOOK_MS, over.signal);
+    while ((await status()).recording?.goesOn === true);
+    return '';
+  })();
+  full.catch(() => {});
   return {
     numbers: async () => {
-      const { calls, recording } = (await askTap(tap.control, { do: 'status' }, signal)) as TapStatus;
+      const { calls, recording } = await status();
       return { calls, bytes: recording?.bytes ?? 0 };
     },
     lost: () => 0,
-    ended: tap.ended.then(() => 'the tap has ended'),
-    stop: async () => tap[Symbol.asyncDispose](),
+    ended: Promise.race([tap.ended.then(() => 'the tap has ended'), full]),
+    stop: async () => {
+      over.abort();
+      await tap[Symbol.asyncDispose]();
+    },
   };
 }
 
@@ -66,6 +80,8 @@ function fromFeed(tap: ReachedTap, flags: RecordFlags, clock: Clock): Recorder {
         lost += entry.entries;
         continue;
       }
+      // It comes again, whole, when it has ended.
+      if (entry.type === 'running') continue;
       if (entry.type === 'recording' && flags.withSecrets && entry.redacted)
         throw new OpError('unsupported', 'recording with secrets', 'the tap that runs withholds them', { advice: 'start that one with --with-secrets' });
       if (entry.type === 'call') calls += 1;
@@ -120,8 +136,15 @@ async function summary(file: string): Promise<{ calls: number; pods: number; err
   const pods = new Set<string>();
   let calls = 0;
   let errors = 0;
-  for await (const seen of seenInFile(file, new AbortController().signal)) {
-    if (seen.kind !== 'call') continue;
+  const reader = new SeenCalls();
+  for await (const entry of readRecording(file)) {
+    const seen = reader.take(entry);
+    // What was in the file before is not this recording's.
+    if (entry.type === 'recording') {
+      [calls, errors] = [0, 0];
+      pods.clear();
+    }
+    if (seen?.kind !== 'call') continue;
     calls += 1;
     if (seen.group !== '') pods.add(seen.group);
     if (seen.hasFailed) errors += 1;
@@ -143,11 +166,10 @@ export async function record(host: Host, command: readonly string[], flags: Reco
     record: file,
     withSecrets: flags.withSecrets,
   });
-  const never = new AbortController().signal;
-  const recording = tap.isFound ? fromFeed(tap, flags, clock) : byItself(tap, never);
+  const recording = tap.isFound ? fromFeed(tap, flags, clock) : byItself(tap, clock);
   const from = clock.monoMs();
   let code = 0;
-  let why = '';
+  let why: string | null = null;
   const over = new AbortController();
   const end = AbortSignal.any([host.signal, over.signal]);
   const isShown = process.stderr.isTTY && command.length === 0;
@@ -182,8 +204,10 @@ export async function record(host: Host, command: readonly string[], flags: Reco
   const { calls, pods, errors } = await summary(flags.output);
   const lost = recording.lost();
   if (flags.json)
-    host.stdout(`${JSON.stringify({ file: flags.output, calls, pods, errors, entriesLost: lost, ended: why === '' ? null : why, exitCode: code })}\n`);
-  if (why !== '') say(why);
+    host.stdout(
+      `${JSON.stringify({ file: flags.output, calls, pods, errors, entriesLost: lost, ended: why === '' ? 'the file takes no more' : why, exitCode: code })}\n`,
+    );
+  if (why !== null && why !== '') say(why);
   if (lost > 0) say(`${lost} entries came faster than they were written: they are missing`);
   if (!flags.json) say(`${calls} calls, ${pods} pods, ${errors} errors in ${lasted}`);
   return code;

@@ -1,8 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdtemp } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { mkdir } from 'node:fs/promises';
 import type { Clock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
@@ -13,7 +11,8 @@ import { Rewriter } from './core/replay-rewrite.ts';
 import { callLine, differenceLines, Tally } from './core/replay-text.ts';
 import { connectRuntime } from './grpc.ts';
 import { readRecording } from './io/recording-read.ts';
-import { makeNeeded, removeCgroup, removeFolder, removeSandboxes } from './io/replay-traces.ts';
+import { runName } from './core/replay-run.ts';
+import { deadReplays, makeNeeded, ownOwner, removeCgroup, removeFolder, removeSandboxes, replayCgroup, replayFolder } from './io/replay-traces.ts';
 import { Replayer } from './replayer.ts';
 import type { Transport } from './transport.ts';
 
@@ -85,7 +84,7 @@ async function cgroupParentFor(client: CriClient, run: string): Promise<string> 
     // containerd 1 does not tell, and is set up for cgroupfs unless somebody changed it.
     () => 'CGROUPFS',
   );
-  return driver === 'SYSTEMD' ? `nodelet_replay_${run}.slice` : `/nodelet-replay-${run}`;
+  return driver === 'SYSTEMD' ? `nodelet_replay_${run}.slice` : replayCgroup(run);
 }
 
 /** `transport` with the pulls noted before they are made. */
@@ -105,11 +104,19 @@ export async function replay(host: Host, file: string, flags: ReplayFlags, clock
   if (flags.pod !== undefined && !/^[^/]+\/[^/]+$/.test(flags.pod))
     throw new OpError('invalid', 'choosing a pod', `"${flags.pod}" is no pod`, { advice: 'write --pod NAMESPACE/NAME' });
   const say = (text: string): void => host.stderr(`nodelet cri replay: ${text}\n`);
-  const run = randomBytes(RUN_BYTES).toString('hex');
+  const owner = await ownOwner(host.pid);
+  const random = randomBytes(RUN_BYTES).toString('hex');
+  // What is to be kept is nobody's, so that no later replay takes it away.
+  const run = flags.keep ? random : runName(random, owner);
   const transport = connectRuntime(flags.upstream, clock);
   await using client = createCriClient(transport);
   const { runtimeName, runtimeVersion } = await client.runtime.version({}, { timeoutMs: 10_000, signal: host.signal });
-  const folder = flags.folder ?? (await mkdtemp(join(tmpdir(), 'nodelet-replay-')));
+  for (const dead of await deadReplays(client, owner.namespace)) {
+    say(`taking away what the replay ${dead} left, whose process is dead`);
+    await removeTraces(client, dead, clock, say);
+  }
+  const folder = flags.folder ?? replayFolder(run);
+  if (flags.folder === undefined) await mkdir(folder, { mode: 0o700 });
   const cgroupParent = flags.cgroupParent ?? (await cgroupParentFor(client, run));
   const plan = new ReplayPlan();
   const images = new Images(client, plan.imageNames);
@@ -197,14 +204,32 @@ interface Traces {
   readonly say: (text: string) => void;
 }
 
+/** Takes away what a dead replay left and what has its name; images stay, for nobody knows which were its. */
+async function removeTraces(client: CriClient, run: string, clock: Clock, say: (text: string) => void): Promise<void> {
+  await takeAway(
+    [
+      ['its sandboxes', () => removeSandboxes(client, run)],
+      [`cgroup ${replayCgroup(run)}`, () => removeCgroup(replayCgroup(run), clock)],
+      [replayFolder(run), () => removeFolder(replayFolder(run))],
+    ],
+    say,
+  );
+}
+
 /** Takes away everything that the replay made; each part is tried, and what stays is named. */
 async function clean({ client, run, images, folder, cgroupParent, clock, own, say }: Traces): Promise<void> {
-  const parts: readonly [string, () => Promise<unknown>][] = [
-    [`sandboxes with the label nodelet.dev/replay=${run}`, () => removeSandboxes(client, run)],
-    ['images that were pulled', () => images.removePulled()],
-    [`cgroup ${cgroupParent}`, () => (own.cgroup && !cgroupParent.endsWith('.slice') ? removeCgroup(cgroupParent, clock) : Promise.resolve())],
-    [folder, () => (own.folder ? removeFolder(folder) : Promise.resolve())],
-  ];
+  await takeAway(
+    [
+      [`sandboxes with the label nodelet.dev/replay=${run}`, () => removeSandboxes(client, run)],
+      ['images that were pulled', () => images.removePulled()],
+      [`cgroup ${cgroupParent}`, () => (own.cgroup && !cgroupParent.endsWith('.slice') ? removeCgroup(cgroupParent, clock) : Promise.resolve())],
+      [folder, () => (own.folder ? removeFolder(folder) : Promise.resolve())],
+    ],
+    say,
+  );
+}
+
+async function takeAway(parts: readonly [string, () => Promise<unknown>][], say: (text: string) => void): Promise<void> {
   for (const [name, remove] of parts) {
     try {
       await remove();

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { after, before, test } from 'node:test';
+import { hasCode } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { fakeRecording, fakeUid, type FakePod } from './core/fake-recording.ts';
 import type { RecordedEntry } from './core/recording.ts';
@@ -50,7 +51,7 @@ before(async () => {
 });
 after(async () => rm(folder, { recursive: true, force: true }));
 
-const usual: ReportOptions = { html: false, mermaid: false, perfetto: false, otlp: false, json: false };
+const usual: ReportOptions = { html: false, mermaid: false, perfetto: false, otlp: false, json: false, force: false };
 
 async function text(options: Partial<ReportOptions>): Promise<string> {
   let out = '';
@@ -66,6 +67,14 @@ async function text(options: Partial<ReportOptions>): Promise<string> {
   assert.equal(await report(host, file, { ...usual, ...options }), 0);
   return out;
 }
+
+test('a file is its owner’s alone, and none that is there is overwritten unless it is said so', async () => {
+  const output = join(folder, 'out.json');
+  assert.equal(await text({ json: true, output }), '');
+  assert.equal((await stat(output)).mode & 0o777, 0o600);
+  await assert.rejects(text({ json: true, output }), (error) => hasCode(error, 'exists'));
+  await text({ json: true, output, force: true });
+});
 
 test('the page loads nothing, runs nothing and shows failures in full', async () => {
   const page = await text({ html: true });

@@ -19,6 +19,8 @@ export interface ReportOptions {
   readonly otlp: boolean;
   readonly json: boolean;
   readonly output?: string;
+  /** Another file may stand there. */
+  readonly force: boolean;
 }
 
 const FORMS = ['html', 'mermaid', 'perfetto', 'otlp', 'json'] as const;
@@ -90,7 +92,7 @@ function piecesOf(form: (typeof FORMS)[number], facts: ReportFacts, output: stri
   }
 }
 
-async function write(host: Host, pieces: Iterable<string>, output: string | undefined): Promise<void> {
+async function write(host: Host, pieces: Iterable<string>, { output, force }: ReportOptions): Promise<void> {
   let held = '';
   const send = async (to: (text: string) => unknown): Promise<void> => {
     for (const piece of pieces) {
@@ -107,10 +109,13 @@ async function write(host: Host, pieces: Iterable<string>, output: string | unde
     return;
   }
   try {
-    await using file = await open(output, 'w');
+    // As a recording: what containers are started with is their owner's affair.
+    await using file = await open(output, force ? 'w' : 'wx', 0o600);
     await send((text) => file.write(text));
   } catch (cause) {
     if (cause instanceof OpError) throw cause;
+    if ((cause as NodeJS.ErrnoException).code === 'EEXIST')
+      throw new OpError('exists', `write ${output}`, 'there is a file already', { cause, advice: 'name another one, or overwrite it with --force' });
     throw new OpError('failed', `write ${output}`, messageOf(cause), { cause, advice: 'the folder must be there and writable' });
   }
 }
@@ -124,6 +129,6 @@ export async function report(host: Host, file: string, options: ReportOptions): 
       advice: `name one of ${FORMS.map((each) => `--${each}`).join(', ')}`,
     });
   const facts = await factsOf(host, file, options.pod);
-  await write(host, piecesOf(form, facts, options.output), options.output);
+  await write(host, piecesOf(form, facts, options.output), options);
   return 0;
 }

@@ -71,7 +71,7 @@ export async function top(host: Host, file: string | undefined, flags: TopFlags,
     for await (const seen of seenAtTap(tap.control, end)) {
       if (seen.kind === 'note') {
         if (seen.isLoss && screen === null) say(seen.text);
-      } else if (wanted(seen)) statistics.take(seen);
+      } else if (seen.kind !== 'running' && wanted(seen)) statistics.take(seen);
     }
   } finally {
     over.abort();

@@ -19,6 +19,8 @@ export interface CallOptions {
   /** Milliseconds until the call counts as failed; Infinity waits for ever. */
   timeoutMs: number;
   signal?: AbortSignal | undefined;
+  /** Sent as gRPC metadata. */
+  headers?: Readonly<Record<string, string>> | undefined;
 }
 
 /**

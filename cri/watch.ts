@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import type { Clock } from '../base/clock.ts';
 import type { Host } from '../base/host.ts';
 import { choosing, type Choice } from './core/choose-calls.ts';
-import { COLOURS, groupLines, PLAIN, rowLine } from './core/group-text.ts';
+import { COLOURS, groupLines, PLAIN, rowLine, runningText } from './core/group-text.ts';
 import { LineFolder, type PodRow } from './core/line-folder.ts';
 import { PodGroups } from './core/pod-groups.ts';
 import { plainCall, type SeenCall } from './core/seen-calls.ts';
@@ -10,7 +10,7 @@ import { viewLines } from './core/watch-view.ts';
 import { NetworkTimes } from './io/network-times.ts';
 import { reachTap, type ReachOptions } from './io/reach-tap.ts';
 import { Screen } from './io/screen.ts';
-import { seenAtTap, seenInFile, type Seen } from './io/seen-source.ts';
+import { seenAtTap, seenInFile, type Running, type Seen } from './io/seen-source.ts';
 
 export interface WatchFlags extends ReachOptions, Choice {
   readonly json: boolean;
@@ -55,6 +55,8 @@ async function watchFile(host: Host, file: string, flags: WatchFlags): Promise<n
 /** Shows what comes, some way; `idle` is called every `DRAW_MS`. */
 interface Show {
   readonly take: (call: SeenCall, networkMs: number | null) => void;
+  /** A call that goes on for more than a second, once. */
+  readonly running: (call: SeenCall) => void;
   readonly note: (text: string) => void;
   readonly idle: () => void;
   readonly end: () => void;
@@ -64,6 +66,7 @@ function asJson(host: Host): Show {
   return {
     take: (call, networkMs) =>
       host.stdout(`${JSON.stringify({ ...plainCall(call), ...(networkMs === null ? {} : { networkMs: Number(networkMs.toFixed(3)) }) })}\n`),
+    running: (call) => host.stdout(`${JSON.stringify({ ...plainCall(call), kind: 'running' })}\n`),
     note: (text) => host.stderr(`nodelet cri watch: ${text}\n`),
     idle: () => {},
     end: () => {},
@@ -78,26 +81,37 @@ function asLines(host: Host, clock: Clock): Show {
   };
   return {
     take: (call, networkMs) => print(folder.take(call, networkMs)),
+    running: (call) => host.stdout(`${new Date(call.startMs).toISOString().slice(11, 23)} ${runningText(call, clock.nowMs())}\n`),
     note: (text) => host.stderr(`nodelet cri watch: ${text}\n`),
     idle: () => print(folder.due(clock.nowMs())),
     end: () => print(folder.rest()),
   };
 }
 
-function asWindow(host: Host, words: string): Show {
+function asWindow(host: Host, words: string, clock: Clock): Show {
   const groups = new PodGroups(LIVE_GROUPS);
   const screen = new Screen(host.stdout);
+  const running = new Map<number, SeenCall>();
   let calls = 0;
   let failed = 0;
   let note = 'Ctrl-C ends it';
   return {
     take: (call, networkMs) => {
       calls += 1;
+      running.delete(call.call);
       if (call.hasFailed) failed += 1;
       groups.take(call).networkMs = networkMs;
     },
-    note: (text) => (note = text),
-    idle: () => screen.draw(viewLines({ words, calls, failed, note }, groups.groups, screen.rows, screen.columns, COLOURS)),
+    running: (call) => void running.set(call.call, call),
+    note: (text) => {
+      note = text;
+      // Of some the end may be what was lost.
+      running.clear();
+    },
+    idle: () =>
+      screen.draw(
+        viewLines({ words, calls, failed, note, running: [...running.values()], nowMs: clock.nowMs() }, groups.groups, screen.rows, screen.columns, COLOURS),
+      ),
     end: () => {
       const width = screen.columns;
       screen[Symbol.dispose]();
@@ -110,7 +124,13 @@ function asWindow(host: Host, words: string): Show {
 }
 
 /** Runs `take` on what comes and `idle` between, until the source or the signal ends. */
-async function follow(source: AsyncIterable<Seen>, clock: Clock, signal: AbortSignal, show: Show, take: (seen: Seen) => Promise<void> | void): Promise<void> {
+async function follow(
+  source: AsyncIterable<Seen | Running>,
+  clock: Clock,
+  signal: AbortSignal,
+  show: Show,
+  take: (seen: Seen | Running) => Promise<void> | void,
+): Promise<void> {
   const over = new AbortController();
   const ticking = (async () => {
     while (!over.signal.aborted) {
@@ -145,10 +165,14 @@ async function watchTap(host: Host, flags: WatchFlags, clock: Clock, recorder: s
   await network?.begin(end);
   const isWindow = host.isTerminal && !flags.json && !flags.lines;
   if (!isWindow) say(`at ${tap.words}; Ctrl-C ends it`);
-  const show = flags.json ? asJson(host) : isWindow ? asWindow(host, tap.words) : asLines(host, clock);
+  const show = flags.json ? asJson(host) : isWindow ? asWindow(host, tap.words, clock) : asLines(host, clock);
   await follow(seenAtTap(tap.control, end), clock, end, show, async (seen) => {
     if (seen.kind === 'note') {
       if (seen.isLoss) show.note(seen.text);
+      return;
+    }
+    if (seen.kind === 'running') {
+      if (wanted(seen.running)) show.running(seen.running);
       return;
     }
     // Asked of each that succeeded, wanted or not: the difference is the last one's.

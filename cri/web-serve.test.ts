@@ -110,6 +110,15 @@ async function read(url: string, wanted: number, headers: Record<string, string>
   return { events, lastId };
 }
 
+test('who asks for the head of the events alone holds no place', async () => {
+  await using store = new WebStore();
+  await using server = await serving(store);
+  for (let asked = 0; asked < 20; asked++) assert.equal((await fetched(`${server.url}events`, { method: 'HEAD' })).code, 200);
+  await store.follow(feed(calls(1)));
+  const { events } = await read(server.url, 1);
+  assert.equal(events.flatMap((event) => event.calls ?? []).length, 1);
+});
+
 test('only the whole address, its own host and its own page are answered', async () => {
   await using store = new WebStore();
   const armed: WebFault[] = [];

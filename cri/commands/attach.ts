@@ -2,7 +2,7 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { version } from '../../base/version.ts';
 import type { AttachFlags, WhereFlags } from '../attach-command.ts';
 import type { Commands } from './command.ts';
-import { readSize } from './size.ts';
+import { sizeOption } from './size.ts';
 
 function readPid(text: string): number {
   const pid = Number(text);
@@ -37,7 +37,7 @@ export function attachCommand({ host, clock, add, done }: Commands): void {
     )
     .option('--record <file>', 'write whole calls to this file (docs/cri-recording.md), readable by its owner only')
     .option('--append', 'add to the file when it is there', false)
-    .option('--max-size <size>', 'end the recording when the file is that large; traffic goes on', readSize, 256 * 1024 ** 2)
+    .addOption(sizeOption('--max-size <size>', 'end the recording when the file is that large; traffic goes on', '256MiB'))
     .option('--with-secrets', 'record environment values, registry credentials and raw bytes too', false)
     .option('-b, --background', 'return when it stands; detach ends it', false)
     .action(async (flags: AttachFlags) => done(await (await import('../attach-command.ts')).attachUntilStopped(host, flags, clock, `nodelet ${version}`)));

@@ -3,7 +3,7 @@ import type { RecordFlags } from '../record.ts';
 import type { Commands } from './command.ts';
 import { reachOptions } from './reach-options.ts';
 import { readDuration } from './runtime-options.ts';
-import { readSize } from './size.ts';
+import { sizeOption } from './size.ts';
 
 export function recordCommand({ host, clock, add, done }: Commands): void {
   reachOptions(
@@ -15,7 +15,7 @@ export function recordCommand({ host, clock, add, done }: Commands): void {
   )
     .requiredOption('-o, --output <file>', 'the recording (docs/cri-recording.md), readable by its owner only')
     .option('--append', 'add to the file when it is there', false)
-    .option('--max-size <size>', 'end the recording when the file is that large; traffic goes on', readSize, 256 * 1024 ** 2)
+    .addOption(sizeOption('--max-size <size>', 'end the recording when the file is that large; traffic goes on', '256MiB'))
     .option('--with-secrets', 'record environment values, registry credentials and raw bytes too', false)
     .option('--for <duration>', 'end after that', readDuration)
     .passThroughOptions()

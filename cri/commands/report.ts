@@ -13,6 +13,7 @@ export function reportCommand({ host, add, done }: Commands): void {
     .option('--perfetto', 'the trace event format: pods as processes, containers as threads', false)
     .option('--otlp', 'OpenTelemetry’s JSON: a trace for each pod, a span for each call', false)
     .option('--pod <namespace/name>', 'only that pod; * stands for any text')
-    .option('-o, --output <file>', 'write it there')
+    .option('-o, --output <file>', 'write it there, readable by its owner only')
+    .option('--force', 'overwrite what is there', false)
     .action(async (file: string, flags: ReportOptions) => done(await (await import('../report.ts')).report(host, file, flags)));
 }

@@ -1,4 +1,4 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import { tryDurationMs } from '../../base/duration.ts';
 import type { EndpointFlags } from '../io/endpoint.ts';
 
@@ -13,6 +13,11 @@ export function readDuration(text: string): number {
   const ms = /^\d+(\.\d+)?$/.test(text) ? Number(text) * 1000 : tryDurationMs(text);
   if (ms === null || ms < 0) throw new InvalidArgumentError('write a duration as 30s or 5m.');
   return ms;
+}
+
+/** An option that takes a duration, whose default is told as it would be written. */
+export function durationOption(flags: string, words: string, duration: string): Option {
+  return new Option(flags, words).argParser(readDuration).default(readDuration(duration), duration);
 }
 
 export function readCount(text: string): number {

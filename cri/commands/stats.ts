@@ -1,5 +1,5 @@
 import type { Commands } from './command.ts';
-import { collectLabel, readDuration, withRuntime } from './runtime-options.ts';
+import { collectLabel, durationOption, withRuntime } from './runtime-options.ts';
 import type { StatsFlags } from './stats-run.ts';
 
 export function statsCommand({ host, clock, add, done }: Commands): void {
@@ -14,7 +14,7 @@ export function statsCommand({ host, clock, add, done }: Commands): void {
     .option('-p, --pod <id>', 'only of that sandbox')
     .option('--label <key=value>', 'only with that label; may be said more than once', collectLabel, {})
     .option('-w, --watch', 'again and again until Ctrl-C', false)
-    .option('--every <duration>', 'between two samples; CPU is what was used between them', readDuration, 1_000)
+    .addOption(durationOption('--every <duration>', 'between two samples; CPU is what was used between them', '1s'))
     .option('-q, --quiet', 'only ids', false)
     .option('--no-trunc', 'whole ids')
     .action(async (container: string | undefined, flags: StatsFlags) => done(await (await import('./stats-run.ts')).stats(host, clock, container, flags)));

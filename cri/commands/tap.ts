@@ -1,7 +1,7 @@
 import { version } from '../../base/version.ts';
 import type { TapFlags } from '../tap-command.ts';
 import type { Commands } from './command.ts';
-import { readSize } from './size.ts';
+import { sizeOption } from './size.ts';
 
 export function tapCommand({ host, clock, add, done }: Commands): void {
   add('tap', 'stand between callers and a runtime; pass everything on as it is, and tell of each call', [
@@ -13,8 +13,8 @@ export function tapCommand({ host, clock, add, done }: Commands): void {
     .requiredOption('--upstream <socket>', 'the runtime’s socket')
     .option('--record <file>', 'write whole calls to this file (docs/cri-recording.md), readable by its owner only')
     .option('--append', 'add to the file when it is there', false)
-    .option('--max-size <size>', 'end the recording when the file is that large; traffic goes on', readSize, 256 * 1024 ** 2)
-    .option('--buffer <size>', 'what may wait for the decoder', readSize, 16 * 1024 ** 2)
+    .addOption(sizeOption('--max-size <size>', 'end the recording when the file is that large; traffic goes on', '256MiB'))
+    .addOption(sizeOption('--buffer <size>', 'what may wait for the decoder', '16MiB'))
     .option('--with-secrets', 'record environment values, registry credentials and raw bytes too', false)
     .option('--no-control', 'serve no control socket at <listen>.tap, so that watch, top and others cannot look in')
     .option(

@@ -3,7 +3,7 @@ import type { TopFlags } from '../top.ts';
 import { choiceOptions } from './choice-options.ts';
 import type { Commands } from './command.ts';
 import { reachOptions } from './reach-options.ts';
-import { readDuration } from './runtime-options.ts';
+import { durationOption } from './runtime-options.ts';
 
 export function topCommand({ host, clock, add, done }: Commands): void {
   const command = add('top [file]', 'calls a minute, how long they take, errors, and who asks: of a tap as they happen, or of a recording', [
@@ -13,7 +13,7 @@ export function topCommand({ host, clock, add, done }: Commands): void {
   ]);
   choiceOptions(reachOptions(command))
     .option('--once', 'look for a while, print, and end', false)
-    .option('--for <duration>', 'how long --once looks', readDuration, 10_000)
-    .option('--interval <duration>', 'how often it is drawn, or printed where there is no terminal', readDuration, 2_000)
+    .addOption(durationOption('--for <duration>', 'how long --once looks', '10s'))
+    .addOption(durationOption('--interval <duration>', 'how often it is drawn, or printed where there is no terminal', '2s'))
     .action(async (file: string | undefined, flags: TopFlags) => done(await (await import('../top.ts')).top(host, file, flags, clock, `nodelet ${version}`)));
 }

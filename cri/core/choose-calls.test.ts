@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { hasCode } from '../../base/errors.ts';
+import { hasCode, type OpError } from '../../base/errors.ts';
 import { choosing, type Choice, type Choosable } from './choose-calls.ts';
 import { flatFields, isTextInBytes } from './flat-fields.ts';
 import { networkSetup } from './network-setup.ts';
@@ -30,7 +30,7 @@ const choices: readonly [choice: Choice, wanted: boolean][] = [
   [{ container: 'mai' }, false],
   [{ method: 'containerstatus' }, true],
   [{ method: 'Version, ContainerStatus' }, true],
-  [{ method: 'Container' }, false],
+  [{ method: 'Version' }, false],
   [{ outcome: 'failed' }, true],
   [{ outcome: 'notfound' }, true],
   [{ outcome: 'ok' }, false],
@@ -49,6 +49,20 @@ test('what is about no pod is no pod’s; an open call is slower than nothing', 
   assert.throws(
     () => choosing({ pod: 'web' }),
     (error) => hasCode(error, 'invalid'),
+  );
+});
+
+test('a method or an outcome that there is not is refused, with the nearest that there are', () => {
+  assert.throws(
+    () => choosing({ method: 'Version,CreateContianer' }),
+    (error: unknown) =>
+      hasCode(error, 'invalid') &&
+      /no method "CreateContianer"/.test((error as OpError).message) &&
+      (error as OpError).advice.startsWith('the nearest are CreateContainer, '),
+  );
+  assert.throws(
+    () => choosing({ outcome: 'notfuond' }),
+    (error: unknown) => hasCode(error, 'invalid') && (error as OpError).advice.startsWith('the nearest are NotFound, '),
   );
 });
 

@@ -1,4 +1,7 @@
 import { OpError } from '../../base/errors.ts';
+import { methodNames } from './methods.ts';
+import { nearest } from './nearest.ts';
+import { rpcStatuses } from './status.ts';
 
 /** What of a call decides whether it is wanted. */
 export interface Choosable {
@@ -45,6 +48,17 @@ function podTest(text: string): (call: Choosable) => boolean {
   return (call) => call.pod !== '' && named.test(call.pod);
 }
 
+/** `message` is a piece of a stream, `event` an event of one, `cut` what a connection's end ended. */
+const OUTCOMES = ['ok', 'failed', 'open', 'cut', 'event', 'message', ...rpcStatuses];
+
+/** What is no name of these wants nothing for ever, and nobody would know why. */
+function known(what: string, name: string, names: readonly string[]): string {
+  const plain = name.toLowerCase();
+  if (!names.some((each) => each.toLowerCase() === plain))
+    throw new OpError('invalid', `choosing by ${what}`, `there is no ${what} "${name}"`, { advice: `the nearest are ${nearest(name, names, 3).join(', ')}` });
+  return plain;
+}
+
 /** Decides whether a call is wanted. Throws OpError `invalid` for a choice that cannot be. */
 export function choosing(choice: Choice): (call: Choosable) => boolean {
   const { pod, container, method, outcome, slowerThan } = choice;
@@ -56,11 +70,16 @@ export function choosing(choice: Choice): (call: Choosable) => boolean {
     tests.push((call) => named.test(call.container));
   }
   if (method !== undefined) {
-    const names = new Set(method.split(/[\s,]+/).map((name) => name.toLowerCase()));
+    const names = new Set(
+      method
+        .split(/[\s,]+/)
+        .filter((name) => name !== '')
+        .map((name) => known('method', name, methodNames)),
+    );
     tests.push((call) => names.has(call.method.toLowerCase()));
   }
   if (outcome !== undefined) {
-    const wanted = outcome.toLowerCase();
+    const wanted = known('outcome', outcome, OUTCOMES);
     tests.push((call) => (wanted === 'failed' ? call.hasFailed : call.outcome.toLowerCase() === wanted));
   }
   if (slowerThan !== undefined) tests.push((call) => call.endMs !== null && call.endMs - call.startMs > slowerThan);

@@ -1,6 +1,7 @@
 import { OpError } from '../../base/errors.ts';
 import { methodFits, type EventType, type FaultRule } from './fault-rules.ts';
 import { isStream, listFields, methodNames } from './methods.ts';
+import { nearest } from './nearest.ts';
 import { rpcStatuses, statusNamed, type RpcStatus } from './status.ts';
 
 /*
@@ -22,20 +23,6 @@ function refuse(rule: string, what: string, advice = EXAMPLE): never {
 }
 
 /** How many letters must change between two words. */
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, at) => at);
-  for (const [i, letter] of Array.from(a).entries()) {
-    const next = [i + 1];
-    for (let j = 0; j < b.length; j++) next.push(Math.min((row[j] ?? 0) + (letter === b[j] ? 0 : 1), (row[j + 1] ?? 0) + 1, (next[j] ?? 0) + 1));
-    row = next;
-  }
-  return row[b.length] ?? 0;
-}
-
-function nearest(word: string, words: readonly string[]): string {
-  return words.toSorted((a, b) => distance(word.toLowerCase(), a.toLowerCase()) - distance(word.toLowerCase(), b.toLowerCase()))[0] ?? '';
-}
-
 class Words {
   readonly text: string;
   readonly #words: readonly string[];
@@ -91,7 +78,7 @@ class Words {
     if (found === undefined)
       refuse(
         this.text,
-        begins.length > 1 ? `error ${name} may be ${begins.join(' or ')}` : `there is no gRPC status ${name}; the nearest is ${nearest(name, rpcStatuses)}`,
+        begins.length > 1 ? `error ${name} may be ${begins.join(' or ')}` : `there is no gRPC status ${name}; the nearest is ${nearest(name, rpcStatuses)[0]}`,
       );
     if (found === 'OK') refuse(this.text, 'OK is no error', 'write truncate N end for a stream that ends early and well');
     return found;
@@ -170,7 +157,7 @@ function readAction(word: string, words: Words, rule: Writable<FaultRule>): void
         words.text,
         word.includes('=')
           ? `${word} stands too late: what chooses calls comes before the action`
-          : `${word} is no action; the nearest is ${nearest(word, known)}`,
+          : `${word} is no action; the nearest is ${nearest(word, known)[0]}`,
       );
     }
   }
@@ -180,7 +167,7 @@ function readAction(word: string, words: Words, rule: Writable<FaultRule>): void
 function check(text: string, rule: FaultRule): void {
   for (const glob of rule.method.split(','))
     if (!methodNames.some((name) => methodFits(glob, name)))
-      refuse(text, `the runtime has no method ${glob === '' ? 'without a name' : glob}; the nearest is ${nearest(glob, methodNames)}`);
+      refuse(text, `the runtime has no method ${glob === '' ? 'without a name' : glob}; the nearest is ${nearest(glob, methodNames)[0]}`);
   const fits = methodNames.filter((name) => methodFits(rule.method, name));
   const ends = [
     rule.truncate === undefined && rule.error !== undefined ? 'error' : '',

@@ -1,5 +1,6 @@
 import { durationText } from './duration-text.ts';
 import type { CallGroup, CallRow } from './pod-groups.ts';
+import { partsOf, type SeenCall } from './seen-calls.ts';
 
 /** How a part is shown on a terminal; of plain text all are the same. */
 export interface Paint {
@@ -134,6 +135,13 @@ export function groupLines(group: CallGroup, width: number, paint: Paint): strin
       for (const line of folded(`${row.outcome}: ${row.message}`, width === 0 ? Infinity : width - 8)) lines.push(`      ${paint.failed(line)}`);
   }
   return lines;
+}
+
+/** `  3.2 s …  RunPodSandbox  default/web/main#0`: a call that has not ended. */
+export function runningText(call: SeenCall, nowMs: number): string {
+  const subject = [call.pod, call.container].filter((part) => part !== '').join('/');
+  const time = `${durationText(Math.max(0, nowMs - call.startMs))} …`;
+  return [time.padStart(TIME_WIDTH), call.method.padEnd(20), subject, 'runs', ...partsOf(call)].filter((part) => part !== '').join('  ');
 }
 
 /** A row as a line of its own: `12:04:01.118  312 ms  RunPodSandbox  default/web  ok  …`. */

@@ -132,14 +132,16 @@ test('bars begin in their column and are never nothing', () => {
 });
 
 test('a window: the node’s calls first, then the pod that was changed last, no line too long or too many', () => {
+  const slow = call('PullImage', 2_000, 9);
   const groups = new PodGroups(10);
   for (const one of life) groups.take(one);
   groups.take(call('RunPodSandbox', 5_000, 9, { pod: 'n/late', group: 'n/late' }));
   groups.take(call('Status', 5_100, 2, { pod: '', group: '' }));
-  const lines = viewLines({ words: '/run/x.sock', calls: 9, failed: 1, note: '' }, groups.groups, 20, 100, PLAIN);
+  const lines = viewLines({ words: '/run/x.sock', calls: 9, failed: 1, note: '', running: [slow], nowMs: slow.startMs + 3_500 }, groups.groups, 20, 100, PLAIN);
   assert.ok(lines.length <= 20);
   assert.ok(lines.every((line) => line.length <= 100));
   const at = (text: string): number => lines.findIndex((line) => line.startsWith(text));
   assert.ok(at('the node') < at('n/late') && at('n/late') < at('default/web'), lines.join('\n'));
   assert.ok(lines.some((line) => line.includes('NotFound: no such image')));
+  assert.match(lines[2] ?? '', /^ +3\.50 s …  PullImage .* {2}███$/);
 });

@@ -78,6 +78,12 @@ export interface RecordedCall extends OfCall {
   readonly trailers?: Readonly<Record<string, string>>;
 }
 
+/** Of a feed, in no recording: a call that has not ended after a second, told once. It comes again, as a call, when it ends. */
+export interface RunningCall extends OfCall {
+  readonly type: 'running';
+  readonly requests: readonly RecordedMessage[];
+}
+
 /** The last record of a recording that stopped by itself. */
 export interface RecordedStop {
   readonly type: 'stop';

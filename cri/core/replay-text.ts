@@ -1,4 +1,5 @@
 import type { Difference } from './differences.ts';
+import { shown } from './shown.ts';
 import { tableText } from './table.ts';
 
 /** One call of a replay beside what was recorded. */
@@ -75,7 +76,7 @@ export class Tally {
       ['METHOD', 'CALLS', 'DIFFER', 'RECORDED P50', 'SEEN P50'],
       methods.map((one) => [one.method, String(one.calls), String(one.differ), `${one.recordedMs} ms`, `${one.seenMs} ms`]),
     );
-    const left = Object.entries(reasons).map(([why, count]) => `  ${count} not made again: ${why}\n`);
+    const left = Object.entries(reasons).map(([why, count]) => `  ${count} not made again: ${shown(why)}\n`);
     return `${table}${made} calls made, ${differ} differ${notReplayed === 0 ? '' : `, ${notReplayed} not made again`}\n${left.join('')}`;
   }
 }
@@ -87,11 +88,13 @@ function round(ms: number): number {
 /** `RunPodSandbox  default/web  OK 312.0 ms → Unknown 20.1 ms: no network`. */
 export function callLine({ method, subject, recorded, seen }: ComparedCall): string {
   const words = (one: { status: string; durationMs: number }): string => `${one.status} ${round(one.durationMs)} ms`;
-  return `${method.padEnd(20)} ${subject === '' ? '' : `${subject}  `}${words(recorded)} → ${words(seen)}${seen.message === '' ? '' : `: ${seen.message}`}`;
+  return shown(
+    `${method.padEnd(20)} ${subject === '' ? '' : `${subject}  `}${words(recorded)} → ${words(seen)}${seen.message === '' ? '' : `: ${seen.message}`}`,
+  );
 }
 
 /** One line for each field that differs, each with its end. */
 export function differenceLines({ differences }: ComparedCall): string[] {
   const short = (value: unknown): string => (value === undefined ? '–' : JSON.stringify(value).slice(0, 200));
-  return differences.map(({ path, a, b }) => `  ${path}: ${short(a)} → ${short(b)}\n`);
+  return differences.map(({ path, a, b }) => `  ${shown(`${path}: ${short(a)} → ${short(b)}`)}\n`);
 }

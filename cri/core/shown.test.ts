@@ -4,6 +4,8 @@ import { summarize, summaryLine } from './call-line.ts';
 import { IdentityBook } from './identity.ts';
 import type { RecordedCall } from './recording.ts';
 import { partsOf, plainCall, SeenCalls } from './seen-calls.ts';
+import { callLine, differenceLines, type ComparedCall } from './replay-text.ts';
+import { tableText } from './table.ts';
 import { shown } from './shown.ts';
 
 const EVIL = 'a\u001b]0;x\u0007\nb\u009b2J\u202e';
@@ -37,4 +39,14 @@ test('no line about a call has in it what a terminal would obey', () => {
   assert.ok(seen !== null);
   for (const text of [seen.pod, seen.group, seen.container, seen.other, seen.message, seen.method, ...partsOf(seen)]) assert.doesNotMatch(text, OBEYED);
   assert.ok(JSON.stringify(plainCall(seen)).length > 0);
+});
+
+test('nor has a table, or a line of a replay', () => {
+  assert.doesNotMatch(tableText(['NAME'], [[EVIL]]).replaceAll('\n', ''), OBEYED);
+  const compared: ComparedCall = {
+    ...{ method: EVIL, subject: EVIL, recorded: { status: 'OK', durationMs: 1 }, seen: { status: 'Unknown', message: EVIL, durationMs: 1 } },
+    ...{ differences: [{ path: EVIL, a: EVIL, b: 1 }], matched: false },
+  };
+  assert.doesNotMatch(callLine(compared), OBEYED);
+  assert.doesNotMatch(differenceLines(compared).join('').replaceAll('\n', ''), OBEYED);
 });

@@ -1,5 +1,8 @@
-/** Columns under their titles, as wide as what stands in them; the last one is not filled up. Ends with a newline. */
-export function tableText(titles: readonly string[], rows: readonly (readonly string[])[]): string {
+import { shown } from './shown.ts';
+
+/** Columns under their titles, as wide as what stands in them; the last one is not filled up. Names are made printable. Ends with a newline. */
+export function tableText(titles: readonly string[], given: readonly (readonly string[])[]): string {
+  const rows = given.map((cells) => cells.map(shown));
   const widths = titles.map((title, column) => Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)));
   const line = (cells: readonly string[]): string =>
     cells

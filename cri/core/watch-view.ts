@@ -1,5 +1,6 @@
-import { groupLines, type Paint } from './group-text.ts';
+import { groupLines, runningText, type Paint } from './group-text.ts';
 import type { CallGroup } from './pod-groups.ts';
+import type { SeenCall } from './seen-calls.ts';
 
 /** What stands above the groups. */
 export interface ViewHead {
@@ -9,10 +10,16 @@ export interface ViewHead {
   readonly failed: number;
   /** Said last: what is lost or not followed. */
   readonly note: string;
+  /** Calls that have not ended. */
+  readonly running: readonly SeenCall[];
+  readonly nowMs: number;
 }
 
 /** Lines of the node's group at most: it only says that the node lives. */
 const NODE_LINES = 10;
+const RUNNING_LINES = 5;
+/** A bar that grows by a column each second. */
+const MAX_BAR = 30;
 
 /**
  * A window of `rows` lines: the head, the node's calls, then pods, the one that was changed last first. A group that
@@ -23,6 +30,11 @@ export function viewLines(head: ViewHead, groups: readonly CallGroup[], rows: nu
     paint.strong(`${head.words}  ${head.calls} calls${head.failed > 0 ? `, ${head.failed} failed` : ''}`.slice(0, columns)),
     paint.faint(head.note.slice(0, columns)),
   ];
+  for (const call of head.running.slice(0, RUNNING_LINES)) {
+    const bar = '█'.repeat(Math.min(MAX_BAR, Math.max(0, Math.floor((head.nowMs - call.startMs) / 1000))));
+    lines.push(`  ${runningText(call, head.nowMs)}  ${bar}`.slice(0, columns));
+  }
+  if (head.running.length > RUNNING_LINES) lines.push(`  … ${head.running.length - RUNNING_LINES} more run`);
   const ofNode = groups.find(({ pod }) => pod === '');
   const ofPods = groups.filter(({ pod }) => pod !== '').sort((a, b) => b.changedMs - a.changedMs);
   const put = (group: CallGroup, room: number): void => {

@@ -11,11 +11,15 @@ import {
   type RecordedOpening,
   type RecordedStatus,
   type RecordedTime,
+  type RunningCall,
 } from '../core/recording.ts';
 import { decodeMessage, inflate, knownMethod } from './messages.ts';
 
 /** Of one direction of a call that is unknown here, or that goes on and on. */
 const MAX_HELD = 16;
+/** Of calls that run for long: so many at once, and none whose request is larger, for they are held as objects then. */
+const MAX_RUNNING = 100;
+const MAX_RUNNING_BYTES = 256 * 1024;
 /** Request headers that say nothing, or more than a recording should. */
 const USUAL = /^(:|content-type$|te$|grpc-accept-encoding$)/;
 const SECRET = /authorization|cookie|token/i;
@@ -45,8 +49,10 @@ interface OpenCall {
   readonly held: Readonly<Record<Side, WireMessage[]>>;
   /** Answers with gRPC's status in them, where no trailers come after. */
   headers: readonly Header[];
-  /** Once they stand in an opening. */
+  /** Once they were told. */
   requests: readonly RecordedMessage[] | null;
+  /** Whether they stand in an opening. */
+  isOpened: boolean;
   before: number;
 }
 
@@ -100,6 +106,20 @@ export class CallLog {
       .toArray();
   }
 
+  /** Calls that began before that moment and have not ended, those that were not told yet; streams run as long as they like. */
+  running(beforeWallMs: number): RunningCall[] {
+    const found: RunningCall[] = [];
+    for (const call of this.#open.values()) {
+      // In the order in which they began.
+      if (Date.parse(call.start.wall) > beforeWallMs || found.length === MAX_RUNNING) break;
+      if (call.streams || !call.known || call.requests !== null || call.held.client.length === 0) continue;
+      if (call.held.client.some(({ sizeBytes }) => sizeBytes > MAX_RUNNING_BYTES)) continue;
+      call.requests = this.#recorded(call, 'client');
+      found.push({ type: 'running', ...identity(call), requests: call.requests });
+    }
+    return found;
+  }
+
   /** Writes what is still open; nothing more comes. */
   end(): void {
     for (const call of this.#open.values()) this.#finish(call, null, [], '');
@@ -124,6 +144,7 @@ export class CallLog {
       held: { client: [], server: [] },
       headers: [],
       requests: null,
+      isOpened: false,
       before: 0,
     };
     if (call.streams) this.#streams.add(call);
@@ -137,7 +158,7 @@ export class CallLog {
         this.#release(message);
         return;
       }
-      if (call.requests === null) this.#options.write(this.#opening(call));
+      if (!call.isOpened) this.#options.write(this.#opening(call));
       this.#options.write({ type: 'message', call: call.call, at: recordedTime(at), message: this.#one(call, from, message) });
       return;
     }
@@ -166,7 +187,7 @@ export class CallLog {
       ...identity(call),
       end: end === null ? null : recordedTime(end),
       ...(metadata === null ? {} : { requestMetadata: metadata }),
-      requests: call.requests !== null ? [] : this.#recorded(call, 'client'),
+      requests: call.isOpened ? [] : (call.requests ?? this.#recorded(call, 'client')),
       responses: this.#recorded(call, 'server'),
       ...(call.before > 0 ? { responsesBefore: call.before } : {}),
       status,
@@ -179,6 +200,7 @@ export class CallLog {
 
   #opening(call: OpenCall): RecordedOpening {
     call.requests ??= this.#recorded(call, 'client');
+    call.isOpened = true;
     return { type: 'opening', ...identity(call), requests: call.requests };
   }
 

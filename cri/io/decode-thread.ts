@@ -1,5 +1,6 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { parentPort, workerData } from 'node:worker_threads';
+import { realClock } from '../../base/clock.ts';
 import { messageOf, OpError, type OpCode } from '../../base/errors.ts';
 import { summarize, summaryLine } from '../core/call-line.ts';
 import { ConnectionDecoder, type Stamp } from '../core/connection.ts';
@@ -33,6 +34,8 @@ export type DecodeReport =
 
 /** Messages that are unfinished or wait for the end of their call, all together. */
 const BUDGET_BYTES = 64 * 1024 * 1024;
+/** Calls that last longer are told while they do. */
+const RUNNING_MS = 1_000;
 /** What a kill can lose of a recording. */
 const FLUSH_MS = 500;
 
@@ -132,6 +135,7 @@ class DecodeLoop {
       if (note === 'ended') break;
       if (note !== 'idle') this.#take(note);
       if (note === 'idle' || this.#now.monoMs - flushedMs > FLUSH_MS) {
+        this.#tellRunning();
         this.#flush();
         flushedMs = this.#now.monoMs;
       }
@@ -153,6 +157,11 @@ class DecodeLoop {
     if (feed === null || mark === 0) return;
     const entries: RecordedEntry[] = [this.#order.header, ...this.#decoders.values().flatMap(({ told }) => told), ...this.#log.openings()];
     feed.send(entries.map((entry) => JSON.stringify(entry)).join('\n'), mark);
+  }
+
+  #tellRunning(): void {
+    if (this.#feed?.wanted !== true) return;
+    for (const call of this.#log.running(realClock.nowMs() - RUNNING_MS)) this.#feed.send(JSON.stringify(call));
   }
 
   #count(): void {

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import { OpError } from '../../base/errors.ts';
-import type { RecordedEntry } from '../core/recording.ts';
+import type { RecordedEntry, RunningCall } from '../core/recording.ts';
 import type { FailureText } from './feed-serve.ts';
 import { socketPath } from './socket-path.ts';
 
@@ -10,10 +10,12 @@ export interface LostEntries {
   readonly entries: number;
 }
 
-export type FeedEntry = RecordedEntry | LostEntries;
+export type FeedEntry = RecordedEntry | LostEntries | RunningCall;
 
 /** No entry of ours comes near: messages share 64 MiB. */
 const MAX_LINE_BYTES = 256 * 1024 * 1024;
+/** How long a tap may think before its first word. */
+const FIRST_WORD_MS = 5_000;
 const NEWLINE = 10;
 const BRACE = 0x7b;
 
@@ -48,9 +50,17 @@ function noTap(control: string, cause?: unknown): OpError {
 
 /** What a tap says begins as an object does; a runtime’s own words come without the end of a line. */
 async function* linesOf(socket: Socket, control: string): AsyncGenerator<string> {
+  socket.setTimeout(FIRST_WORD_MS, () =>
+    socket.destroy(
+      new OpError('deadline', `reach the tap at ${control}`, `what answers there has said nothing for ${FIRST_WORD_MS / 1000} s`, {
+        advice: 'is it a tap’s control socket, and does that tap run? nodelet cri tap and nodelet cri attach start one',
+      }),
+    ),
+  );
   let parts: Buffer[] = [];
   let held = 0;
   for await (const chunk of socket as AsyncIterable<Buffer>) {
+    socket.setTimeout(0);
     let from = 0;
     if (parts.length === 0 && chunk[0] !== BRACE) throw noTap(control);
     for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, from)) {

@@ -1,4 +1,4 @@
-import type { RecordedEntry } from '../core/recording.ts';
+import type { RecordedEntry, RunningCall } from '../core/recording.ts';
 import { SeenCalls, type SeenCall } from '../core/seen-calls.ts';
 import { connectFeed, type FeedEntry } from './feed.ts';
 import { readRecording } from './recording-read.ts';
@@ -12,6 +12,12 @@ export interface SourceNote {
   readonly isLoss: boolean;
 }
 
+/** A call that goes on for more than a second, once; it comes again when it has ended. */
+export interface Running {
+  readonly kind: 'running';
+  readonly running: SeenCall;
+}
+
 export type Seen = SeenCall | SourceNote;
 
 class Reader {
@@ -21,9 +27,14 @@ class Reader {
   *take(entry: FeedEntry): Generator<Seen> {
     const note = this.#note(entry);
     if (note !== null) yield note;
-    if (entry.type === 'lost') return;
+    if (entry.type === 'lost' || entry.type === 'running') return;
     const call = this.#calls.take(entry);
     if (call !== null) yield call;
+  }
+
+  running(entry: RunningCall): Running[] {
+    const running = this.#calls.take({ ...entry, type: 'call', end: null, responses: [], status: null });
+    return running === null ? [] : [{ kind: 'running', running }];
   }
 
   #note(entry: RecordedEntry | FeedEntry): SourceNote | null {
@@ -65,12 +76,12 @@ export async function* seenInFile(file: string, signal: AbortSignal): AsyncGener
 }
 
 /** Calls as a running tap sees them, until the signal or the tap ends. Throws as `connectFeed`. */
-export async function* seenAtTap(control: string, signal: AbortSignal): AsyncGenerator<Seen> {
+export async function* seenAtTap(control: string, signal: AbortSignal): AsyncGenerator<Seen | Running> {
   const reader = new Reader();
   let isWhole = false;
   for await (const entry of connectFeed(control, signal)) {
     if (entry.type === 'stop') isWhole = true;
-    yield* reader.take(entry);
+    yield* entry.type === 'running' ? reader.running(entry) : reader.take(entry);
   }
   if (!isWhole && !signal.aborted) yield { kind: 'note', atMs: 0, text: 'the tap is gone: it was killed', isLoss: true };
 }

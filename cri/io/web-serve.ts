@@ -43,6 +43,8 @@ const HEADERS = {
   'cross-origin-opener-policy': 'same-origin',
 };
 
+const EVENTS = { ...HEADERS, 'content-type': 'text/event-stream' };
+
 /** Throws OpError `invalid`. */
 function readAddress(text: string): { host: string; port: number } {
   const found = /^(?:\[([\da-f:.]+)\]|([^:\s/]+)):(\d+)$/i.exec(text);
@@ -113,7 +115,11 @@ class Serving {
       response.end(page.html);
       return;
     }
-    if (path === 'events') return this.#events(request, response);
+    if (path === 'events') {
+      if (request.method === 'GET') return this.#events(request, response);
+      response.writeHead(200, EVENTS).end();
+      return;
+    }
     if (path === 'faults') return json(response, faults === null ? [] : await faults.list());
     const id = /^call\/(\d{1,9})$/.exec(path)?.[1];
     if (id === undefined) return plain(response, 404, 'there is nothing');
@@ -132,7 +138,7 @@ class Serving {
       if (response.writableLength === 0) response.write(': alive\n\n');
     }, ALIVE_MS);
     try {
-      response.writeHead(200, { ...HEADERS, 'content-type': 'text/event-stream' });
+      response.writeHead(200, EVENTS);
       const last = request.headers['last-event-id'];
       response.write(`retry: 1000\ndata: ${JSON.stringify({ hello: this.#options.hello })}\n\n`);
       const signal = AbortSignal.any([gone.signal, this.#stop.signal]);

@@ -49,7 +49,7 @@ export class WebStore implements AsyncDisposable {
   async follow(feed: AsyncIterable<FeedEntry>): Promise<void> {
     for await (const entry of feed) {
       if (entry.type === 'lost') this.note(`${entry.entries} records were lost: this program could not read as fast as they came`);
-      else {
+      else if (entry.type !== 'running') {
         this.#bodies.hold(entry);
         this.#take(entry);
       }

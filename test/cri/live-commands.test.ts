@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm, stat } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer as createListener, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -12,6 +12,7 @@ import { hasCode } from '../../base/errors.ts';
 import type { Host } from '../../base/host.ts';
 import { createCriClient } from '../../cri/client.ts';
 import { serveFake } from '../../cri/fake-serve.ts';
+import { parseRule } from '../../cri/core/fault-text.ts';
 import { FakeRuntime } from '../../cri/fake.ts';
 import { grep } from '../../cri/grep.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
@@ -119,6 +120,41 @@ test('watch tells calls as they happen, with the network plugin’s time where t
   assert.ok(calls.every(({ pod: of, durationMs }) => of === 'default/seen' && durationMs >= 0));
 });
 
+test('watch tells of a call that goes on, and once more when it has ended; a recording has it once', async () => {
+  const { host, out, stop } = hostOf();
+  const json = hostOf();
+  const recording = file();
+  const watching = watchWhat(host, undefined, { ...control(), json: false, lines: true }, realClock, 'a test');
+  const asJson = watchWhat(json.host, undefined, { ...control(), json: true, lines: false }, realClock, 'a test');
+  const recorder = hostOf();
+  const written = record(
+    recorder.host,
+    [],
+    { ...control(), output: recording, append: false, maxSize: 1e9, withSecrets: false, json: true },
+    realClock,
+    'a test',
+  );
+  await viewers(3);
+  await tap.faults.set([parseRule('RunPodSandbox delay 2500ms')]);
+  await using client = createCriClient(connectRuntime(listen()));
+  await client.runtime.runPodSandbox({ config: { metadata: { name: 'slow', namespace: 'default', uid: 'slow' } } });
+  await until(() => /RunPodSandbox +default\/slow {2}ok/.test(out()) && json.out().includes('"outcome":"OK"'));
+  await tap.faults.set([]);
+  for (const each of [{ stop }, json, recorder]) each.stop();
+  await Promise.all([watching, asJson, written]);
+  assert.match(out(), /^[\d:.]{12} +1\.\d+ s … {2}RunPodSandbox +default\/slow {2}runs.*\n[^]*2\.\d+ s {2}RunPodSandbox +default\/slow {2}ok/);
+  const kinds = json
+    .out()
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { kind: string; method: string });
+  assert.deepEqual(
+    kinds.filter(({ method }) => method === 'RunPodSandbox').map(({ kind }) => kind),
+    ['running', 'call'],
+  );
+  assert.equal((JSON.parse(recorder.out()) as { calls: number }).calls, 1);
+});
+
 test('top counts for a while, and ends', async () => {
   const { host, out } = hostOf();
   const counting = top(host, undefined, { ...control(), json: true, once: true, for: 3_000, interval: 1_000 }, realClock, 'a test');
@@ -179,12 +215,42 @@ test('a tap of the command’s own is there as long as it runs, and writes its f
   assert.equal(await recording, 0);
   assert.equal((JSON.parse(out()) as { calls: number }).calls, 1);
   assert.ok(!existsSync(own) && !existsSync(`${own}.tap`));
+
+  // Once more into the same file: what was there before is not counted again.
+  const more = hostOf();
+  const appending = record(more.host, [], { ...flags, append: true }, realClock, 'a test');
+  await until(() => existsSync(`${own}.tap`));
+  await using again = createCriClient(connectRuntime(own));
+  await again.runtime.version({});
+  await again.runtime.version({});
+  more.stop();
+  await appending;
+  assert.equal((JSON.parse(more.out()) as { calls: number }).calls, 2);
+});
+
+test('a recording by a tap of the command’s own ends when its file takes no more, and that is said once', async () => {
+  const output = file();
+  const own = join(folder, 'small.sock');
+  const said: string[] = [];
+  const { host, out } = hostOf();
+  const flags = { listen: own, upstream: join(folder, 'runtime.sock'), output, append: false, maxSize: 500, withSecrets: false, json: true };
+  const recording = record({ ...host, stderr: (text) => said.push(text) }, [], flags, realClock, 'a test');
+  await until(() => existsSync(`${own}.tap`));
+  await using client = createCriClient(connectRuntime(own));
+  await client.runtime.version({});
+  assert.equal(await recording, 0);
+  assert.equal((JSON.parse(out()) as { ended: string }).ended, 'the file takes no more');
+  assert.equal(said.filter((text) => text.includes('full') || text.includes('no more')).length, 1, said.join(''));
 });
 
 test('what cannot be reached is said', async () => {
   const { host } = hostOf();
   const flags = { json: true, lines: false };
   await assert.rejects(watchWhat(host, undefined, { ...flags, tap: join(folder, 'nobody') }, realClock, ''), (error) => hasCode(error, 'unavailable'));
+  const silent = createListener(() => {});
+  await new Promise<void>((resolve) => silent.listen(join(folder, 'silent'), resolve));
+  await assert.rejects(watchWhat(host, undefined, { ...flags, tap: join(folder, 'silent') }, realClock, ''), (error) => hasCode(error, 'deadline'));
+  silent.close();
   await assert.rejects(watchWhat(host, undefined, { ...flags, listen: '/x' }, realClock, ''), (error) => hasCode(error, 'invalid'));
   await assert.rejects(watchWhat(host, undefined, { ...flags, ...control(), metrics: 'http://127.0.0.1:1/' }, realClock, ''), (error) =>
     hasCode(error, 'unavailable'),

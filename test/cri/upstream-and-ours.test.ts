@@ -56,7 +56,7 @@ for (const pod of ['plain', 'sidecar', 'crash'])
 
 test('the docs show a sequence diagram of a pod of an upstream kubelet', async () => {
   const { out } = await said((host) =>
-    report(host, UPSTREAM, { html: false, mermaid: true, perfetto: false, otlp: false, json: false, pod: 'contract/sidecar' }),
+    report(host, UPSTREAM, { html: false, mermaid: true, perfetto: false, otlp: false, json: false, force: false, pod: 'contract/sidecar' }),
   );
   assert.match(out, /StopContainer main.*[^]*StopContainer beside/, 'the sidecar is stopped after the container that it is for');
   await assertInDocs(`./nodelet cri report ${UPSTREAM} --mermaid --pod contract/sidecar`, out);
