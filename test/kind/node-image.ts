@@ -2,7 +2,6 @@ import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFile, cp, link, mkdir, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
-import { execa } from 'execa';
 import { OpError } from '../../base/errors.ts';
 import { exec, tryExec } from '../../base/exec.ts';
 import { blobPath, type ImageStore } from '../../node/io/images.ts';
@@ -181,13 +180,15 @@ export async function archiveOf(store: ImageStore, name: string, folder: string)
 }
 
 async function importTree(program: Program, docker: Docker, tree: string, key: string): Promise<string> {
-  const changes = ['ENV container=docker', 'STOPSIGNAL SIGRTMIN+3', 'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]', `LABEL ${KEY}=${key}`];
-  const tar = execa('tar', ['--create', '--numeric-owner', '--xattrs', '--directory', tree, '.'], { buffer: false, cancelSignal: program.host.signal });
-  const result = await tar.pipe('docker', ['import', ...changes.flatMap((change) => ['--change', change]), '-', NODE_IMAGE], {
-    env: docker.env,
-    cancelSignal: program.host.signal,
-    reject: false,
-  });
-  if (result.exitCode !== 0) throw new OpError('failed', 'importing the node image', result.stderr.trim());
-  return result.stdout.trim();
+  const raw = `${NODE_IMAGE}-raw`;
+  // A shell's pipe: what the engine says of a failure is wanted, not that tar could not write on.
+  const line = 'tar --create --numeric-owner --xattrs --directory "$0" . 2>/dev/null | docker import - "$1"';
+  const options = { env: docker.env, signal: program.host.signal, timeoutMs: IMPORT_MS, doing: 'importing the node image' };
+  const imported = await tryExec(['sh', '-c', line, tree, raw], options);
+  if (imported.code !== 0) throw new OpError('failed', options.doing, imported.stderr.trim());
+  // An import cannot say how the container ends; a build can.
+  const says = ['ENV container=docker', 'STOPSIGNAL SIGRTMIN+3', 'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]', `LABEL ${KEY}=${key}`];
+  await docker.run(['build', '--quiet', '--tag', NODE_IMAGE, '-'], { input: [`FROM ${raw}`, ...says, ''].join('\n'), timeoutMs: IMPORT_MS });
+  await docker.run(['rmi', raw]);
+  return (await docker.run(['image', 'inspect', '--format', '{{.Id}}', NODE_IMAGE])).stdout.trim();
 }
