@@ -1,0 +1,172 @@
+import { hostname, networkInterfaces } from 'node:os';
+import { realClock } from '../base/clock.ts';
+import { OpError } from '../base/errors.ts';
+import type { Host } from '../base/host.ts';
+import { createKubeApi } from '../base/kubeapi/client.ts';
+import { readKubeConfig } from '../base/kubeapi/config.ts';
+import { isApiError } from '../base/kubeapi/errors.ts';
+import * as refs from '../base/kubeapi/refs.ts';
+import type { KubeApi, KubeObject, ResourceRef } from '../base/kubeapi/types.ts';
+import { silentLog } from '../base/log.ts';
+import { realRng } from '../base/rng.ts';
+import type { Sys } from '../base/sys/types.ts';
+import { version } from '../base/version.ts';
+import type { ServiceCIDR } from '../proto/kube/types.ts';
+import { compareContents, iptablesContents, nftContents, restoreContents, type Contents, type Difference } from './core/compare.ts';
+import type { ProxyConfig, ProxyMode } from './core/config.ts';
+import { planReplace } from './core/diff.ts';
+import { planWhole, readSaved } from './core/iptables-plan.ts';
+import { parseSaved } from './core/iptables-rules.ts';
+import { portChains, type IptablesOptions } from './core/iptables-service.ts';
+import { fixedRules } from './core/iptables-table.ts';
+import type { Family } from './core/ip.ts';
+import type { EndpointSliceObject, ServiceObject } from './core/model.ts';
+import { portKey } from './core/names.ts';
+import { settingsFor, topologyOf, wantsLocalhostNodePorts, type NodeObject } from './core/node.ts';
+import { portObjects } from './core/nft-service.ts';
+import { transactionText } from './core/render-nft-text.ts';
+import type { PortRules } from './core/ruleset.ts';
+import type { RuleSettings } from './core/settings.ts';
+import { Slots } from './core/slots.ts';
+import { parseListing, parseTable } from './core/trace-nft.ts';
+import { applyService, applySlice, emptyWorld, rulesFor } from './core/world.ts';
+import { readCommand } from './io/flags.ts';
+import { readRules, refuseWords, takeFlag } from './kernel-rules.ts';
+
+export const DIFF_HELP = `nodelet netfilter diff: what is in the kernel's tables beside what should be there
+
+What should be there follows from the API server's Services and EndpointSlices and from the proxy's configuration; the
+rules may be ours or upstream's. Takes the flags of nodelet netfilter.
+
+  --config FILE     the proxy's KubeProxyConfiguration
+  --kubeconfig FILE how to reach the API server
+  --json            the differences as JSON
+
+Examples:
+  nodelet netfilter diff --config /var/lib/kube-proxy/config.conf
+  nodelet netfilter diff --kubeconfig /etc/kubernetes/proxy.conf --cluster-cidr 10.244.0.0/16 --json
+Exit code: 0 equal, 1 different.
+`;
+
+interface Cluster {
+  services: ServiceObject[];
+  slices: EndpointSliceObject[];
+  node: NodeObject | null;
+  serviceCIDRs: string[];
+}
+
+const PAGE = 500;
+
+async function listAll<T extends KubeObject>(api: KubeApi, ref: ResourceRef, signal: AbortSignal): Promise<T[]> {
+  const items: T[] = [];
+  let from: string | undefined;
+  do {
+    const page = await api.list<T>(ref, { limit: PAGE, ...(from === undefined ? {} : { continue: from }) }, {}, signal);
+    items.push(...page.items);
+    from = page.metadata.continue === '' ? undefined : page.metadata.continue;
+  } while (from !== undefined);
+  return items;
+}
+
+async function readCluster(api: KubeApi, nodeName: string, signal: AbortSignal): Promise<Cluster> {
+  const absent = (error: unknown): null => {
+    if (isApiError(error, 404) || isApiError(error, 403)) return null;
+    throw error;
+  };
+  const services = (await listAll(api, refs.services(), signal)) as ServiceObject[];
+  const slices = (await listAll(api, refs.endpointSlices(), signal)) as EndpointSliceObject[];
+  const node = (await api.get(refs.nodes(nodeName), {}, signal).catch(absent)) as NodeObject | null;
+  const cidrs = (await listAll<ServiceCIDR>(api, refs.serviceCidrs(), signal).catch(absent)) ?? [];
+  return { services, slices, node, serviceCIDRs: [...new Set(cidrs.flatMap(({ spec }) => spec.cidrs ?? []))].sort() };
+}
+
+/** What the API server's objects come to in one family, in one mode. */
+function rulesOf(cluster: Cluster, config: ProxyConfig, nodeName: string, family: Family): { settings: RuleSettings; rules: Map<string, PortRules> } {
+  const world = emptyWorld();
+  for (const service of cluster.services) applyService(world, service, false);
+  for (const slice of cluster.slices) applySlice(world, slice, false);
+  const machineAddresses = Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address));
+  const settings = settingsFor(family, { config, node: cluster.node, machineAddresses, serviceCIDRs: cluster.serviceCIDRs });
+  const topology = topologyOf(cluster.node, nodeName);
+  const rules = new Map<string, PortRules>();
+  for (const key of world.services.keys()) for (const rule of rulesFor(world, key, family, topology)) rules.set(portKey(rule.id), rule);
+  return { settings, rules };
+}
+
+function wantedNft({ settings, rules }: ReturnType<typeof rulesOf>): Contents {
+  const slots = new Slots();
+  const ports = new Map([...rules].map(([port, rule]) => [port, portObjects(rule, settings, slots)]));
+  return nftContents(parseTable(transactionText({ family: settings.family, ops: planReplace(settings, ports).ops })));
+}
+
+function wantedIptables({ settings, rules }: ReturnType<typeof rulesOf>, options: IptablesOptions): Contents {
+  const nothing = readSaved('');
+  const ports = new Map([...rules].map(([port, rule]) => [port, portChains(rule, settings, options, false)]));
+  return restoreContents(planWhole(ports, fixedRules(settings, options), { filter: nothing, nat: nothing }).input().text);
+}
+
+async function isSet(sys: Sys, path: string): Promise<boolean> {
+  const [text] = await sys.readFiles([path]);
+  return text !== null && text !== undefined && Number(Buffer.from(text).toString('utf8')) === 1;
+}
+
+async function compareFamily(
+  sys: Sys,
+  cluster: Cluster,
+  config: ProxyConfig,
+  nodeName: string,
+  family: Family,
+): Promise<{ mode: ProxyMode; differences: Difference[] }[]> {
+  const { nft, iptables } = await readRules(sys, family);
+  const results: { mode: ProxyMode; differences: Difference[] }[] = [];
+  if (nft !== null) {
+    const wanted = wantedNft(rulesOf(cluster, { ...config, mode: 'nftables' }, nodeName, family));
+    results.push({ mode: 'nftables', differences: compareContents(wanted, nftContents(parseListing(nft))) });
+  }
+  if (iptables !== null) {
+    const options: IptablesOptions = {
+      localhostNodePorts: wantsLocalhostNodePorts(config) && (await isSet(sys, '/proc/sys/net/ipv4/conf/all/route_localnet')),
+      dropInvalid: !(await isSet(sys, '/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal')),
+      counters: iptables.includes('--nfacct-name'),
+    };
+    const wanted = wantedIptables(rulesOf(cluster, { ...config, mode: 'iptables' }, nodeName, family), options);
+    results.push({ mode: 'iptables', differences: compareContents(wanted, iptablesContents(parseSaved(iptables))) });
+  }
+  return results;
+}
+
+export async function diff(host: Host, sys: Sys, words: readonly string[]): Promise<number> {
+  const args = [...words];
+  const json = takeFlag(args, '--json');
+  const command = await readCommand(args);
+  if (command.kind !== 'run') throw refuseWords(`--${command.kind} is not for diff`, 'diff');
+  const { config, master } = command;
+  if (config.kubeconfig === '') throw refuseWords('no kubeconfig is given', 'diff');
+  const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
+  const kubeConfig = await readKubeConfig(config.kubeconfig);
+  await using api = createKubeApi({
+    config: master === '' ? kubeConfig : { ...kubeConfig, server: master },
+    log: silentLog,
+    clock: realClock,
+    rng: realRng,
+    userAgent: `nodelet-netfilter-diff/${version}`,
+  });
+  const cluster = await readCluster(api, nodeName, host.signal);
+  const results: { family: Family; mode: ProxyMode; differences: Difference[] }[] = [];
+  for (const family of ['ip', 'ip6'] as const)
+    for (const result of await compareFamily(sys, cluster, config, nodeName, family)) results.push({ family, ...result });
+  if (results.length === 0) throw new OpError('not-found', 'compare the rules', 'there are no rules of a service proxy in this network namespace');
+  const count = results.reduce((sum, { differences }) => sum + differences.length, 0);
+  if (json) host.stdout(`${JSON.stringify(results, null, 2)}\n`);
+  else {
+    for (const { family, mode, differences } of results) {
+      host.stdout(
+        `${mode}, ${family === 'ip' ? 'IPv4' : 'IPv6'}: ${differences.length === 0 ? 'as it should be' : `${differences.length} differences (- missing, + too much)`}\n`,
+      );
+      for (const { where, missing, extra } of differences) {
+        host.stdout(`  ${where}\n${missing.map((line) => `  - ${line}\n`).join('')}${extra.map((line) => `  + ${line}\n`).join('')}`);
+      }
+    }
+  }
+  return count === 0 ? 0 : 1;
+}
