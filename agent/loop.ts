@@ -15,6 +15,7 @@ import { mayRun } from './core/phase.ts';
 import type { PodFacts, PodKey, PodView } from './core/types.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createPleg } from './io/pleg.ts';
+import { noTracer, type Tracer } from './io/tracer.ts';
 import type { RunningPleg } from './io/pleg.ts';
 import type { PodSourceReader, Pods } from './seams.ts';
 import { PodWorker } from './worker.ts';
@@ -28,6 +29,7 @@ export interface LoopOptions {
   /** A defect of ours: the process must end and start again from what it re-reads. */
   readonly onBug: (error: unknown) => void;
   readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked' | 'podStarted'>;
+  readonly tracer?: Tracer;
 }
 
 export interface Loop extends Pods {
@@ -91,7 +93,7 @@ export function createLoop(options: LoopOptions): Loop {
       worker.wish(viewOf(uid));
       const beganMs = clock.monoMs();
       busySinceMs.set(uid, beganMs);
-      const result = await worker.sync(signal);
+      const result = await tracedSync(options.tracer ?? noTracer, worker, signal);
       busySinceMs.delete(uid);
       options.metrics?.podWorked('sync', clock.monoMs() - beganMs);
       const newMs = newSinceMs.get(uid);
@@ -236,6 +238,15 @@ export function createLoop(options: LoopOptions): Loop {
       await orAborted(stopped, signal);
     },
   };
+}
+
+/** One look at a pod as upstream's span of it. */
+function tracedSync(tracer: Tracer, worker: PodWorker, signal: AbortSignal): ReturnType<PodWorker['sync']> {
+  const { phase } = worker.life;
+  const name = phase === 'terminated' ? 'syncTerminatedPod' : phase === 'terminating' ? 'syncTerminatingPod' : 'syncPod';
+  const { uid, namespace, name: podName } = worker.key;
+  const attributes = { 'k8s.pod.uid': uid, 'k8s.pod': `${namespace}/${podName}`, 'k8s.pod.name': podName, 'k8s.namespace.name': namespace };
+  return tracer.span(name, { attributes }, () => worker.sync(signal));
 }
 
 /** Waits for `work`, but not beyond the signal: throws OpError `aborted`. */

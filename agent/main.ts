@@ -20,6 +20,7 @@ import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
 import { loggedEvents } from './io/standalone.ts';
 import { createStats } from './io/stats.ts';
+import { openTracer, traceCalls } from './io/tracer.ts';
 import { createSystemd, isSystemd } from './io/systemd.ts';
 import { openGrants } from './grants-open.ts';
 import { openIdentity } from './identity.ts';
@@ -77,11 +78,12 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const machine = await readMachine();
   const settings = agentSettings(config, flags, machine.hostname);
   const { nodeName } = settings;
+  const tracer = openTracer(config.tracing, { clock, log: log.child('trace'), hostname: machine.hostname });
   log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
   using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, cgroupVersion: () => cgroups.version, counts: () => countsOf(pods.loop, events.dropped) });
   await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates }, signal);
   const { api } = identity;
-  await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics)));
+  await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics), traceCalls(tracer)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
   await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
   const hasOwnCpus = (uid: string): boolean => granted.grants.hasOwnCpus(uid);
@@ -91,7 +93,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const events = flags.kubeconfig === '' ? loggedEvents(eventLog) : createEventsApi({ clock, rng, log: eventLog, api, nodeName });
   await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
-  const shared = { clock, rng, log, sys, api, cri, events, config, machine };
+  const shared = { clock, rng, log, sys, api, cri, events, config, machine, tracer };
   await using granted = await openGrants({ ...shared, settings, metrics, loop: () => pods.loop, kickNode: () => node.kick() });
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
@@ -124,6 +126,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const parts: readonly [string, Promise<void>][] = [
     ['supervision', supervision.run(signal)],
     ['events', events.run(signal)],
+    ['traces', tracer.run(signal)],
     ['node', nodeSide.run(signal)],
     ['pod source', pods.source.run(signal)],
     ['static pods', pods.statics.run(signal)],

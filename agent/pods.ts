@@ -42,6 +42,7 @@ import { Sources } from './io/sources.ts';
 import { createStatusApi } from './io/status-api.ts';
 import type { StepDeps } from './io/step-types.ts';
 import { Tokens } from './io/tokens.ts';
+import type { Tracer } from './io/tracer.ts';
 import { TrustBundles } from './io/trust-bundles.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
@@ -77,6 +78,7 @@ export interface PodSideOptions {
   /** Whether the machine is about to end: then no pod is taken. */
   readonly ending: () => { admit(): Verdict | null };
   readonly onBug: (error: unknown) => void;
+  readonly tracer: Tracer;
   /** The agent's own environment, for the programs it starts. */
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Aborted when the agent ends. */
@@ -236,6 +238,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
   const statics = openStatics({ clock, log, api, node, config: options.config, apiPods: source, statuses, loop: () => loop });
   const loop: Loop = createLoop({
     clock,
+    tracer: options.tracer,
     log,
     metrics,
     sources: [statics.source, source],

@@ -24,6 +24,7 @@ import { createServerRoutes } from './io/server-routes.ts';
 import { startHealthz, startReadOnly, startServer } from './io/server.ts';
 import type { Stats } from './io/stats.ts';
 import { createSystemLogs } from './io/system-logs.ts';
+import type { Tracer } from './io/tracer.ts';
 import type { Loop } from './loop.ts';
 
 export interface ServingOptions {
@@ -41,6 +42,7 @@ export interface ServingOptions {
   readonly stats: Stats;
   readonly certificates: CertMetrics;
   readonly sys: Pick<Sys, 'run'>;
+  readonly tracer: Tracer;
   readonly rootDir: string;
   /** What was said on the command line. */
   readonly given: ReadonlyMap<string, unknown>;
@@ -118,6 +120,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     port: config.port,
     tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) },
     auth,
+    tracer: options.tracer,
     handle: routes.handle,
     upgrade: routes.upgrade,
   });

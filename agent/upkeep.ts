@@ -16,6 +16,7 @@ import { createPodFiles } from './io/files.ts';
 import { Gc } from './io/gc.ts';
 import { DeadContainers } from './io/gc-dead.ts';
 import { LogRotation } from './io/logs-rotate.ts';
+import type { Tracer } from './io/tracer.ts';
 import { keepUtilChains } from './io/util-chains.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { containersLogDir } from './pods.ts';
@@ -35,6 +36,7 @@ export interface UpkeepOptions {
   readonly cgroups: PodCgroups;
   readonly pods: PodSide;
   readonly metrics: AgentMetrics;
+  readonly tracer: Tracer;
   /** Called when the node has come under a pressure or out of it. */
   readonly onPressure: () => void;
 }
@@ -75,6 +77,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     node: () => options.target,
     files: createPodFiles(options.rng),
     containerLogsDir: containersLogDir,
+    tracer: options.tracer,
     pruneRecords: async (imageRefs, beforeMs) => options.pods.records?.prune(imageRefs, beforeMs),
     images: {
       highThresholdPercent: config.imageGCHighThresholdPercent,

@@ -3,6 +3,7 @@ import { durationMs } from '../../base/duration.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
 import { allowlistProblem } from './pull-records.ts';
 import { tryParseQuantity } from './quantity.ts';
+import { tracingProblems } from './tracing.ts';
 
 /** What of the machine decides whether a configuration can be used on it. */
 export interface MachineLimits {
@@ -14,6 +15,7 @@ export interface MachineLimits {
 export function checkConfiguration(config: KubeletConfiguration): string[] {
   return [
     ...checkFeatureGates(config.featureGates),
+    ...tracingProblems(config.tracing),
     ...[...numbers(config), ...periods(config), ...choices(config), ...allocatable(config), ...amounts(config), ...pulls(config)].map(
       (problem) => `invalid configuration: ${problem}`,
     ),

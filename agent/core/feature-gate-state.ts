@@ -33,6 +33,7 @@ const done = `
   KubeletFineGrainedAuthz
   KubeletSeparateDiskGC
   KubeletServiceAccountTokenForCredentialProviders
+  KubeletTracing spans of pods, calls to the runtime, requests and collections; none of calls to the API server
   NFTablesProxyMode
   NodeDeclaredFeatures
   NodeLogQuery
@@ -93,7 +94,6 @@ const notDone = `
   KubeletPodResourcesGet
   KubeletPodResourcesListUseActivePods
   KubeletRegistrationGetOnExistsOnly
-  KubeletTracing
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions
   LoggingBetaOptions

@@ -12,6 +12,7 @@ import { isNotFound } from './cri.ts';
 import type { Cri } from './cri.ts';
 import type { PodFiles } from './files.ts';
 import type { LogRotation } from './logs-rotate.ts';
+import { noTracer, type Tracer } from './tracer.ts';
 
 type GcRuntime = Pick<Cri['runtime'], 'containerStatus' | 'stopContainer' | 'removeContainer' | 'stopPodSandbox' | 'removePodSandbox' | 'status'>;
 
@@ -32,6 +33,7 @@ export interface GcOptions {
   /** /var/log/containers. */
   readonly containerLogsDir: string;
   readonly images: ImageGcPolicy;
+  readonly tracer?: Tracer;
   /** Forgets what is remembered of pulls of images that are not among these, from before that moment. */
   readonly pruneRecords?: (imageRefs: ReadonlySet<string>, beforeMs: number) => Promise<void>;
   readonly containers?: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
@@ -59,9 +61,13 @@ export class Gc {
   async run(signal: AbortSignal): Promise<void> {
     await Promise.all([
       this.#every(orphanPeriodMs, () => this.orphansPass(signal), signal),
-      this.#every(containerPeriodMs, () => this.containersPass(signal), signal),
-      this.#every(imagePeriodMs, () => this.imagesPass(signal), signal),
+      this.#every(containerPeriodMs, () => this.#traced('Containers/GarbageCollect', () => this.containersPass(signal)), signal),
+      this.#every(imagePeriodMs, () => this.#traced('Images/GarbageCollect', () => this.imagesPass(signal)), signal),
     ]);
+  }
+
+  #traced(name: string, pass: () => Promise<void>): Promise<void> {
+    return (this.#options.tracer ?? noTracer).span(name, {}, pass);
   }
 
   async #every(periodMs: number, pass: () => Promise<void>, signal: AbortSignal): Promise<void> {

@@ -6,7 +6,9 @@ import { BugError } from '../../base/assert.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { methodsOf, nodeAttributes, placeOf, type NodeAttributes, type ServerRoute } from '../core/server-paths.ts';
+import { readTraceparent } from '../core/tracing.ts';
 import type { ServerAuth, UserInfo } from './server-auth.ts';
+import { noTracer, type SpanOptions, type Tracer } from './tracer.ts';
 import { clientCertificateDefaults, maxConnections, serverDefaults } from './server-defaults.ts';
 import { endThenDestroy } from './stream-splice.ts';
 
@@ -24,6 +26,7 @@ export interface ServerOptions {
   port: number;
   tls: TlsMaterial & { minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3'; ciphers: string | undefined };
   auth: ServerAuth;
+  tracer?: Tracer;
   /** Ordinary requests, already authorized. */
   handle: (route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal) => Promise<void>;
   /** exec, attach and port-forward, already authorized and asked to be upgraded. Owns `client` from then on. */
@@ -233,13 +236,28 @@ async function serve(options: ServerOptions, raw: IncomingMessage, response: Ser
   const { request, route } = await admit(options, raw);
   const methods = methodsOf(route.kind);
   if (methods !== null && !methods.includes(raw.method ?? '')) throw new HttpFailure(405, '405: Method Not Allowed', { allow: methods.join(', ') });
-  await options.handle(route, request, response, signal);
+  await (options.tracer ?? noTracer).span(`${raw.method} /${route.kind}`, spanOf(raw, request.path), async (set) => {
+    try {
+      await options.handle(route, request, response, signal);
+    } finally {
+      set({ 'http.response.status_code': response.statusCode });
+    }
+  });
+}
+
+/** A request goes on with its caller's trace. */
+function spanOf(raw: IncomingMessage, path: string): SpanOptions {
+  const traceparent = raw.headers['traceparent'];
+  const attributes = { 'http.request.method': raw.method ?? '', 'url.path': path, 'url.scheme': 'https', 'server.address': 'kubelet' };
+  return { kind: 'server', attributes, parent: readTraceparent(typeof traceparent === 'string' ? traceparent : undefined) };
 }
 
 async function serveUpgrade(options: ServerOptions, raw: IncomingMessage, client: Duplex, head: Uint8Array, signal: AbortSignal): Promise<void> {
   const { request, route } = await admit(options, raw);
   if (route.kind !== 'exec' && route.kind !== 'attach' && route.kind !== 'portForward') throw new HttpFailure(400, 'this path cannot be upgraded');
-  await options.upgrade(route, request, client, head, signal);
+  await (options.tracer ?? noTracer).span(`${raw.method} /${route.kind}`, spanOf(raw, request.path), () =>
+    options.upgrade(route, request, client, head, signal),
+  );
 }
 
 function failureOf(log: Log, raw: IncomingMessage, error: unknown): { status: number; text: string } {
