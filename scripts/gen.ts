@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { printCriTypes, readCriSource } from './gen/cri.ts';
@@ -7,12 +7,13 @@ import { buildResources, printResources } from './gen/kube-resources.ts';
 import { buildSchema, printSchema, readKubeSource } from './gen/kube-schema.ts';
 import { printKubeTypes } from './gen/kube-types.ts';
 import { buildWire, printWire } from './gen/kube-wire.ts';
+import { buildPodWire } from './gen/pod-wire.ts';
 import { printPluginTypes, readPluginSource } from './gen/plugins.ts';
 import type { Schema } from '../proto/kube/schema-types.ts';
 
 /*
- * Generated files are committed. Two steps: the Go modules give schema.json, resources.json and api.json (only
- * where the modules are); those give types.ts (always). `--check` writes nothing and fails on a difference.
+ * Generated files are committed. Two steps: the Go modules give schema.json and resources.json (only where the modules
+ * are), our own interface definitions their JSON; those give types.ts (always). `--check` writes nothing and fails on a difference.
  */
 const kubernetes = 'v1.37.2';
 const criApi = 'v0.37.2';
@@ -51,13 +52,20 @@ if (kube === undefined) {
   const wire = buildWire(modules, schema, criApi);
   if (wire !== undefined) put('proto/kube/wire.json', printWire(wire));
 }
+put(
+  'proto/kube/pod-wire.json',
+  printWire(buildPodWire(JSON.parse(read('proto/kube/schema.json')) as Schema, JSON.parse(read('proto/kube/wire.json')) as Record<string, string>)),
+);
 put('proto/kube/types.ts', printKubeTypes(JSON.parse(read('proto/kube/schema.json')) as Schema));
 
-const cri = readCriSource(join(modules, `k8s.io/cri-api@${criApi}/pkg/apis/runtime/v1/api.proto`));
-if (cri === undefined) {
-  console.log(`api.json not compared: no k8s.io/cri-api ${criApi} in ${modules} (go mod download k8s.io/cri-api@${criApi})`);
-} else {
-  put('proto/cri/api.json', cri);
+const cri = readCriSource(read('proto/cri/api.proto'));
+put('proto/cri/api.json', cri);
+const upstreamCri = join(modules, `k8s.io/cri-api@${criApi}/pkg/apis/runtime/v1/api.proto`);
+if (!existsSync(upstreamCri)) {
+  console.log(`proto/cri/api.proto not compared: no k8s.io/cri-api ${criApi} in ${modules} (go mod download k8s.io/cri-api@${criApi})`);
+} else if (readCriSource(readFileSync(upstreamCri, 'utf8')) !== cri) {
+  console.error('proto/cri/api.proto differs from upstream’s on the wire');
+  process.exitCode = 1;
 }
 put('proto/cri/types.ts', printCriTypes(read('proto/cri/api.json')));
 

@@ -1,4 +1,3 @@
-import { existsSync, readFileSync } from 'node:fs';
 import protobuf from 'protobufjs';
 
 const licence = 'The Kubernetes Authors; interface definition of k8s.io/cri-api, Apache-2.0';
@@ -18,10 +17,9 @@ export interface TypeJson {
   methods?: Record<string, { requestType: string; responseType: string; responseStream?: boolean }>;
 }
 
-/** The interface definition as protobufjs reads it: one line per message, comments left out. */
-export function readCriSource(file: string): string | undefined {
-  if (!existsSync(file)) return undefined;
-  const { root } = protobuf.parse(readFileSync(file, 'utf8'), { keepCase: false });
+/** The text of an interface definition as protobufjs reads it: one line per message, comments left out. */
+export function readCriSource(text: string): string {
+  const { root } = protobuf.parse(text, { keepCase: false });
   const json = root.toJSON({ keepComments: false }) as {
     nested: { runtime: { nested: { v1: { nested: Record<string, unknown> } & Record<string, unknown> } } };
   };
