@@ -1,6 +1,7 @@
 import { backoffRules } from '../../agent/core/backoff.ts';
 import { defaultMaskedPaths } from '../../agent/core/security.ts';
-import { Admission } from '../../agent/admission.ts';
+import type { Admission } from '../../agent/admission.ts';
+import { plainAdmission } from './agent-admission.ts';
 import { timeMs } from '../../base/time.ts';
 import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
 import { createEnvironment } from '../../agent/io/environment.ts';
@@ -129,25 +130,8 @@ export class AgentWorld implements GoldenWorld {
       maxParallel: this.maxParallel,
       timeoutMs,
     });
-    const others = (pod: Pod): Pod[] =>
-      loop
-        .list()
-        .filter((other) => other.metadata.uid !== pod.metadata.uid && loop.holdsResources(other.metadata.uid ?? ''))
-        .map((other) => resizes.heldPod(other));
     const stop = new AbortController();
-    const admission: Admission = new Admission({
-      clock,
-      log,
-      events,
-      node,
-      others,
-      pods: () => loop,
-      allowedUnsafeSysctls: [],
-      pressures: () => [],
-      hasApparmor: false,
-      preempted: () => undefined,
-      signal: stop.signal,
-    });
+    const admission: Admission = plainAdmission({ clock, log, events, node, signal: stop.signal, loop: () => loop, resizes: () => resizes });
     const resizes: Resizes = new Resizes({
       clock,
       log,
