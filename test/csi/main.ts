@@ -13,6 +13,8 @@ const { values } = parseArgs({
     state: { type: 'string' },
     capabilities: { type: 'string', default: allCapabilities.join(',') },
     topology: { type: 'string', default: '' },
+    /** Ends with its standard input: signals do not reach it from outside its PID namespace. */
+    stdin: { type: 'boolean', default: false },
   },
 });
 const { name, node, root, state } = values;
@@ -31,5 +33,6 @@ await using driver = await startDriver({
 void driver;
 console.log('ready');
 await new Promise<void>((resolve) => {
+  if (values.stdin) process.stdin.on('end', resolve).resume();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve());
 });
