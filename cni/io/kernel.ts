@@ -53,9 +53,12 @@ const DUMP_TRIES = 5;
 const EINTR = 4;
 const ENODEV = 19;
 
-export function createKernel(sys: Sys): Kernel {
-  const send = (family: number, netns: string | null, messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> =>
-    sys.netlink({ family, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(netns === null ? {} : { netns }) });
+/** `netns` is the node's namespace where that is not this process' own; settings and UDP flows are always this process'. */
+export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel {
+  const send = (family: number, netns: string | null, messages: Uint8Array, expectAnswers: number): Promise<Uint8Array[]> => {
+    const where = netns ?? options.netns;
+    return sys.netlink({ family, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(where === undefined ? {} : { netns: where }) });
+  };
 
   const dump = async (family: number, netns: string | null, messages: Uint8Array, doing: string): Promise<Uint8Array[]> => {
     for (let tries = 1; ; tries++) {

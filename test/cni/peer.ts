@@ -1,0 +1,54 @@
+/**
+ * A server or a client in a namespace, for tests of the pod network.
+ *   node peer.ts serve NAME PORT…          TCP and UDP on all addresses: answers "NAME CLIENT"
+ *   node peer.ts ask tcp|udp HOST PORT     prints the answer, or "none"
+ *   node peer.ts send HOST PORT            UDP from one socket, a datagram a 100 ms; each answer on a line
+ */
+import { createSocket } from 'node:dgram';
+import { connect, createServer } from 'node:net';
+
+const [what = '', ...rest] = process.argv.slice(2);
+const plain = (address: string | undefined): string => (address ?? '').replace(/^::ffff:/, '');
+const WAIT_MS = 3_000;
+const EVERY_MS = 100;
+
+if (what === 'serve') {
+  const [name, ...ports] = rest;
+  for (const port of ports.map(Number)) {
+    createServer((socket) => {
+      socket.on('error', () => {});
+      socket.end(`${name} ${plain(socket.remoteAddress)}`);
+    }).listen(port, '::', () => process.stdout.write('listening\n'));
+    const udp = createSocket('udp6');
+    udp.on('message', (_, from) => udp.send(`${name} ${plain(from.address)}`, from.port, from.address));
+    udp.bind(port, '::', () => process.stdout.write('listening\n'));
+  }
+} else if (what === 'ask') {
+  const [protocol, host = '', port] = rest;
+  const timer = setTimeout(() => {
+    process.stdout.write('none');
+    process.exit(0);
+  }, WAIT_MS);
+  const done = (text: string): void => {
+    clearTimeout(timer);
+    process.stdout.write(text, () => process.exit(0));
+  };
+  if (protocol === 'udp') {
+    const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4');
+    socket.on('message', (message) => done(message.toString()));
+    socket.on('error', () => done('none'));
+    socket.send('?', Number(port), host);
+  } else {
+    let text = '';
+    const socket = connect({ host, port: Number(port) });
+    socket.on('data', (chunk) => (text += chunk.toString()));
+    socket.on('end', () => done(text));
+    socket.on('error', () => done('none'));
+  }
+} else if (what === 'send') {
+  const [host = '', port] = rest;
+  const socket = createSocket('udp4');
+  socket.on('message', (message) => process.stdout.write(`${message.toString()}\n`));
+  socket.on('error', () => {});
+  setInterval(() => socket.send('?', Number(port), host), EVERY_MS);
+}
