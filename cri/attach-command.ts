@@ -66,6 +66,7 @@ export async function attachUntilStopped(host: Host, flags: AttachFlags, clock: 
       sys: sysProgram(host.env),
       stateHome: stateHome(host.env),
       pid: host.pid,
+      log: await ownLog(),
       clock,
       say,
     },
@@ -89,8 +90,13 @@ export async function attachUntilStopped(host: Host, flags: AttachFlags, clock: 
 
 /** What was said in the background is of no use after a good end; a log of a bad one stays. */
 async function forgetLog(): Promise<void> {
+  const log = await ownLog();
+  if (log !== undefined) await rm(log, { force: true });
+}
+
+async function ownLog(): Promise<string | undefined> {
   const log = await readlink('/proc/self/fd/2').catch(() => '');
-  if (log.startsWith(`${REGISTRY}/`)) await rm(log, { force: true });
+  return log.startsWith(`${REGISTRY}/`) ? log : undefined;
 }
 
 /** Starts the same command without a terminal, and waits until it stands or has failed. */

@@ -21,6 +21,8 @@ export interface AttachState {
   readonly socket: string;
   readonly place: string;
   readonly control: string;
+  /** Where its words are when nobody hears them; of no use once it was killed and all is back. */
+  readonly log?: string | undefined;
   /** RFC 3339. */
   readonly since: string;
   /** Whether the tap stands in its place and the kubelet was told. */

@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { rfc3339, type Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
@@ -26,6 +27,8 @@ export interface AttachOptions {
   readonly registry?: string;
   /** This process. */
   readonly pid: number;
+  /** The file that gets what it says, where that is one of ours: taken away when this process is killed. */
+  readonly log?: string | undefined;
   readonly clock: Clock;
   /** Gets what there is to say: where it stands, what was done, what changes. */
   readonly say: (text: string) => void;
@@ -56,6 +59,7 @@ async function mendLeft(stand: Stand, registry: string, options: { clock: Clock;
   const left = await readState(registry, stand.key);
   if (left !== null) await untilGuardDone(registry, left, options);
   if (mend(stand)) options.say('put back what a killed one had left');
+  if (left?.log !== undefined) await rm(left.log, { force: true });
   await removeState(registry, stand.key);
   const { real } = stand.see();
   if (real !== null)
@@ -96,13 +100,13 @@ export async function attach(options: AttachOptions, signal: AbortSignal): Promi
       sys,
       folder: stand.outside('folder'),
       name: place.name,
-      remove: [control, statePath(registry, stand.key)],
+      remove: [control, statePath(registry, stand.key), ...(options.log === undefined ? [] : [options.log])],
       lost: () => say('its guard has ended: if this process is killed now, nodelet cri detach puts everything back'),
     });
     undoing.push(async () => guard.release());
     const state: AttachState = {
       ...{ version: 1, key: stand.key, process: self, guard: guard.pid, folder: place.folder, name: place.name, socket, place: place.words, control },
-      ...{ since: rfc3339(clock.nowMs()), settled: false },
+      ...{ log: options.log, since: rfc3339(clock.nowMs()), settled: false },
     };
     undoing.push(async () => removeState(registry, stand.key));
     await writeState(registry, state);

@@ -36,7 +36,7 @@ export async function detachOne(state: AttachState, registry: string, options: {
   } catch (error) {
     if (!hasCode(error, 'not-found')) throw error;
   }
-  await rm(state.control, { force: true });
+  for (const left of [state.control, state.log]) if (left !== undefined) await rm(left, { force: true });
   await removeState(registry, state.key);
   return did;
 }

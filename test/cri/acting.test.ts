@@ -104,12 +104,15 @@ before(async () => {
     const wanted = String(headers['x-case'] ?? '');
     stream.on('error', () => {});
     stream.on('trailers', (_h, _f, found) => (entry['trailers'] = found as unknown));
+    if (wanted === 'held') stream.once('data', () => void (stream.pause(), setTimeout(() => stream.resume(), 400)));
     stream.on('data', (bytes: Buffer) => {
       body.push(bytes);
       if (wanted === 'early' && body.length === 1) answer(stream, wanted);
     });
+    stream.on('aborted', () => (entry['aborted'] = true));
     stream.on('end', () => {
-      if (stream.rstCode === 0 && wanted !== 'early') answer(stream, wanted);
+      if (stream.rstCode === 0 && wanted === 'held') entry['whole'] = true;
+      else if (stream.rstCode === 0 && wanted !== 'early') answer(stream, wanted);
     });
     stream.on('close', () => {
       entry['rst'] = stream.rstCode;
@@ -224,6 +227,25 @@ async function settled(count: number): Promise<readonly object[]> {
   }
   return seen;
 }
+
+for (const way of ['straight', 'acting'] as const)
+  test(`a large request that is cancelled half-way is cancelled for the runtime, and never whole to it: ${way}`, async () => {
+    seen = [];
+    await using acting = await open('RunPodSandbox delay 1ms');
+    await using from = session(way === 'acting' ? acting.path : join(folder, 'runtime'));
+    const stream = from.request({ ':method': 'POST', ':path': VERSION, 'content-type': 'application/grpc', te: 'trailers', 'x-case': 'held' });
+    stream.on('error', () => {});
+    const large = Buffer.alloc(8 * 1024 * 1024, 1);
+    const frame = framed(large);
+    stream.write(frame);
+    await delay(200);
+    stream.close(constants.NGHTTP2_CANCEL);
+    const [entry] = (await settled(1)) as { rst: number; whole?: true; aborted?: true; body: string }[];
+    assert.deepEqual([entry?.rst, entry?.whole, entry?.aborted], [constants.NGHTTP2_CANCEL, undefined, true]);
+    assert.notEqual(entry?.body, hash([frame]));
+    // The connection lives on.
+    assert.equal((await ask(from, 'plain')).rst, 0);
+  });
 
 const cases: Readonly<Record<string, [wanted: string, ask?: Ask]>> = {
   'a call and its answer': ['plain'],

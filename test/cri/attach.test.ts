@@ -278,6 +278,23 @@ describe('cri attach', { skip, timeout: 600_000 }, () => {
     await goesOn(here.kubelet);
   });
 
+  test('what one in the background says is taken away with it when it is killed, by its guard or by detach', async () => {
+    await using here = await world();
+    for (const how of ['guard', 'detach']) {
+      const background = cri('attach', '--pid', String(here.kubelet.pid), '--background');
+      assert.deepEqual(await exitOf(background.child), [0, null]);
+      const [, pid = '', log = ''] = /goes on as process (\d+), its words are in (\S+)/.exec(background.out()) ?? [];
+      await stat(log);
+      const guard = await guardOf();
+      if (how === 'detach') process.kill(guard, 'SIGKILL');
+      process.kill(Number(pid), 'SIGKILL');
+      if (how === 'detach') assert.deepEqual(await exitOf(cri('detach', '--pid', String(here.kubelet.pid)).child), [0, null]);
+      await eventually('its words are gone', SLOW_MS, async () => (await stat(log).catch(() => null)) === null || null);
+      assert.deepEqual(await names(), ['containerd.sock']);
+    }
+    await goesOn(here.kubelet);
+  });
+
   test('--reconnect never touches no connection, --background returns when it stands, and a second one is refused', async () => {
     await using here = await world();
     const background = cri('attach', '--pid', String(here.kubelet.pid), '--reconnect', 'never', '--background', '--json');
