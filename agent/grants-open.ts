@@ -36,6 +36,7 @@ import type { AgentMetrics } from './io/metrics.ts';
 import type { PluginHandler } from './io/plugin-watcher.ts';
 import { servePodResources } from './io/pod-resources.ts';
 import type { PodResourcesOptions } from './io/pod-resources.ts';
+import { servePods } from './io/pods-socket.ts';
 import { StateFile } from './io/state-file.ts';
 import type { Loop } from './loop.ts';
 import type { AgentSettings } from './seams.ts';
@@ -157,6 +158,9 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
       await plugins.start();
       await using server = await servePodResources(podResources);
       void server;
+      const pods = { clock, metrics, dir: join(rootDir, 'pods-api'), pods: () => options.loop().list(), synced: () => options.loop().synced() };
+      await using podsServer = gateEnabled(config.featureGates, 'PodsAPI') ? await servePods(pods) : null;
+      void podsServer;
       await grants.run(signal);
     },
     [Symbol.asyncDispose]: () => plugins[Symbol.asyncDispose](),

@@ -76,7 +76,6 @@ export class ResourceMetrics {
       'Number of requests to the PodsAPI Watch endpoint. Broken down by server api version and status code.',
     ),
   };
-  readonly podEventsDropped = scope('kubelet_pod_watch_events_dropped_total', 'Cumulative number of pod watch events dropped.');
 
   text(): string {
     const { podRequestsBy, ...own } = this;

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { GrpcClient, serviceOf } from '../../agent/io/grpc.ts';
 import { realClock } from '../../base/clock.ts';
@@ -55,6 +55,16 @@ const registered = (): Promise<true> =>
     await plugin.register();
     return true;
   });
+/** A new process of the kubelet, at whose socket the plugin has registered again. */
+const restarted = async (): Promise<void> => {
+  const socket = at.path(`${root}/device-plugins/kubelet.sock`);
+  const inode = (): number => (existsSync(socket) ? statSync(socket).ino : 0);
+  const before = inode();
+  await at.init('restart agent');
+  await eventually('the kubelet listens anew', 60_000, async () => (inode() !== 0 && inode() !== before ? true : null));
+  await plugin.serve();
+  await registered();
+};
 const failed = (name: string): Promise<Pod> => at.watch.pod(name, 'is refused', 60_000, (pod) => pod.status?.phase === 'Failed');
 const gone = (name: string): Promise<true> =>
   eventually(`${name} is gone`, 60_000, async () => ((await at.set.kubectl(['-n', NAMESPACE, 'get', 'pod', name])).code === 0 ? null : true));
@@ -161,8 +171,7 @@ describe('devices', { skip, timeout: 600_000 }, () => {
 
   test('over a restart what pods hold stays theirs, and their containers start again with it', async () => {
     const before = at.file(`${root}/device-plugins/kubelet_internal_checkpoint`);
-    await at.init('restart agent');
-    await registered();
+    await restarted();
     await offered('3/3');
     const entries = (text: string): string => JSON.stringify((JSON.parse(text) as { Data: { PodDeviceEntries: unknown } }).Data.PodDeviceEntries);
     assert.equal(entries(at.file(`${root}/device-plugins/kubelet_internal_checkpoint`)), entries(before));
@@ -209,7 +218,7 @@ describe('CPUs and memory', { skip, timeout: 600_000 }, () => {
     say('refused', [status?.reason, status?.message]);
     assert.match(status?.reason ?? '', /OutOfcpu|UnexpectedAdmissionError/);
     await at.init('restart agent');
-    assert.equal(await cpusOf('own'), '1');
+    await eventually('the kubelet is back, and the container where it was', 60_000, async () => ((await cpusOf('own')) === '1' ? true : null));
     await at.remove('own');
     await gone('own');
     await eventually('the CPU is shared again', 30_000, async () => ((await cpusOf('shared')) === '0-1' ? true : null));

@@ -31,6 +31,8 @@ export interface TestPlugin extends AsyncDisposable {
   readonly calls: readonly string[];
   /** Tells the kubelet of other devices from now on. */
   tell(devices: readonly TestDevice[]): void;
+  /** Makes its socket anew: a kubelet that starts takes all sockets in its folder away. */
+  serve(): Promise<void>;
   /** As at its start: at the kubelet's socket, which may be another one now. Throws RpcError. */
   register(version?: string): Promise<void>;
 }
@@ -53,43 +55,51 @@ export async function startPlugin(options: TestPluginOptions): Promise<TestPlugi
       topology: nodes.length === 0 ? null : { nodes: nodes.map((node) => ({ ID: String(node) })) },
     })),
   });
-  await rm(path, { force: true });
-  const server = await serveGrpc(path, [
-    served(service(), {
-      GetDevicePluginOptions: () => ({ preStartRequired: options.preStart !== undefined, getPreferredAllocationAvailable: options.prefer !== undefined }),
-      async *ListAndWatch(_, signal) {
-        signal.addEventListener('abort', () => wake.resolve());
-        while (!signal.aborted && !isOver) {
-          yield wire(devices);
-          await wake.promise;
-        }
-      },
-      Allocate({ containerRequests }) {
-        const lists = containerRequests.map(({ devicesIds = [] }) => devicesIds.toSorted());
-        calls.push(`Allocate ${lists.map((ids) => ids.join(',')).join(' ')}`);
-        return { containerResponses: lists.map((ids) => options.allocate?.(ids) ?? {}) };
-      },
-      GetPreferredAllocation({ containerRequests }) {
-        calls.push('GetPreferredAllocation');
-        return {
-          containerResponses: containerRequests.map(({ availableDeviceIDs = [], allocationSize = 0 }) => ({
-            deviceIDs: [...(options.prefer?.(availableDeviceIDs.toSorted(), allocationSize) ?? [])],
-          })),
-        };
-      },
-      PreStartContainer({ devicesIds }) {
-        calls.push(`PreStartContainer ${devicesIds.toSorted().join(',')}`);
-        options.preStart?.(devicesIds);
-        return {};
-      },
-    }),
-  ]);
+  const listen = (): Promise<AsyncDisposable> =>
+    serveGrpc(path, [
+      served(service(), {
+        GetDevicePluginOptions: () => ({ preStartRequired: options.preStart !== undefined, getPreferredAllocationAvailable: options.prefer !== undefined }),
+        async *ListAndWatch(_, signal) {
+          signal.addEventListener('abort', () => wake.resolve());
+          while (!signal.aborted && !isOver) {
+            yield wire(devices);
+            await wake.promise;
+          }
+        },
+        Allocate({ containerRequests }) {
+          const lists = containerRequests.map(({ devicesIds = [] }) => devicesIds.toSorted());
+          calls.push(`Allocate ${lists.map((ids) => ids.join(',')).join(' ')}`);
+          return { containerResponses: lists.map((ids) => options.allocate?.(ids) ?? {}) };
+        },
+        GetPreferredAllocation({ containerRequests }) {
+          calls.push('GetPreferredAllocation');
+          return {
+            containerResponses: containerRequests.map(({ availableDeviceIDs = [], allocationSize = 0 }) => ({
+              deviceIDs: [...(options.prefer?.(availableDeviceIDs.toSorted(), allocationSize) ?? [])],
+            })),
+          };
+        },
+        PreStartContainer({ devicesIds }) {
+          calls.push(`PreStartContainer ${devicesIds.toSorted().join(',')}`);
+          options.preStart?.(devicesIds);
+          return {};
+        },
+      }),
+    ]);
+  let server: AsyncDisposable | null = null;
+  const serve = async (): Promise<void> => {
+    await server?.[Symbol.asyncDispose]();
+    await rm(path, { force: true });
+    server = await listen();
+  };
+  await serve();
   const next = (): void => {
     wake.resolve();
     wake = Promise.withResolvers<void>();
   };
   return {
     calls,
+    serve,
     tell(list) {
       devices = list;
       next();
@@ -101,7 +111,7 @@ export async function startPlugin(options: TestPluginOptions): Promise<TestPlugi
     async [Symbol.asyncDispose]() {
       isOver = true;
       next();
-      await server[Symbol.asyncDispose]();
+      await server?.[Symbol.asyncDispose]();
       await rm(path, { force: true });
     },
   };
