@@ -133,6 +133,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     ['pods', pods.loop.run(signal)],
     ['plugins', pods.plugins.run(signal)],
     ['csi', pods.csi.run(signal)],
+    ['dra', pods.dra.run(signal)],
     ['grants', granted.run(signal)],
     ['upkeep', upkeep.run(signal)],
     ['serving', serving.run(signal)],

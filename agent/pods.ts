@@ -23,7 +23,10 @@ import type { Cri } from './io/cri.ts';
 import { PodDns } from './io/dns.ts';
 import { openCsi } from './io/csi/open.ts';
 import type { CsiSide } from './io/csi/open.ts';
+import { openDra } from './io/dra/open.ts';
+import type { DraSide } from './io/dra/open.ts';
 import { createEnvironment } from './io/environment.ts';
+import { createExecKill } from './io/exec-kill.ts';
 import { createFactsReader } from './io/facts.ts';
 import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
@@ -94,6 +97,7 @@ export interface PodSide extends AsyncDisposable {
   readonly statics: Statics;
   readonly volumes: Volumes;
   readonly csi: CsiSide;
+  readonly dra: DraSide;
   readonly plugins: PluginWatcher;
 }
 
@@ -140,6 +144,19 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     kick: (uid) => loop.kick(uid),
     synced: () => loop.synced(),
   });
+  const dra = await openDra({
+    api,
+    clock,
+    log: log.child('dra'),
+    rootDir,
+    node,
+    signal,
+    onCall: (driver, method, status, tookMs) => metrics.draCalled(driver, method, status, tookMs),
+    onDone: (operation, wasError, tookMs) => metrics.draDone(operation, wasError, tookMs),
+    synced: () => loop.synced(),
+    isActive: (uid) => loop.holdsResources(uid),
+    kick: (uid) => loop.kick(uid),
+  });
   const volumes = openVolumes({
     csi: csi.volumes,
     tokens,
@@ -168,7 +185,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     rng,
     log: log.child('prober'),
     events,
-    run: createProbeRunner(cri.runtime),
+    run: createProbeRunner(
+      cri.runtime,
+      clock,
+      settings.wishes.has('KillTimedOutExecProbes') ? createExecKill({ clock, sys, runtime: cri.runtime, log: log.child('prober') }) : null,
+    ),
     onResult: (labels, result, tookMs) => metrics.probed(labels, result, tookMs),
     onGone: (labels) => metrics.probeGone(labels),
   });
@@ -215,6 +236,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     runtimeClasses: createRuntimeClasses(api),
     resizes,
     grants: granted.grants,
+    claims: dra.claims,
     context: {
       podLogsDir,
       rootDir,
@@ -257,6 +279,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       recursiveReadOnly,
       resizes,
       grants: granted.grants,
+      claims: dra.claims,
       containersLogDir,
       log: log.child('pod'),
       facts: createFactsReader({ cri, timeoutMs, lastWords: createLastWords({ sys, rootDir, podLogsDir }) }),
@@ -264,6 +287,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       runtimeName: () => options.runtime().version.split('://')[0] ?? '',
       networkProblem: () => options.runtime().troubles.find((trouble) => trouble.startsWith('container runtime network not ready')) ?? null,
       syncFrequencyMs: settings.syncFrequencyMs,
+      refreshesEnding: settings.wishes.has('RefreshVolumesOfEndingPods'),
       podLogDir: ({ namespace, name, uid }) => `${podLogsDir}/${namespace}_${name}_${uid}`,
       admit(pod) {
         const current = node.node();
@@ -285,9 +309,16 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     volumes,
     records,
     csi,
-    plugins: new PluginWatcher({ clock, log: log.child('plugins'), dir: `${rootDir}/plugins_registry`, handlers: { CSIPlugin: csi.drivers, DevicePlugin: granted.handler } }),
+    dra,
+    plugins: new PluginWatcher({
+      clock,
+      log: log.child('plugins'),
+      dir: `${rootDir}/plugins_registry`,
+      handlers: { CSIPlugin: csi.drivers, DRAPlugin: dra.plugins, DevicePlugin: granted.handler },
+    }),
     async [Symbol.asyncDispose]() {
       await csi[Symbol.asyncDispose]();
+      dra[Symbol.dispose]();
       probes[Symbol.dispose]();
       await statuses[Symbol.asyncDispose]();
       await sources[Symbol.asyncDispose]();

@@ -8,6 +8,7 @@ import type { Plan } from './core/step.ts';
 import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.ts';
 import type { PodCgroupValues } from './core/resize/moves.ts';
 import type { Grants } from './grants.ts';
+import type { DraClaims } from './io/dra/claims.ts';
 import type { Resizes } from './resizes.ts';
 import type { EventTarget, Events, NodeInfo, Probes, StatusWriter } from './seams.ts';
 
@@ -23,6 +24,8 @@ export interface TellerDeps {
   readonly resizes: Resizes;
   /** Whether and how devices are told of; absent: they are not. */
   readonly grants?: Grants;
+  /** The same of devices that pods have by claims. */
+  readonly claims?: Pick<DraClaims, 'withHealth'>;
 }
 
 /** The fourth part of a worker's round: what one pod is, for the API server and for people. */
@@ -73,7 +76,8 @@ export class Teller {
       resizing: resizes.conditions(uid),
       cgroup: this.cgroup,
     });
-    const status = this.#deps.grants?.withHealth(uid, plain) ?? plain;
+    const withDevices = this.#deps.grants?.withHealth(uid, plain) ?? plain;
+    const status = this.#deps.claims?.withHealth(pod, withDevices) ?? withDevices;
     // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
     if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
     statuses.set(pod, status);

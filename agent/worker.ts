@@ -18,8 +18,10 @@ import type { Verdict } from './core/status.ts';
 import { isStatic } from './core/static-pod.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
+import type { DraClaims } from './io/dra/claims.ts';
 import type { FactsReader } from './io/facts.ts';
 import type { PodFiles } from './io/files.ts';
+import { whileRefreshed, type RefreshEndingDeps } from './io/refresh-ending.ts';
 import { runSteps } from './io/steps.ts';
 import type { RunContext, StepDeps, StepsOutcome } from './io/step-types.ts';
 import type { Cgroups, EnvSources, Volumes } from './seams.ts';
@@ -27,16 +29,17 @@ import { Teller } from './teller.ts';
 import type { TellerDeps } from './teller.ts';
 
 /** What every worker shares. */
-export interface WorkerDeps extends TellerDeps, AdmitPodDeps {
+export interface WorkerDeps extends TellerDeps, AdmitPodDeps, RefreshEndingDeps {
   readonly log: Log;
   readonly facts: FactsReader;
   readonly steps: StepDeps;
   readonly volumes: Volumes;
+  /** Dynamic resources; absent: no pod has any. */
+  readonly claims?: Pick<DraClaims, 'prepare' | 'unprepare' | 'withHealth'>;
   readonly sources: EnvSources;
   readonly cgroups: Cgroups;
   readonly files: PodFiles;
   readonly rules: BackoffRules;
-  readonly syncFrequencyMs: number;
   /** The node did not take a pod. */
   readonly rejected?: (reason: string) => void;
   /** Why no pod network can be had now, in upstream's words; null: it can. */
@@ -266,8 +269,16 @@ export class PodWorker {
     const prepared = await volumes.prepare(pod, stop);
     for (const event of prepared.events ?? []) this.#event(pod, event);
     this.#refreshedAtMs = clock.monoMs();
-    if (prepared.ok) return null;
+    if (prepared.ok) return this.#prepareClaims(pod, stop);
     this.#log.warn('Unable to attach or mount volumes for pod; skipping pod', { pod: this.#name(), err: prepared.message });
+    return this.#pause();
+  }
+
+  /** Dynamic resources, after the volumes and before the sandbox. */
+  async #prepareClaims(pod: Pod, stop: AbortSignal): Promise<number | null> {
+    const prepared = (await this.#deps.claims?.prepare(pod, stop)) ?? { ok: true };
+    if (prepared.ok) return null;
+    for (const event of prepared.events ?? []) this.#event(pod, event);
     return this.#pause();
   }
 
@@ -353,7 +364,7 @@ export class PodWorker {
     if (this.#wanted) this.#tell(pod, facts, false);
     const steps = stopPod(pod, facts, this.#graceLeft(end));
     if (steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText({ steps, held: [], grows: [], wakeAtMs: null }) });
-    const outcome = await this.#do(pod, facts, steps, stop);
+    const outcome = await whileRefreshed(this.#deps, pod, stop, () => this.#do(pod, facts, steps, stop));
     if (outcome.error !== null) {
       if (!stop.aborted) this.#event(pod, { type: 'Warning', reason: 'FailedKillPod', message: `error killing pod: ${messageOf(outcome.error)}` });
       throw outcome.error;
@@ -362,6 +373,7 @@ export class PodWorker {
     this.#facts = after;
     if (after.containers.some((container) => container.state === 'running') || after.sandboxes.some((sandbox) => sandbox.ready))
       return { again: this.#pause(), gone: false };
+    await this.#deps.claims?.unprepare(this.key.uid, signal);
     this.#deps.probes.remove(this.key.uid);
     this.#move({ phase: 'terminated', end, cleaned: false });
     if (this.#wanted && !wasPutBack(pod, end)) this.#tell(pod, after, true);

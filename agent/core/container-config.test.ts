@@ -47,6 +47,7 @@ test('a container carries what another kubelet needs to take it over', () => {
     env: [{ name: 'A', value: 'ü' }],
     mounts: [],
     devices: [],
+    cdiDevices: [],
     targetId: null,
   });
   assert.deepEqual(config.metadata, { name: 'c', attempt: 2 });

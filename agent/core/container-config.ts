@@ -115,6 +115,8 @@ export interface ContainerInput {
   readonly env: readonly EnvPair[];
   readonly mounts: readonly MountInput[];
   readonly devices: readonly { readonly hostPath: string; readonly containerPath: string; readonly permissions: string }[];
+  /** Names of devices that claims give it. */
+  readonly cdiDevices: readonly string[];
   /** Ephemeral containers: whose processes are to be seen. */
   readonly targetId: string | null;
 }
@@ -131,6 +133,7 @@ export function containerConfig(context: ConfigContext, input: ContainerInput): 
     workingDir: container.workingDir ?? '',
     envs: env.map((pair) => ({ key: pair.name, value: utf8Bytes(pair.value) })),
     mounts: [...input.mounts],
+    ...(input.cdiDevices.length === 0 ? {} : { CDIDevices: input.cdiDevices.map((device) => ({ name: device })) }),
     ...(input.devices.length === 0 ? {} : { devices: input.devices.map((device) => ({ ...device })) }),
     labels: {
       'io.kubernetes.container.name': container.name,

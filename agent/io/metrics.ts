@@ -8,6 +8,8 @@ import { createCertMetrics, type CertMetrics } from './cert-metrics.ts';
 import type { ProbeLabels } from './probes.ts';
 import { ResourceMetrics } from './resource-metrics.ts';
 
+/** Fifteen steps from 0.1 to 40 s, each as much larger as the one before: upstream's. */
+const draBuckets = Array.from({ length: 15 }, (_, step) => 0.1 * 400 ** (step / 14));
 const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
 export interface MetricsOptions {
@@ -64,6 +66,12 @@ export class AgentMetrics implements Disposable {
     'csi_operations_seconds',
     '[ALPHA] Container Storage Interface operation duration with gRPC error code status total',
     [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600],
+  );
+  readonly #draCalls = new Histogram('dra_grpc_operations_duration_seconds', '[ALPHA] Duration in seconds of the DRA gRPC operations', draBuckets);
+  readonly #draRounds = new Histogram(
+    'dra_operations_duration_seconds',
+    "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. The number of failed operations is provided through the histogram's overall count.",
+    draBuckets,
   );
   readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
@@ -125,6 +133,16 @@ export class AgentMetrics implements Disposable {
 
   preempted(resource: string): void {
     this.#preemptions.add({ preemption_signal: resource });
+  }
+
+  /** A call to a DRA driver. */
+  draCalled(driver: string, method: string, status: string, tookMs: number): void {
+    this.#draCalls.observe({ driver_name: driver, grpc_status_code: status, method_name: method }, tookMs / 1000);
+  }
+
+  /** All claims of a pod were prepared or taken back, or failed to be. */
+  draDone(operation: string, failed: boolean, tookMs: number): void {
+    this.#draRounds.observe({ is_error: String(failed), operation_name: operation }, tookMs / 1000);
   }
 
   /** A call to a CSI driver; `method` with its service: `/csi.v1.Node/NodePublishVolume`. */
@@ -195,6 +213,8 @@ export class AgentMetrics implements Disposable {
         this.#operationErrors,
         this.#operationDuration,
         this.#csi,
+        this.#draCalls,
+        this.#draRounds,
         this.#startedPods,
         this.#shutdownStart,
         this.#shutdownEnd,

@@ -64,6 +64,7 @@ export async function startContainer(
       env: made.env,
       mounts: made.mounts,
       devices: made.devices,
+      cdiDevices: made.cdiDevices,
       targetId: step.targetId,
     });
     const config = withGrants(plain, made.grants);
@@ -132,6 +133,7 @@ type Prepared =
       env: readonly { name: string; value: string }[];
       mounts: readonly MountInput[];
       devices: readonly ContainerDevice[];
+      cdiDevices: readonly string[];
       user: ImageUser;
       grants: ContainerGrants | null;
     }
@@ -168,7 +170,8 @@ async function prepare(
     const path = container.terminationMessagePath ?? '';
     if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
     const devices = [...(grants?.devices ?? []), ...(volumes.devices ?? [])];
-    return { ok: true, env: [...(grants?.envs ?? []), ...env.env, ...(volumes.env ?? [])], mounts, devices, user, grants };
+    const cdiDevices = deps.claims?.cdiDevices(pod, container) ?? [];
+    return { ok: true, env: [...(grants?.envs ?? []), ...env.env, ...(volumes.env ?? [])], mounts, devices, cdiDevices, user, grants };
   } catch (error) {
     signal.throwIfAborted();
     return { ok: false, reason: 'CreateContainerConfigError', message: failureWords(error) };

@@ -8,6 +8,7 @@ import type { EventText, PodFacts, SandboxFacts } from '../core/types.ts';
 import type { Grants } from '../grants.ts';
 import type { Cgroups, Dns, Hooks, NodeInfo, Volumes } from '../seams.ts';
 import type { Cri } from './cri.ts';
+import type { DraClaims } from './dra/claims.ts';
 import type { Environment } from './environment.ts';
 import type { PodFiles } from './files.ts';
 import type { ImagePuller } from './images.ts';
@@ -48,6 +49,8 @@ export interface StepDeps {
   readonly resizes: Actuation;
   /** Devices, CPUs and memory of its own; absent: no container has any. */
   readonly grants?: Pick<Grants, 'forContainer' | 'made'>;
+  /** Dynamic resources; absent: no container has any. */
+  readonly claims?: Pick<DraClaims, 'cdiDevices'>;
 }
 
 /** Why a container does not run, for its waiting state. */

@@ -40,6 +40,8 @@ export const podCertificateRequests: Namespaced = namespaced('certificates.k8s.i
 export const csiDrivers: Named = cluster('storage.k8s.io', 'v1', 'csidrivers');
 export const csiNodes: Named = cluster('storage.k8s.io', 'v1', 'csinodes');
 export const volumeAttachments: Named = cluster('storage.k8s.io', 'v1', 'volumeattachments');
+export const resourceClaims: Namespaced = namespaced('resource.k8s.io', 'v1', 'resourceclaims');
+export const resourceSlices: Named = cluster('resource.k8s.io', 'v1', 'resourceslices');
 export const tokenReviews: Named = cluster('authentication.k8s.io', 'v1', 'tokenreviews');
 export const subjectAccessReviews: Named = cluster('authorization.k8s.io', 'v1', 'subjectaccessreviews');
 
