@@ -65,6 +65,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
     log: log.child('node'),
     settings: nodeSettings(config, flags, machine.hostname),
     register: config.registerNode,
+    registerAgain: flags.wishes.has('RegisterDeletedNode'),
     standalone: flags.kubeconfig === '',
     leaseDurationSeconds: config.nodeLeaseDurationSeconds,
     statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),

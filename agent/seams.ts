@@ -5,6 +5,7 @@
 import type { ConfigMap, Container, LifecycleHandler, Node, Pod, PodStatus, Secret, Service } from '../proto/kube/types.ts';
 import type { CgroupResources } from './core/cgroups.ts';
 import type { PodCgroupValues } from './core/resize/moves.ts';
+import type { Wish } from './core/wishes.ts';
 import type { ContainerFacts, EventText, Failure, PodFacts, PodKey, PodView, ProbeResults } from './core/types.ts';
 
 /* ---------- asked of volumes, files and cgroups (io/volumes*, io/sources, io/hosts, io/dns, io/cgroups*) ---------- */
@@ -241,6 +242,7 @@ export interface AgentSettings {
   readonly maxParallelImagePulls: number;
   /** `--image-credential-provider-config` and `--image-credential-provider-bin-dir`; empty: no programs are asked. */
   readonly credentialProviderConfig: string;
+  readonly wishes: ReadonlySet<Wish>;
   readonly credentialProviderBinDir: string;
   readonly registryPullQps: number;
   readonly registryBurst: number;

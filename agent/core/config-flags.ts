@@ -141,6 +141,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'topology-manager-scope': to('text', 'topologyManagerScope'),
   v: own('int'),
   vmodule: ignored('text'),
+  wishes: own('list'),
   'volume-plugin-dir': to('text', 'volumePluginDir'),
   'volume-stats-agg-period': to('text', 'volumeStatsAggPeriod'),
 };

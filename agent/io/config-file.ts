@@ -8,6 +8,7 @@ import { readConfiguration, type KubeletConfiguration } from '../core/config.ts'
 import { checkConfiguration } from '../core/config-check.ts';
 import { flagValue, flags, nodeLabelsProblem } from '../core/config-flags.ts';
 import { featureGates } from '../core/feature-gates.ts';
+import { readWishes, type Wish } from '../core/wishes.ts';
 
 /** What is said on the command line and is no part of the configuration. */
 export interface AgentFlags {
@@ -22,6 +23,8 @@ export interface AgentFlags {
   readonly lockFile: string;
   readonly credentialProviderConfig: string;
   readonly credentialProviderBinDir: string;
+  /** What upstream does not do; none unless named. */
+  readonly wishes: ReadonlySet<Wish>;
   /** Verbosity. */
   readonly v: number;
 }
@@ -50,6 +53,8 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
   const nodeLabels = (own('node-labels') as Record<string, string> | undefined) ?? {};
   const labelsProblem = nodeLabelsProblem(nodeLabels);
   if (labelsProblem !== null) throw bad(labelsProblem);
+  const wishes = readWishes((own('wishes') as string[] | undefined) ?? []);
+  if (typeof wishes === 'string') throw bad(wishes, 'See docs/wishes.md.');
   const kubeconfig = text('kubeconfig');
   const bootstrapKubeconfig = text('bootstrap-kubeconfig');
   await requireKubeconfig(kubeconfig, bootstrapKubeconfig);
@@ -64,6 +69,7 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       rootDir,
       certDir: text('cert-dir', join(rootDir, 'pki')),
       lockFile: text('lock-file'),
+      wishes,
       credentialProviderConfig: text('image-credential-provider-config'),
       credentialProviderBinDir: text('image-credential-provider-bin-dir'),
       v: (own('v') as number | undefined) ?? config.logging.verbosity,

@@ -78,7 +78,7 @@ function nodeServer(world: World) {
   });
 }
 
-function start(t: TestContext, world: World, overrides: { facts?: () => NodeFacts; register?: boolean } = {}) {
+function start(t: TestContext, world: World, overrides: { facts?: () => NodeFacts; register?: boolean; registerAgain?: boolean } = {}) {
   const clock = createFakeClock();
   const api = nodeServer(world);
   const told: string[] = [];
@@ -90,6 +90,7 @@ function start(t: TestContext, world: World, overrides: { facts?: () => NodeFact
     events: { event: (_target, _type, reason) => void told.push(reason) },
     settings,
     register: overrides.register ?? true,
+    registerAgain: overrides.registerAgain ?? false,
     leaseDurationSeconds: 40,
     statusUpdateMs: 10_000,
     statusReportMs: 300_000,
@@ -175,6 +176,21 @@ test('a deleted Node is not made again, and its Lease is not renewed', async (t)
   await clock.advance(60_000);
   assert.equal(node.node(), undefined);
   assert.deepEqual([...new Set(api.summary())], ['get nodes/n1']);
+});
+
+test('wished: a deleted Node is registered again, told or not', async (t) => {
+  const world: World = { node: undefined, version: 1 };
+  const { clock, api, node, statusWrites } = start(t, world, { registerAgain: true });
+  await clock.advance(1_000);
+  for (const isTold of [true, false]) {
+    world.node = undefined;
+    if (isTold) for (const { handler } of api.reflected) handler.changed('DELETED', { metadata: { name: 'n1' } });
+    const before = statusWrites().length;
+    await clock.advance(320_000);
+    assert.notEqual(node.node(), undefined, String(isTold));
+    assert.ok(statusWrites().length > before || isTold);
+  }
+  assert.equal(api.calls.filter(({ verb, ref }) => verb === 'create' && ref.resource === 'nodes').length, 3);
 });
 
 test('registration goes on until the API server is there', async (t) => {

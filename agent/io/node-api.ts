@@ -30,6 +30,8 @@ export interface NodeApiOptions {
   register: boolean;
   /** There is no API server: the Node is made up here, for pods that ask what it has. */
   standalone?: boolean;
+  /** Wish: a Node that somebody deleted is made again. */
+  registerAgain?: boolean;
   leaseDurationSeconds: number;
   statusUpdateMs: number;
   statusReportMs: number;
@@ -185,6 +187,21 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       signal,
     );
 
+  /** Looks when something is told of the Node, and now and then: what the status was refused for is no event. */
+  const registerAgain = async (signal: AbortSignal): Promise<void> => {
+    let tell: () => void = () => undefined;
+    listeners.push(() => tell());
+    while (!signal.aborted) {
+      const told = new AbortController();
+      tell = () => told.abort();
+      await clock.sleep(options.statusUpdateMs, AbortSignal.any([signal, told.signal])).catch(() => undefined);
+      if (current !== undefined || signal.aborted) continue;
+      log.info('The Node was deleted; it is registered again', { node: settings.nodeName });
+      await register(signal);
+      wake();
+    }
+  };
+
   const keepToItself = async (signal: AbortSignal): Promise<void> => {
     log.info('No API server defined - no node status update will be sent');
     while (!signal.aborted) {
@@ -239,7 +256,7 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       await register(signal);
       if (signal.aborted) return;
       const lease = keepLease({ clock, rng, log, api, nodeName: settings.nodeName, durationSeconds: options.leaseDurationSeconds, nodeUid }, signal);
-      await Promise.all([lease, reportStatus(signal), follow(signal)]);
+      await Promise.all([lease, reportStatus(signal), follow(signal), options.registerAgain === true && options.register ? registerAgain(signal) : null]);
     },
   };
 }

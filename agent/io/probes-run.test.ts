@@ -5,6 +5,7 @@ import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
 import { createServer as createHttps } from 'node:https';
 import { createServer as createTcp, type AddressInfo, type Server, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
+import { realClock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
 import { selfSigned } from '../../base/x509.ts';
 import type { Container, Pod, Probe } from '../../proto/kube/types.ts';
@@ -16,7 +17,7 @@ type ExecSync = Cri['runtime']['execSync'];
 
 async function run(probe: Probe, options: { container?: Partial<Container>; execSync?: ExecSync; podIP?: string; signal?: AbortSignal } = {}) {
   const execSync: ExecSync = options.execSync ?? (async () => assert.fail('no exec expected'));
-  const runner = createProbeRunner({ execSync });
+  const runner = createProbeRunner({ execSync }, realClock);
   return runner(
     { pod: {} as Pod, container: { name: 'c', ...options.container }, containerId: 'c1', podIP: options.podIP ?? '127.0.0.1', probe },
     options.signal ?? never,

@@ -1,9 +1,11 @@
+import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Container, Pod, Probe } from '../../proto/kube/types.ts';
 import { expand } from '../core/expand.ts';
 import { timingOf } from '../core/probe.ts';
 import { durationText } from '../../base/duration.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
+import type { ExecKill } from './exec-kill.ts';
 import { probeHttp } from './probes-http.ts';
 import { probeGrpc, probeTcp, type ProbeAnswer } from './probes-net.ts';
 
@@ -21,13 +23,21 @@ export type ProbeRunner = (run: ProbeRun, signal: AbortSignal) => Promise<ProbeA
 /** A runtime that does not keep its own deadline is left this much later. */
 const execSlackMs = 5_000;
 const outputMax = 10 * 1024;
+/** How much longer the runtime waits where the agent itself ends what takes too long; whole seconds are all it knows. */
+const killSlackMs = 1_000;
+
+interface ExecDeps {
+  readonly runtime: Pick<Cri['runtime'], 'execSync'>;
+  readonly clock: Clock;
+  readonly kill: ExecKill | null;
+}
 
 /** Runs probes for real. */
-export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>): ProbeRunner {
+export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>, clock: Clock, kill: ExecKill | null = null): ProbeRunner {
   return async (run, signal) => {
     const { probe, container } = run;
     const { timeoutMs } = timingOf(probe);
-    if (probe.exec !== undefined) return probeExec(runtime, run, timeoutMs, signal);
+    if (probe.exec !== undefined) return probeExec({ runtime, clock, kill }, run, timeoutMs, signal);
     // An empty address would mean this very machine.
     const host = probe.httpGet?.host || probe.tcpSocket?.host || run.podIP;
     if (host === '') return { result: 'error', output: 'the pod has no address' };
@@ -47,18 +57,32 @@ export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>): Pr
 }
 
 /** The whole deadline is the runtime's to keep; passing it is a failure like any other. */
-async function probeExec(runtime: Pick<Cri['runtime'], 'execSync'>, run: ProbeRun, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
+async function probeExec({ runtime, clock, kill }: ExecDeps, run: ProbeRun, timeoutMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
   const values = new Map((run.container.env ?? []).filter(({ valueFrom }) => valueFrom === undefined).map(({ name, value }) => [name, value ?? '']));
   const cmd = (run.probe.exec?.command ?? []).map((part) => expand(part, (name) => values.get(name)));
+  const timedOut: ProbeAnswer = { result: 'failure', output: `command timed out: ${JSON.stringify(cmd.join(' '))} timed out after ${durationText(timeoutMs)}` };
+  const beganMs = clock.monoMs();
+  let killed = false;
+  // Before the runtime does it: it ends one process, and the others are then nobody's children.
+  const timer =
+    kill === null
+      ? null
+      : clock.after(timeoutMs, () => {
+          killed = true;
+          void kill(run.containerId, cmd, beganMs, signal);
+        });
+  const runtimeMs = kill === null ? timeoutMs : timeoutMs + killSlackMs;
   try {
-    const answer = await runtime.execSync({ containerId: run.containerId, cmd, timeout: timeoutMs / 1000 }, { timeoutMs: timeoutMs + execSlackMs, signal });
+    const answer = await runtime.execSync({ containerId: run.containerId, cmd, timeout: runtimeMs / 1000 }, { timeoutMs: runtimeMs + execSlackMs, signal });
+    if (killed) return timedOut;
     const output = Buffer.concat([answer.stdout, answer.stderr]).subarray(0, outputMax).toString();
     return { result: answer.exitCode === 0 ? 'success' : 'failure', output };
   } catch (error) {
     if (signal.aborted) throw error;
-    if (hasCode(error, 'deadline'))
-      return { result: 'failure', output: `command timed out: ${JSON.stringify(cmd.join(' '))} timed out after ${durationText(timeoutMs)}` };
+    if (killed || hasCode(error, 'deadline')) return timedOut;
     return { result: 'error', output: rpcErrorText(error) || messageOf(error) };
+  } finally {
+    timer?.[Symbol.dispose]();
   }
 }
 

@@ -17,6 +17,7 @@ export function agentSettings(config: KubeletConfiguration, flags: AgentFlags, h
     podPidsLimit: config.podPidsLimit,
     serializeImagePulls: config.serializeImagePulls,
     maxParallelImagePulls: config.maxParallelImagePulls ?? 0,
+    wishes: flags.wishes,
     credentialProviderConfig: flags.credentialProviderConfig,
     credentialProviderBinDir: flags.credentialProviderBinDir,
     registryPullQps: config.registryPullQPS,
