@@ -27,7 +27,6 @@ import { openDra } from './io/dra/open.ts';
 import type { DraSide } from './io/dra/open.ts';
 import { createEnvironment } from './io/environment.ts';
 import { createExecKill } from './io/exec-kill.ts';
-import { createExecKill } from './io/exec-kill.ts';
 import { createFactsReader } from './io/facts.ts';
 import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
@@ -288,7 +287,6 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       runtimeName: () => options.runtime().version.split('://')[0] ?? '',
       networkProblem: () => options.runtime().troubles.find((trouble) => trouble.startsWith('container runtime network not ready')) ?? null,
       syncFrequencyMs: settings.syncFrequencyMs,
-      refreshesEnding: settings.wishes.has('RefreshVolumesOfEndingPods'),
       refreshesEnding: settings.wishes.has('RefreshVolumesOfEndingPods'),
       podLogDir: ({ namespace, name, uid }) => `${podLogsDir}/${namespace}_${name}_${uid}`,
       admit(pod) {

@@ -22,7 +22,6 @@ import type { DraClaims } from './io/dra/claims.ts';
 import type { FactsReader } from './io/facts.ts';
 import type { PodFiles } from './io/files.ts';
 import { whileRefreshed, type RefreshEndingDeps } from './io/refresh-ending.ts';
-import { whileRefreshed, type RefreshEndingDeps } from './io/refresh-ending.ts';
 import { runSteps } from './io/steps.ts';
 import type { RunContext, StepDeps, StepsOutcome } from './io/step-types.ts';
 import type { Cgroups, EnvSources, Volumes } from './seams.ts';
