@@ -131,6 +131,7 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
       holdsResources: (uid) => options.loop().holdsResources(uid),
     },
   });
+  const onlyActive = gateEnabled(config.featureGates, 'KubeletPodResourcesListUseActivePods');
   const podResources: PodResourcesOptions = {
     clock,
     pool,
@@ -140,7 +141,7 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
       options
         .loop()
         .list()
-        .filter((pod) => options.loop().holdsResources(keyOf(pod).uid)),
+        .filter((pod) => !onlyActive || options.loop().holdsResources(keyOf(pod).uid)),
     podByName: (namespace, name) => options.loop().byName(namespace, name),
     cpus: (uid, name) => grants.cpusOf(uid, name),
     memory: (uid, name) => grants.memoryOf(uid, name),

@@ -9,6 +9,9 @@ const done = `
   AllAlpha switches all alpha gates
   AllBeta switches all beta gates
   AllowDNSOnlyNodeCSR
+  CPUManagerPolicyAlphaOptions
+  CPUManagerPolicyBetaOptions
+  CPUManagerPolicyOptions
   ClusterTrustBundleProjection
   ComponentFlagz
   ComponentStatusz
@@ -16,6 +19,7 @@ const done = `
   ContainerRestartRules
   ContainerStopSignals the field is passed on whenever the API server kept it
   CustomCPUCFSQuotaPeriod
+  DisableCPUQuotaWithExclusiveCPUs
   DisableNodeKubeProxyVersion
   EnvFiles
   ExecProbeTimeout
@@ -31,6 +35,8 @@ const done = `
   KubeletCrashLoopBackOffMax
   KubeletEnsureSecretPulledImages
   KubeletFineGrainedAuthz
+  KubeletPodResourcesGet
+  KubeletPodResourcesListUseActivePods
   KubeletSeparateDiskGC
   KubeletServiceAccountTokenForCredentialProviders
   KubeletTracing spans of pods, calls to the runtime, requests and collections; none of calls to the API server
@@ -44,23 +50,25 @@ const done = `
   PodLogsQuerySplitStreams
   PodObservedGenerationTracking
   PodReadyToStartContainersCondition
+  PodsAPI
   PreferSameTrafficDistribution
   ProcMountType
   RecursiveReadOnlyMounts
   RelaxedEnvironmentVariableValidation
   ReloadKubeletClientCAFile
   ReloadKubeletServerCertificateFile
+  ResourceHealthStatus devices of plugins; of claims as far as their drivers tell
   RestartAllContainersOnContainerExits
   RotateKubeletServerCertificate
   SupplementalGroupsPolicy
+  TopologyManagerPolicyAlphaOptions
+  TopologyManagerPolicyBetaOptions
+  TopologyManagerPolicyOptions
 `;
 
 const notDone = `
   AtomicWriteVolumeUserFields
   CRIListStreaming
-  CPUManagerPolicyAlphaOptions
-  CPUManagerPolicyBetaOptions
-  CPUManagerPolicyOptions
   CSIServiceAccountTokenSecrets
   CSIVolumeHealth
   ChangeContainerStatusOnKubeletRestart
@@ -71,7 +79,6 @@ const notDone = `
   DRAOptionalNodeOperations
   DRAWorkloadResourceClaims
   DefaultPodSysctls
-  DisableCPUQuotaWithExclusiveCPUs
   DynamicResourceAllocation
   EmptyDirVolumeMode
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
@@ -91,8 +98,6 @@ const notDone = `
   KubeletInUserNamespace
   KubeletPSI
   KubeletPodResourcesDynamicResources
-  KubeletPodResourcesGet
-  KubeletPodResourcesListUseActivePods
   KubeletRegistrationGetOnExistsOnly
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions
@@ -103,11 +108,9 @@ const notDone = `
   NodeSwap
   PodAndContainerStatsFromCRI
   PodLevelResourceManagers
-  PodsAPI
   QOSReserved
   RecoverVolumeExpansionFailure
   ReduceDefaultCrashLoopBackOffDecay
-  ResourceHealthStatus
   ResourceHealthStatusMessage
   RuntimeClassInImageCriApi
   SELinuxChangePolicy
@@ -115,9 +118,6 @@ const notDone = `
   SELinuxMountReadWriteOncePod
   SystemdWatchdog
   TaintTolerationComparisonOperators
-  TopologyManagerPolicyAlphaOptions
-  TopologyManagerPolicyBetaOptions
-  TopologyManagerPolicyOptions
   UserNamespacesHostNetworkSupport
   UserNamespacesSupport
   VolumeBindMountOptions
