@@ -61,10 +61,11 @@ const PIECES: Readonly<Record<string, string>> = {
   up: 'sh test/machine/inside/up.sh',
   part5: 'sh test/machine/inside/part5.sh',
   kubelets: 'sh test/machine/inside/kubelets.sh',
+  shutdown: 'sh test/machine/inside/shutdown.sh',
 };
 export const PIECE_NAMES: readonly string[] = Object.keys(PIECES);
 /** What does without nft's tables for IP: those the user-mode kernel can serve. */
-const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'kubelets', 'node', 'part5', 'root', 'sys', 'up'];
+const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'kubelets', 'node', 'part5', 'root', 'shutdown', 'sys', 'up'];
 
 /** The names that only QEMU can serve. */
 export const needQemu = (names: readonly string[]): string[] => names.filter((name) => !UML_SERVES.includes(name));

@@ -32,6 +32,8 @@ export interface LoneOptions {
   /** The one image that pods have: a shell. */
   readonly image: string;
   readonly signal: AbortSignal;
+  /** Fields of the kubelet's configuration from the start on. */
+  readonly configuration?: Record<string, unknown>;
 }
 
 export const NODE = 'machine';
@@ -52,7 +54,13 @@ const firstOf = (paths: readonly string[], what: string): string => {
   return found;
 };
 
-function runtimeConfig(folder: string, major: number, driver: Driver, runc: string): string {
+/** Lowering oom_score_adj takes CAP_SYS_RESOURCE, which a machine within a machine may lack. */
+async function mayLowerOomScore(): Promise<boolean> {
+  const effective = BigInt(`0x${/^CapEff:\s*(\w+)$/m.exec(await readFile('/proc/self/status', 'utf8'))?.[1] ?? '0'}`);
+  return ((effective >> 24n) & 1n) === 1n;
+}
+
+function runtimeConfig(folder: string, major: number, driver: Driver, runc: string, restrictOom: boolean): string {
   const head = [
     `version = ${major < 2 ? 2 : 3}`,
     ...[`root = "${folder}/containerd"`, `state = "${folder}/run"`, '[grpc]', `  address = "${folder}/containerd.sock"`],
@@ -63,8 +71,11 @@ function runtimeConfig(folder: string, major: number, driver: Driver, runc: stri
     ...["  runtime_type = 'io.containerd.runc.v2'", `  [plugins.${runtime}.containerd.runtimes.runc.options]`],
     ...[`    SystemdCgroup = ${driver === 'systemd'}`, `    BinaryName = '${runc}'`],
   ];
+  const oom = `  restrict_oom_score_adj = ${restrictOom}`;
   const pause =
-    major < 2 ? [`[plugins.${runtime}]`, `  sandbox_image = "${PAUSE}"`] : ["[plugins.'io.containerd.cri.v1.images'.pinned_images]", `  sandbox = "${PAUSE}"`];
+    major < 2
+      ? [`[plugins.${runtime}]`, `  sandbox_image = "${PAUSE}"`, oom]
+      : [`[plugins.${runtime}]`, oom, "[plugins.'io.containerd.cri.v1.images'.pinned_images]", `  sandbox = "${PAUSE}"`];
   const cni = [`[plugins.${runtime}.cni]`, major < 2 ? '  bin_dir = "/usr/lib/cni"' : '  bin_dirs = ["/usr/lib/cni"]', `  conf_dir = "${folder}/cni"`];
   return [...head, ...pause, ...cni, ...options, ''].join('\n');
 }
@@ -96,6 +107,7 @@ export class LoneNode implements AsyncDisposable {
       failSwapOn: false,
       resolvConf: `${options.folder}/resolv.conf`,
       volumePluginDir: `${options.folder}/volumeplugins`,
+      ...options.configuration,
     };
   }
 
@@ -105,7 +117,10 @@ export class LoneNode implements AsyncDisposable {
     await rm(folder, { recursive: true, force: true });
     await mkdir(`${folder}/cni`, { recursive: true });
     await writeFile(`${folder}/resolv.conf`, 'nameserver 127.0.0.1\n');
-    await tryExec(['ip', 'link', 'add', LINK, 'type', 'dummy'], { signal });
+    // Not every kernel has the dummy driver; a pair whose other end nobody takes serves as well.
+    const { code } = await tryExec(['ip', 'link', 'add', LINK, 'type', 'dummy'], { signal });
+    if (code !== 0) await tryExec(['ip', 'link', 'add', LINK, 'type', 'veth', 'peer', 'name', `${LINK}-end`], { signal });
+    await tryExec(['ip', 'link', 'set', 'lo', 'up'], { signal });
     await tryExec(['ip', 'address', 'add', `${ADDRESS}/24`, 'dev', LINK], { signal });
     await exec(['ip', 'link', 'set', LINK, 'up'], { signal });
     const running = new Map<string, ChildProcess>();
@@ -125,8 +140,11 @@ export class LoneNode implements AsyncDisposable {
       await node.configure({});
       return node;
     } catch (error) {
+      const words = await Promise.all(
+        [...running].map(async ([name, { exitCode }]) => `${name} (${exitCode ?? 'runs'}): ${await lastLine(`${folder}/${name}.log`)}`),
+      );
       for (const child of running.values()) await stop(child);
-      throw error;
+      throw new OpError('failed', 'bringing up a kubelet', `${messageOf(error)}; ${words.join('; ')}`, { cause: error });
     }
   }
 
@@ -137,7 +155,7 @@ export class LoneNode implements AsyncDisposable {
     const runc = firstOf([`${assets ?? '/nonexistent'}/runc`, '/usr/sbin/runc', '/usr/bin/runc'], 'runc');
     const { stdout } = await exec([containerd, '--version'], { signal });
     const major = Number(/\sv?(\d+)\.\d+\.\d+/.exec(stdout)?.[1] ?? 1);
-    await writeFile(`${folder}/containerd.toml`, runtimeConfig(folder, major, driver, runc));
+    await writeFile(`${folder}/containerd.toml`, runtimeConfig(folder, major, driver, runc, !(await mayLowerOomScore())));
     const ipam = { type: 'host-local', dataDir: `${folder}/ipam`, ranges: [[{ subnet: POD_RANGE }]], routes: [{ dst: '0.0.0.0/0' }] };
     await writeFile(`${folder}/cni/10-lone.conflist`, JSON.stringify({ cniVersion: '0.4.0', name: 'lone', plugins: [{ type: 'ptp', ipam }] }));
     const path = `${containerd.slice(0, containerd.lastIndexOf('/'))}:${process.env['PATH'] ?? ''}`;
