@@ -143,9 +143,11 @@ export class PodCgroups implements Cgroups {
     for (const { cgroup, resources } of this.#options.reserved ?? []) {
       const name = parsedName(this.driver, cgroup);
       const path = cgroupPath(this.driver, name);
+      const { cpuShares: shares, memoryBytes, pidsMax } = resources;
+      const limited = new Set([...(shares === null ? [] : ['cpu']), ...(memoryBytes === null ? [] : ['memory']), ...(pidsMax === null ? [] : ['pids'])]);
       for (const { mount, controllers } of this.layout.hierarchies) {
-        // A named hierarchy limits nothing.
-        if (controllers.some((each) => each.startsWith('name='))) continue;
+        // systemd keeps its slices only where it limits something.
+        if (this.version === 1 && !controllers.some((each) => limited.has(each))) continue;
         const [listed] = await this.#options.sys.fileOps({ root: '/', ops: [{ op: 'list', path: `${mount}${path}`.slice(1) }], timeoutMs: 10_000 });
         if (listed?.errno !== '') throw new OpError('not-found', `enforce limits on the cgroup ${cgroup}`, `${mount}${path} is not there`);
       }
