@@ -47,6 +47,7 @@ function world() {
       trustBundles,
       csi: {
         setUp: async () => ({ ok: false, message: 'no driver here', event: null }),
+        expand: async () => null,
         republishes: async () => false,
         tearDown: async () => undefined,
       },

@@ -36,7 +36,7 @@ export interface VolumesOptions {
   readonly certificates: Pick<PodCertificates, 'get' | 'release'>;
   readonly trustBundles: Pick<TrustBundles, 'read' | 'release'>;
   readonly claims: Claims;
-  readonly csi: Pick<CsiVolumes, 'setUp' | 'republishes' | 'tearDown'>;
+  readonly csi: Pick<CsiVolumes, 'setUp' | 'expand' | 'republishes' | 'tearDown'>;
   readonly mounted: Pick<MountedVolumes, 'nfs' | 'local'>;
   readonly clock: Clock;
   readonly log: Log;
@@ -322,8 +322,11 @@ export class PodVolumes implements Volumes {
   async #setUpCsi(pod: Pod, name: string, volume: CsiVolume, claim: ClaimObjects, record: PodRecord, signal: AbortSignal): Promise<SetUpFailure | null> {
     const { csi } = this.#options;
     const isDone = record.done.has(name);
-    if (isDone && !(await csi.republishes(volume, signal)) && (claim === null || expansionOf(claim.pv, claim.pvc, volume.readOnly, null).kind === 'none'))
-      return null;
+    if (isDone && !(await csi.republishes(volume, signal))) {
+      if (claim === null || expansionOf(claim.pv, claim.pvc, volume.readOnly, null).kind === 'none') return null;
+      const problem = await csi.expand(pod, volume, claim);
+      return problem === null ? null : { text: `MountVolume.NodeExpandVolume failed for volume ${JSON.stringify(volume.specName)} : ${problem}`, event: null };
+    }
     const outcome = await csi.setUp(pod, volume, claim, signal, isDone || record.existed);
     if (!outcome.ok) return { text: outcome.message, event: outcome.event };
     record.claims.set(name, { path: outcome.path, readOnly: volume.readOnly });

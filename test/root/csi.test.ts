@@ -204,6 +204,7 @@ test('a volume grows when its claim says so, and the claim hears of it', { skip:
     status: { ...status, conditions: [{ type: 'FileSystemResizePending', status: 'True' }] },
   });
   await kubelet.volumes.refresh(pod, never);
+  assert.deepEqual(named(running), ['NodeStageVolume', 'NodePublishVolume', 'NodeExpandVolume']);
   assert.deepEqual((last(running, 'NodeExpandVolume')['capacityRange'] as { requiredBytes: string }).requiredBytes, String(2 ** 31));
   const after = api.objects<PersistentVolumeClaim>(persistentVolumeClaims('ns'))[0]?.status;
   assert.equal(after?.capacity?.['storage'], '2Gi');

@@ -28,6 +28,7 @@ const signal = new AbortController().signal;
 /** Volumes of CSI drivers have tests of their own. */
 const noCsi: Parameters<typeof openVolumes>[0]['csi'] = {
   setUp: async () => ({ ok: false, message: 'no driver here', event: null }),
+  expand: async () => null,
   republishes: async () => false,
   tearDown: async () => undefined,
 };

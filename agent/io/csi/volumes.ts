@@ -81,6 +81,27 @@ export class CsiVolumes {
     }
   }
 
+  /** Grows a volume that the pod uses, where its claim says so; null, or why not. */
+  async expand(pod: Pod, volume: CsiVolume, claim: NonNullable<ClaimObjects>): Promise<string | null> {
+    const { disk, drivers, expansions, signal } = this.#options;
+    const driver = drivers.find(volume.driver);
+    if (driver === undefined) return `driver name ${volume.driver} not found in the list of registered CSI drivers`;
+    const uid = pod.metadata.uid ?? '';
+    try {
+      await this.#turns.take(`${volume.driver}^${volume.handle}`, async () => {
+        const capabilities = await driver.capabilities();
+        const block = blockPaths(uid, volume.specName);
+        const paths = volume.isBlock
+          ? { staging: disk.absolute(block.staging), volume: await disk.resolve(block.publish) }
+          : { staging: disk.absolute(stagePath(volume.driver, sha256(volume.handle))), volume: disk.absolute(publishPath(uid, volume.specName)) };
+        await expansions.run({ pod, volume, ...claim, driver, capabilities, paths }, signal);
+      });
+      return null;
+    } catch (error) {
+      return words(error);
+    }
+  }
+
   /** Whether the driver wishes to be asked anew while the pod runs. */
   async republishes(volume: CsiVolume, signal: AbortSignal): Promise<boolean> {
     return (await this.#options.objects.get(volume.driver, signal))?.spec.requiresRepublish === true;
