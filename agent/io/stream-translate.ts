@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { once } from 'node:events';
 import { carry } from '../../base/carry.ts';
 import { messageOf } from '../../base/errors.ts';
-import { spdyWire, webSocketClose, webSocketMessage, type Channel, type Wire } from '../../cri/mod.ts';
+import { drained, spdyWire, webSocketClose, webSocketMessage, type Channel, type Wire } from '../../cri/mod.ts';
 import { endOfExec, execProtocol, internalError, readExecMessage } from '../core/stream-protocols.ts';
 import { endThenDestroy } from './stream-splice.ts';
 import { acceptWebSocket, FromWebSocket } from './websocket.ts';
@@ -98,8 +98,7 @@ async function join(
         if (event.type === 'answer') socket.write(event.bytes);
         else if (event.type === 'ended') open.delete(event.channel);
         else if (event.channel === 'error') told.push(event.bytes);
-        else if ((event.channel === 'stdout' || event.channel === 'stderr') && !send(numbers[event.channel], event.bytes) && !client.destroyed)
-          await Promise.race([once(client, 'drain'), once(client, 'close')]);
+        else if ((event.channel === 'stdout' || event.channel === 'stderr') && !send(numbers[event.channel], event.bytes)) await drained(client);
       }
     };
     await take(wire.head);
