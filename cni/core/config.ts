@@ -92,6 +92,8 @@ function field(object: Json, name: string): unknown {
   const key = Object.keys(object).find((one) => one.toLowerCase() === lower);
   return key === undefined ? undefined : object[key];
 }
+/** Text as it is; what is no text becomes something that no address or name looks like. */
+const textOf = (value: unknown): string => (typeof value === 'string' ? value : value === undefined || value === null ? '' : JSON.stringify(value));
 const objectOf = (value: unknown): Json => (isObject(value) ? value : {});
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
 
@@ -165,7 +167,7 @@ export function readNetConf(input: Json, call: Call): NetConf {
     routes: listOf(ipam['routes']).map(readRoute),
     masquerade: input['ipMasq'] === true,
     notMasqueraded: listOf(input['nonMasqueradeCIDRs']).map(
-      (text) => parseCidr(String(text)) ?? fail(`"nonMasqueradeCIDRs" has ${JSON.stringify(text)}, which is no CIDR`),
+      (text) => parseCidr(textOf(text)) ?? fail(`"nonMasqueradeCIDRs" has ${JSON.stringify(text)}, which is no CIDR`),
     ),
     mtu: integer(input['mtu'] ?? 0, 'mtu', 0, 65_535),
     dataDir: typeof ipam['dataDir'] === 'string' ? ipam['dataDir'] : DATA_DIR,
@@ -205,16 +207,16 @@ function readRangeSets(sets: readonly unknown[]): Range[][] {
 
 function readRange(value: unknown): Range {
   const range = objectOf(value);
-  const subnet = parseCidr(String(field(range, 'subnet') ?? ''));
+  const subnet = parseCidr(textOf(field(range, 'subnet') ?? ''));
   if (subnet === null) throw invalid(`"subnet" is ${JSON.stringify(field(range, 'subnet') ?? null)}`);
   // The first address is the network's and the last one broadcast; of IPv6 the first is the routers' own.
   const bits = bitsOf(subnet.family) - subnet.prefix;
-  if (bits < 2) throw invalid(`subnet ${String(field(range, 'subnet'))} has no room for a pod`);
+  if (bits < 2) throw invalid(`subnet ${textOf(field(range, 'subnet'))} has no room for a pod`);
   const inside = (key: string, usual: bigint): bigint => {
     if (field(range, key) === undefined || field(range, key) === '') return usual;
-    const address = parseAddress(String(field(range, key)));
+    const address = parseAddress(textOf(field(range, key)));
     if (address === null || !contains(subnet, address))
-      throw invalid(`"${key}" ${JSON.stringify(field(range, key))} is not in ${String(field(range, 'subnet'))}`);
+      throw invalid(`"${key}" ${JSON.stringify(field(range, key))} is not in ${textOf(field(range, 'subnet'))}`);
     return address.value;
   };
   const first = inside('rangeStart', firstOf(subnet) + 1n);
@@ -225,22 +227,22 @@ function readRange(value: unknown): Range {
 
 function readRoute(value: unknown): Route {
   const route = objectOf(value);
-  const dst = parseCidr(String(field(route, 'dst') ?? ''));
+  const dst = parseCidr(textOf(field(route, 'dst') ?? ''));
   if (dst === null) throw invalid(`a route's "dst" is ${JSON.stringify(field(route, 'dst') ?? null)}`);
-  const gw = field(route, 'gw') === undefined ? null : parseAddress(String(field(route, 'gw')));
+  const gw = field(route, 'gw') === undefined ? null : parseAddress(textOf(field(route, 'gw')));
   if (field(route, 'gw') !== undefined && (gw === null || gw.family !== dst.family)) throw invalid(`a route's "gw" is ${JSON.stringify(field(route, 'gw'))}`);
   return { dst, gw, ...(field(route, 'mtu') === undefined ? {} : { mtu: integer(field(route, 'mtu'), 'mtu of a route', 0, 65_535) }) };
 }
 
 function readPort(value: unknown): PortMapping[] {
   const port = objectOf(value);
-  const protocol = String(field(port, 'protocol') ?? 'tcp').toLowerCase();
+  const protocol = textOf(field(port, 'protocol') ?? 'tcp').toLowerCase();
   if (protocol !== 'tcp' && protocol !== 'udp' && protocol !== 'sctp') throw invalid(`a port mapping's protocol is ${JSON.stringify(field(port, 'protocol'))}`);
   const hostPort = integer(field(port, 'hostPort') ?? 0, 'hostPort', 0, 65_535);
   if (hostPort === 0) return [];
   const containerPort = integer(field(port, 'containerPort'), 'containerPort', 1, 65_535);
   const text = field(port, 'hostIP');
-  const hostIp = text === undefined || text === '' ? null : (parseAddress(String(text)) ?? fail(`"hostIP" is ${JSON.stringify(text)}`));
+  const hostIp = text === undefined || text === '' ? null : (parseAddress(textOf(text)) ?? fail(`"hostIP" is ${JSON.stringify(text)}`));
   return [{ hostPort, containerPort, protocol, hostIp }];
 }
 
@@ -258,7 +260,7 @@ function readBandwidth(value: unknown): Bandwidth | null {
 function readWanted(input: Json, runtime: Json, call: Call): Address[] {
   const lists = [listOf(runtime['ips']), listOf(objectOf(objectOf(input['args'])['cni'])['ips'])];
   const one = call.args.get('IP');
-  const texts = [...lists.flat(), ...(one === undefined || one === '' ? [] : [one])].map(String);
+  const texts = [...lists.flat(), ...(one === undefined || one === '' ? [] : [one])].map(textOf);
   return texts
     .map((text) => parseAddressPrefix(text) ?? parseAddress(text) ?? fail(`${JSON.stringify(text)} was asked for and is no address`))
     .map(({ family, value }) => ({ family, value }));
@@ -275,6 +277,6 @@ function readValid(input: Json): Attachment[] | null {
   if (!Array.isArray(value)) return null;
   return value.map((entry) => {
     const one = objectOf(entry);
-    return { containerId: String(field(one, 'containerID') ?? ''), ifname: String(field(one, 'ifname') ?? '') };
+    return { containerId: textOf(field(one, 'containerID') ?? ''), ifname: textOf(field(one, 'ifname') ?? '') };
   });
 }

@@ -190,7 +190,7 @@ export class Lab implements AsyncDisposable {
   rows(): Record<'attachment' | 'address' | 'port', Record<string, unknown>[]> {
     const db = new DatabaseSync(join(this.dataDir, 'state.db'));
     try {
-      const all = (table: string): Record<string, unknown>[] => db.prepare(`SELECT * FROM ${table}`).all() as Record<string, unknown>[];
+      const all = (table: string): Record<string, unknown>[] => db.prepare(`SELECT * FROM ${table}`).all();
       return { attachment: all('attachment'), address: all('address'), port: all('port') };
     } finally {
       db.close();
