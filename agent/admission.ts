@@ -22,6 +22,7 @@ export interface AdmissionOptions {
   readonly allowedUnsafeSysctls: readonly string[];
   readonly pressures: () => readonly PressureCondition[];
   readonly hasApparmor: boolean;
+  readonly declaredFeatures: readonly string[];
   /** A pod had to go for a critical one that lacked this resource most of all. */
   readonly preempted: (resource: string) => void;
   /** Aborted when the agent ends. */
@@ -67,11 +68,10 @@ export class Admission {
   }
 
   #input(pod: Pod): AdmitInput | null {
-    const { allowedUnsafeSysctls, hasApparmor } = this.#options;
+    const { allowedUnsafeSysctls, hasApparmor, declaredFeatures, others, pressures } = this.#options;
     const node = this.#options.node.node();
-    return node === undefined
-      ? null
-      : { pod, node, others: this.#options.others(pod), allowedUnsafeSysctls, hasApparmor, pressures: this.#options.pressures() };
+    if (node === undefined) return null;
+    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures, pressures: pressures() };
   }
 
   #misplaced(pod: Pod, verdict: Verdict | null): Verdict | null | 'later' {

@@ -10,6 +10,7 @@ import { countedReason } from './core/admit.ts';
 import { backoffRules } from './core/backoff.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
+import { declaredFeatures } from './core/feature-gate-state.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
@@ -207,6 +208,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     allowedUnsafeSysctls: settings.allowedUnsafeSysctls,
     pressures: options.pressures,
     hasApparmor: await hasApparmor(),
+    declaredFeatures: declaredFeatures(options.config.featureGates),
     preempted: (resource) => metrics.preempted(resource),
   });
   const resizes = await openResizes(

@@ -24,6 +24,7 @@ const said = (each: Pod, given: Partial<AdmitInput> = {}): string => {
     allowedUnsafeSysctls: ['kernel.msg*', 'user.max_net_namespaces'],
     pressures: [],
     hasApparmor: false,
+    declaredFeatures: ['RestartAllContainersOnContainerExits'],
     ...given,
   });
   return verdict === null ? '' : `${verdict.reason}: ${verdict.message}`;
@@ -96,6 +97,11 @@ test("why pods are refused, in upstream's words", () => {
       'AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host',
     ],
     ['apparmor where it is', said(pod({ securityContext: { appArmorProfile: { type: 'RuntimeDefault' } } }), { hasApparmor: true }), ''],
+    [
+      'a feature that is not declared',
+      said(pod({ hostNetwork: true, hostUsers: false })),
+      'PodFeatureUnsupported: Pod requires node features that are not available: UserNamespacesHostNetworkSupport',
+    ],
     ['unconfined', said(pod({ securityContext: { appArmorProfile: { type: 'Unconfined' } } })), ''],
   ];
   for (const [what, is, wanted] of cases) assert.equal(is, wanted, what);

@@ -6,6 +6,7 @@ import type { PressureCondition } from './evict-thresholds.ts';
 import { matchesTerm } from './node-selector.ts';
 import type { Requirement } from './preempt.ts';
 import { podRequests, qosClassOf } from './qos.ts';
+import { canRestartAll } from './restart-all.ts';
 import { isStatic } from './static-pod.ts';
 import type { Verdict } from './status.ts';
 import { isTerminalPhase } from './status-phase.ts';
@@ -21,6 +22,8 @@ export interface AdmitInput {
   /** What the node is short of. */
   readonly pressures: readonly PressureCondition[];
   readonly hasApparmor: boolean;
+  /** Features that this node declares. */
+  readonly declaredFeatures: readonly string[];
 }
 
 /** Why a pod is refused. `missing` where a resource is short, and by how much: what preemption for a critical pod must free. */
@@ -61,10 +64,23 @@ export function generalProblems(input: AdmitInput): Refusal[] {
 }
 
 /** Asked for last, and only of pods that have not run. */
-export function lateProblem({ pod, hasApparmor }: AdmitInput): Verdict | null {
+export function lateProblem({ pod, hasApparmor, declaredFeatures }: AdmitInput): Verdict | null {
   const phase = pod.status?.phase ?? 'Pending';
   const problem = phase === 'Pending' ? apparmorProblem(pod, hasApparmor) : null;
-  return problem === null ? null : refuse('AppArmor', problem);
+  if (problem !== null) return refuse('AppArmor', problem);
+  const missing = neededFeatures(pod).filter((feature) => !declaredFeatures.includes(feature));
+  return missing.length === 0 ? null : refuse('PodFeatureUnsupported', `Pod requires node features that are not available: ${missing.join(', ')}`);
+}
+
+/** What a pod needs that a node may lack (KEP-5328), by upstream's names. */
+function neededFeatures(pod: Pod): string[] {
+  const containers = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
+  const hasMountOptions = containers.some((container) => (container.volumeMounts ?? []).some((mount) => (mount.bindMountOptions ?? []).length > 0));
+  return [
+    ...(canRestartAll(pod) ? ['RestartAllContainersOnContainerExits'] : []),
+    ...(pod.spec.hostNetwork === true && pod.spec.hostUsers === false ? ['UserNamespacesHostNetworkSupport'] : []),
+    ...(hasMountOptions ? ['VolumeBindMountOptions'] : []),
+  ];
 }
 
 const countedReasons = new Set([

@@ -1,5 +1,6 @@
 import { Admission } from '../../agent/admission.ts';
 import type { AdmissionOptions } from '../../agent/admission.ts';
+import { declaredFeatures } from '../../agent/core/feature-gate-state.ts';
 import type { Loop } from '../../agent/loop.ts';
 import type { Resizes } from '../../agent/resizes.ts';
 
@@ -21,6 +22,7 @@ export function plainAdmission({ loop, resizes, ...parts }: AdmissionParts): Adm
     allowedUnsafeSysctls: [],
     pressures: () => [],
     hasApparmor: false,
+    declaredFeatures: declaredFeatures({}),
     preempted: () => undefined,
   });
 }
