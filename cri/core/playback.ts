@@ -1,3 +1,4 @@
+import { CHANGES } from './changes.ts';
 import { fieldsOf } from './call-line.ts';
 import { isStream } from './methods.ts';
 import { lifeOf, type PlayedLife } from './playback-lives.ts';
@@ -38,21 +39,7 @@ const NOTHING: PlayedSubject = { pod: '', container: '', other: '' };
 /** Answered from the recording whatever is asked. */
 const CONSTANT = new Set(['Version', 'Status', 'RuntimeConfig', 'ImageFsInfo', 'ListMetricDescriptors', 'ListPodSandboxMetrics']);
 /** Whose outcomes are given again, in order. */
-const REPEATED = new Set([
-  'RunPodSandbox',
-  'StopPodSandbox',
-  'RemovePodSandbox',
-  'CreateContainer',
-  'StartContainer',
-  'StopContainer',
-  'RemoveContainer',
-  'UpdateContainerResources',
-  'UpdatePodSandboxResources',
-  'ReopenContainerLog',
-  'ExecSync',
-  'PullImage',
-  'RemoveImage',
-]);
+const REPEATED = new Set([...CHANGES, 'ReopenContainerLog', 'RemoveImage']);
 const MAX_OUTCOMES_OF_ONE = 1_000;
 const MAX_OUTCOMES = 200_000;
 const MAX_SAMPLES = 99;

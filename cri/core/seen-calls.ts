@@ -4,10 +4,11 @@ import { PodCalls, type PodCall } from './pod-calls.ts';
 import type { RecordedCall, RecordedEntry, RecordedMessage, RecordedOpening } from './recording.ts';
 import { shown } from './shown.ts';
 
-type Fields = Readonly<Record<string, unknown>>;
-
 /** A call with all that is known of it, its words as they may be printed; or one answer of a stream of events, which reads as a call of its own. */
-export interface SeenCall {
+export interface SeenCall extends Pick<
+  PodCall,
+  'sandboxAttempt' | 'container' | 'other' | 'startMs' | 'endMs' | 'outcome' | 'message' | 'request' | 'answer' | 'answers'
+> {
   readonly kind: 'call' | 'event';
   readonly call: number;
   readonly connection: number;
@@ -20,23 +21,7 @@ export interface SeenCall {
   readonly pod: string;
   /** `namespace/name`, with a number where the name came again for another pod. */
   readonly group: string;
-  readonly sandboxAttempt: number | null;
-  /** `name#attempt`; empty when it is about no container. */
-  readonly container: string;
-  readonly other: string;
-  /** Milliseconds since 1970, with fractions. */
-  readonly startMs: number;
-  /** Null while it has none. */
-  readonly endMs: number | null;
-  /** gRPC's name of the status; `cut`, `open`, or `event`. */
-  readonly outcome: string;
-  /** What went wrong, in full. */
-  readonly message: string;
   readonly hasFailed: boolean;
-  /** The runtime's times of the container that an event is about. */
-  readonly request: Fields;
-  readonly answer: Fields;
-  readonly answers: number;
   readonly requests: readonly RecordedMessage[];
   readonly responses: readonly RecordedMessage[];
 }

@@ -1,6 +1,4 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,27 +7,23 @@ import { createCriClient, type CriClient } from '../../cri/client.ts';
 import { ArmedRules } from '../../cri/core/fault-rules.ts';
 import { parseRule } from '../../cri/core/fault-text.ts';
 import { RpcError } from '../../cri/errors.ts';
-import { serveFake, type ServedRuntime } from '../../cri/fake-serve.ts';
-import { FakeRuntime } from '../../cri/fake.ts';
+import type { FakeRuntime } from '../../cri/fake.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
 import { openActing, type Fired } from '../../cri/io/acting.ts';
+import { servedFake, type ServedFake } from './served-fake.ts';
 
+let world: ServedFake;
 let folder: string;
 let fake: FakeRuntime;
-let server: ServedRuntime;
 let made = 0;
 
 before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'acting-faults-'));
-  fake = new FakeRuntime({ clock: realClock });
-  fake.images.add({ name: 'busybox', present: true });
-  server = await serveFake(fake, join(folder, 'runtime'));
+  world = await servedFake();
+  ({ folder, fake } = world);
 });
 
 after(async () => {
-  await server[Symbol.asyncDispose]();
-  await fake[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
+  await world[Symbol.asyncDispose]();
 });
 
 interface Armed extends AsyncDisposable {
@@ -41,7 +35,7 @@ async function armed(...lines: readonly string[]): Promise<Armed> {
   const path = join(folder, `acting-${++made}`);
   const fired: Fired[] = [];
   const rules = new ArmedRules(lines.map(parseRule), () => 0);
-  const acting = await openActing({ path, upstream: join(folder, 'runtime'), clock: realClock, armed: () => rules, onFired: (one) => fired.push(one) });
+  const acting = await openActing({ path, upstream: world.socket, clock: realClock, armed: () => rules, onFired: (one) => fired.push(one) });
   const client = createCriClient(connectRuntime(path));
   return {
     client,

@@ -1,38 +1,34 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { readdir, stat, writeFile } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { realClock } from '../../base/clock.ts';
 import { hasCode } from '../../base/errors.ts';
 import { createCriClient } from '../../cri/client.ts';
-import { serveFake } from '../../cri/fake-serve.ts';
-import { FakeRuntime } from '../../cri/fake.ts';
+import type { FakeRuntime } from '../../cri/fake.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
 import { askTap, connectFeed, type FeedEntry } from '../../cri/io/feed.ts';
 import { openTap, type Tap, type TapOptions, type TapStatus } from '../../cri/io/tap.ts';
 import type { FaultState } from '../../cri/io/tap-faults.ts';
 import { runningTaps } from '../../cri/io/tap-registry.ts';
 import { sys } from './splice-way.ts';
+import { servedFake, type ServedFake } from './served-fake.ts';
 
+let world: ServedFake;
 let folder: string;
 let fake: FakeRuntime;
-let server: Awaited<ReturnType<typeof serveFake>>;
 let made = 0;
 
 before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'feed-'));
-  fake = new FakeRuntime({ clock: realClock });
-  fake.images.add({ name: 'busybox', present: true });
-  server = await serveFake(fake, join(folder, 'runtime.sock'));
+  world = await servedFake();
+  ({ folder, fake } = world);
 });
 
 after(async () => {
-  await server[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
+  await world[Symbol.asyncDispose]();
 });
 
 const never = new AbortController().signal;
@@ -43,7 +39,7 @@ async function started(extra: Partial<TapOptions> = {}): Promise<{ tap: Tap; lis
   const listen = path('tap.sock');
   const tap = await openTap({
     listen,
-    upstream: join(folder, 'runtime.sock'),
+    upstream: world.socket,
     recorder: 'a test',
     clock: realClock,
     sys,

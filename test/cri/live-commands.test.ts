@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { createServer as createListener, type AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -11,9 +10,7 @@ import { realClock } from '../../base/clock.ts';
 import { hasCode } from '../../base/errors.ts';
 import type { Host } from '../../base/host.ts';
 import { createCriClient } from '../../cri/client.ts';
-import { serveFake } from '../../cri/fake-serve.ts';
 import { parseRule } from '../../cri/core/fault-text.ts';
-import { FakeRuntime } from '../../cri/fake.ts';
 import { grep } from '../../cri/grep.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
 import { askTap } from '../../cri/io/feed.ts';
@@ -24,26 +21,24 @@ import { top } from '../../cri/top.ts';
 import { watchWhat } from '../../cri/watch.ts';
 import { web } from '../../cri/web-command.ts';
 import { sys } from './splice-way.ts';
+import { servedFake, type ServedFake } from './served-fake.ts';
 
+let world: ServedFake;
 let folder: string;
-let server: Awaited<ReturnType<typeof serveFake>>;
 let tap: Tap;
 let made = 0;
 const listen = (): string => join(folder, 'tap.sock');
 const file = (): string => join(folder, `${++made}.crirec`);
 
 before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'live-'));
-  const fake = new FakeRuntime({ clock: realClock });
-  fake.images.add({ name: 'busybox', present: true });
-  server = await serveFake(fake, join(folder, 'runtime.sock'));
-  tap = await openTap({ listen: listen(), upstream: join(folder, 'runtime.sock'), recorder: 'a test', clock: realClock, sys, control: { pid: process.pid } });
+  world = await servedFake();
+  ({ folder } = world);
+  tap = await openTap({ listen: listen(), upstream: world.socket, recorder: 'a test', clock: realClock, sys, control: { pid: process.pid } });
 });
 
 after(async () => {
   await tap.stop();
-  await server[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
+  await world[Symbol.asyncDispose]();
 });
 
 function hostOf(): { host: Host; out: () => string; stop: () => void } {
@@ -205,7 +200,7 @@ test('record writes what passes while a command runs, whose exit code it has; gr
 test('a tap of the command’s own is there as long as it runs, and writes its file itself', async () => {
   const output = file();
   const own = join(folder, 'own.sock');
-  const flags = { listen: own, upstream: join(folder, 'runtime.sock'), output, append: false, maxSize: 1e9, withSecrets: false, json: true };
+  const flags = { listen: own, upstream: world.socket, output, append: false, maxSize: 1e9, withSecrets: false, json: true };
   const { host, out, stop } = hostOf();
   const recording = record(host, [], flags, realClock, 'a test');
   await until(() => existsSync(`${own}.tap`));
@@ -233,7 +228,7 @@ test('a recording by a tap of the command’s own ends when its file takes no mo
   const own = join(folder, 'small.sock');
   const said: string[] = [];
   const { host, out } = hostOf();
-  const flags = { listen: own, upstream: join(folder, 'runtime.sock'), output, append: false, maxSize: 500, withSecrets: false, json: true };
+  const flags = { listen: own, upstream: world.socket, output, append: false, maxSize: 500, withSecrets: false, json: true };
   const recording = record({ ...host, stderr: (text) => said.push(text) }, [], flags, realClock, 'a test');
   await until(() => existsSync(`${own}.tap`));
   await using client = createCriClient(connectRuntime(own));

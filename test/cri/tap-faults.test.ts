@@ -1,7 +1,5 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,29 +8,25 @@ import { createCriClient } from '../../cri/client.ts';
 import { parseRule } from '../../cri/core/fault-text.ts';
 import type { RecordedCall } from '../../cri/core/recording.ts';
 import { RpcError } from '../../cri/errors.ts';
-import { serveFake, type ServedRuntime } from '../../cri/fake-serve.ts';
-import { FakeRuntime } from '../../cri/fake.ts';
+import type { FakeRuntime } from '../../cri/fake.ts';
 import { connectRuntime } from '../../cri/grpc.ts';
 import { readRecording } from '../../cri/io/recording-read.ts';
 import { openTap, type Tap, type TapOptions } from '../../cri/io/tap.ts';
 import { sys } from './splice-way.ts';
+import { servedFake, type ServedFake } from './served-fake.ts';
 
+let world: ServedFake;
 let folder: string;
 let fake: FakeRuntime;
-let server: ServedRuntime;
 let made = 0;
 
 before(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'tap-faults-'));
-  fake = new FakeRuntime({ clock: realClock });
-  fake.images.add({ name: 'busybox', present: true });
-  server = await serveFake(fake, join(folder, 'runtime'));
+  world = await servedFake();
+  ({ folder, fake } = world);
 });
 
 after(async () => {
-  await server[Symbol.asyncDispose]();
-  await fake[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
+  await world[Symbol.asyncDispose]();
 });
 
 async function started(extra: Partial<TapOptions> = {}): Promise<AsyncDisposable & { tap: Tap; listen: string; record: string; said: string[] }> {
@@ -41,7 +35,7 @@ async function started(extra: Partial<TapOptions> = {}): Promise<AsyncDisposable
   const said: string[] = [];
   const tap = await openTap({
     listen,
-    upstream: join(folder, 'runtime'),
+    upstream: world.socket,
     record: { path: record, maxBytes: 1e9, append: false },
     recorder: 'a test',
     clock: realClock,
