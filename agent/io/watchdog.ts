@@ -17,10 +17,11 @@ export async function keepWatchdog(
     // A part of the agent may not end by itself.
     if (periodMs === null) return await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
     for (;;) {
+      // It is well for a whole period from the start on, and has listed no pods yet.
+      await clock.sleep(periodMs, signal);
       const trouble = unhealthy();
       if (trouble === null) await tell();
       else log.error('Do not notify watchdog this iteration as the kubelet is reportedly not healthy', { err: trouble });
-      await clock.sleep(periodMs, signal);
     }
   } catch (error) {
     if (!signal.aborted) throw error;
