@@ -7,6 +7,11 @@ import type { ClaimInfo, DriverState } from './claims.ts';
 
 const head = { kind: 'DRACheckpoint', apiVersion: 'checkpoint.dra.kubelet.k8s.io/v1' };
 
+/** What a kubelet writes that has never had a claim: no list, where it later writes an empty one. */
+export function newCheckpointText(crc32: (text: string) => number): string {
+  return sealed(null, crc32);
+}
+
 /** `crc32` is of the text's UTF-8. */
 export function checkpointText(claims: Iterable<ClaimInfo>, crc32: (text: string) => number): string {
   const list = [...claims].map((claim) => ({
@@ -18,7 +23,11 @@ export function checkpointText(claims: Iterable<ClaimInfo>, crc32: (text: string
       [...claim.drivers].toSorted(([left], [right]) => (left < right ? -1 : 1)).map(([driver, state]) => [driver, stateOf(state)]),
     ),
   }));
-  const data = JSON.stringify({ ...head, ClaimInfoStateList: list.length === 0 ? null : list });
+  return sealed(list, crc32);
+}
+
+function sealed(list: readonly object[] | null, crc32: (text: string) => number): string {
+  const data = JSON.stringify({ ...head, ClaimInfoStateList: list });
   return JSON.stringify({ Data: data, Checksum: crc32(data) });
 }
 

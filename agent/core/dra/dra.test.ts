@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { crc32 } from 'node:zlib';
 import type { Pod, ResourceV1ResourceClaim } from '../../../proto/kube/types.ts';
-import { checkpointText, readCheckpoint } from './checkpoint.ts';
+import { checkpointText, newCheckpointText, readCheckpoint } from './checkpoint.ts';
 import { cdiDevicesOf, claimRefusal, claimsOf, newClaimInfo, requestsOf, skips } from './claims.ts';
 import type { ClaimInfo } from './claims.ts';
 import { healthMessage, withClaimHealth } from './health.ts';
@@ -36,7 +36,9 @@ const info: ClaimInfo = {
 test('the checkpoint is what a kubelet of upstream writes', () => {
   // As it stood in the root directory of upstream's 1.37.2 without a claim.
   const empty = String.raw`{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":null}","Checksum":4010664294}`;
-  assert.equal(checkpointText([], crc), empty);
+  assert.equal(newCheckpointText(crc), empty);
+  const later = String.raw`{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[]}","Checksum":2361995144}`;
+  assert.equal(checkpointText([], crc), later);
   assert.deepEqual(readCheckpoint(empty, crc), []);
   const text = checkpointText([info], crc);
   assert.deepEqual(JSON.parse((JSON.parse(text) as { Data: string }).Data), {

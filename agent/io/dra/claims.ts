@@ -9,7 +9,7 @@ import { replaceFile } from '../../../base/replace-file.ts';
 import type { Container, Pod, PodStatus, ResourceV1ResourceClaim } from '../../../proto/kube/types.ts';
 import type { NodePrepareResourceResponse } from '../../../proto/plugins/dra.ts';
 import { RpcError } from '../../../cri/mod.ts';
-import { checkpointText, readCheckpoint } from '../../core/dra/checkpoint.ts';
+import { checkpointText, newCheckpointText, readCheckpoint } from '../../core/dra/checkpoint.ts';
 import { cdiDevicesOf, claimRefusal, claimsOf, newClaimInfo, requestsOf, skips } from '../../core/dra/claims.ts';
 import type { ClaimInfo } from '../../core/dra/claims.ts';
 import { withClaimHealth } from '../../core/dra/health.ts';
@@ -49,6 +49,7 @@ export class DraClaims {
       if (error.code !== 'ENOENT') throw error;
       return null;
     });
+    if (text === null) await replaceFile(options.file, newCheckpointText(crc));
     const claims = text === null ? [] : readCheckpoint(text, crc);
     if (claims === null) throw new OpError('invalid', `read ${options.file}`, 'checkpoint is corrupted', { advice: 'drain the node and remove the file' });
     return new DraClaims(options, claims);

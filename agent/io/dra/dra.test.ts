@@ -85,7 +85,7 @@ test('claims are prepared once for all pods and taken back with the last, across
     'NodeUnprepareResources d.example claim-uid',
     'NodeUnprepareResources d.example claim-uid',
   ]);
-  assert.match(await readFile(file, 'utf8'), /"ClaimInfoStateList\\":null/);
+  assert.match(await readFile(file, 'utf8'), /"ClaimInfoStateList\\":\[\]/);
 });
 
 test('a pod that may not use a claim leaves nothing to be taken back', async () => {
