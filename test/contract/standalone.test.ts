@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer as createHttp } from 'node:http';
+import { request } from 'node:https';
+import { connect, createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { eventually } from '../set.ts';
+import { freePort, startForTest } from '../control/control.ts';
+
+/* The agent on a machine without an API server: pods from files and a URL, and a control plane that comes up out of its own static pods. The runtime is the one in memory. */
+
+const repo = new URL('../..', import.meta.url).pathname;
+const skip = process.getuid?.() !== 0 ? 'the agent needs root' : false;
+
+interface Pods {
+  readonly items: readonly {
+    readonly metadata: { readonly name: string; readonly annotations?: Record<string, string> };
+    readonly status?: { readonly phase?: string };
+  }[];
+}
+
+class Agent {
+  readonly folder: string;
+  readonly port: number;
+  child: ChildProcess | undefined;
+  said = '';
+
+  private constructor(folder: string, port: number) {
+    this.folder = folder;
+    this.port = port;
+  }
+
+  static async open(t: TestContext): Promise<Agent> {
+    const agent = new Agent(await mkdtemp(join(tmpdir(), 'standalone-')), await freePort());
+    const socket = join(agent.folder, 'cri.sock');
+    const runtime = spawn(process.execPath, [join(repo, 'test/cri/fake-runtime.ts'), socket, 'pulls'], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await once(runtime.stdout, 'data');
+    t.after(async () => {
+      const ended = agent.child?.exitCode === null ? once(agent.child, 'exit') : null;
+      agent.child?.kill('SIGKILL');
+      runtime.kill('SIGKILL');
+      await ended;
+      await rm(agent.folder, { recursive: true, force: true });
+    });
+    await mkdir(join(agent.folder, 'manifests'));
+    return agent;
+  }
+
+  async manifest(name: string, spec: object = {}): Promise<void> {
+    await writeFile(join(this.folder, 'manifests', `${name}.yaml`), JSON.stringify(podOf(name, spec)));
+  }
+
+  async start(config: object, args: readonly string[] = []): Promise<void> {
+    await writeFile(
+      join(this.folder, 'kubelet.yaml'),
+      JSON.stringify({
+        apiVersion: 'kubelet.config.k8s.io/v1beta1',
+        kind: 'KubeletConfiguration',
+        address: '127.0.0.1',
+        port: this.port,
+        healthzPort: 0,
+        authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
+        authorization: { mode: 'AlwaysAllow' },
+        cgroupsPerQOS: false,
+        enforceNodeAllocatable: [],
+        failCgroupV1: false,
+        failSwapOn: false,
+        makeIPTablesUtilChains: false,
+        containerRuntimeEndpoint: `unix://${join(this.folder, 'cri.sock')}`,
+        staticPodPath: join(this.folder, 'manifests'),
+        podLogsDir: join(this.folder, 'logs'),
+        ...config,
+      }),
+    );
+    const own = [`--config=${join(this.folder, 'kubelet.yaml')}`, '--hostname-override=n1', `--root-dir=${join(this.folder, 'root')}`];
+    this.child = spawn(process.execPath, [join(repo, 'node/main.ts'), 'agent', ...own, ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.said += text));
+  }
+
+  /** Names and phases, in order; null while the agent does not answer. */
+  async pods(): Promise<string[] | null> {
+    const sent = request({ host: '127.0.0.1', port: this.port, path: '/pods', rejectUnauthorized: false, agent: false });
+    sent.end();
+    try {
+      const [response] = (await once(sent, 'response')) as [AsyncIterable<Buffer>];
+      let text = '';
+      for await (const piece of response) text += String(piece);
+      return (JSON.parse(text) as Pods).items.map(({ metadata, status }) => `${metadata.name} ${status?.phase}`).toSorted();
+    } catch {
+      return null;
+    }
+  }
+
+  async until(expected: readonly string[]): Promise<void> {
+    let last: string[] | null = null;
+    await eventually(`the pods ${expected.join(', ')} (${this.said.slice(-500)})`, 60_000, async () => {
+      last = await this.pods();
+      return JSON.stringify(last) === JSON.stringify(expected) ? true : null;
+    }).catch((error: unknown) => assert.deepEqual(last, expected, `${String(error)} ${this.said.slice(-2000)}`));
+  }
+}
+
+const podOf = (name: string, spec: object = {}) => ({
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { name, namespace: 'kube-system' },
+  spec: { hostNetwork: true, containers: [{ name: 'c', image: 'registry.example/app:1', imagePullPolicy: 'IfNotPresent' }], ...spec },
+});
+
+test('standalone: pods from files and from a URL run, change and end without an API server', { skip, timeout: 180_000 }, async (t) => {
+  const answer = { body: JSON.stringify({ apiVersion: 'v1', kind: 'PodList', items: [podOf('web')] }) };
+  const source = createHttp((_, response) => response.end(answer.body)).listen(0, '127.0.0.1');
+  t.after(() => source.close());
+  await once(source, 'listening');
+  const agent = await Agent.open(t);
+  await agent.manifest('file');
+  await agent.start({ staticPodURL: `http://127.0.0.1:${(source.address() as AddressInfo).port}/pods`, httpCheckFrequency: '1s' });
+  await agent.until(['file-n1 Running', 'web-n1 Running']);
+  answer.body = JSON.stringify({ apiVersion: 'v1', kind: 'PodList', items: [] });
+  await rm(join(agent.folder, 'manifests/file.yaml'));
+  await agent.manifest('later');
+  await agent.until(['later-n1 Running']);
+  assert.match(agent.said, /"Standalone mode, no API client"/);
+  const child = agent.child ?? assert.fail('it does not run');
+  child.kill('SIGTERM');
+  assert.deepEqual(await once(child, 'exit'), [0, null]);
+});
+
+test('standalone: what needs an API server is refused at the start', { skip, timeout: 60_000 }, async (t) => {
+  const agent = await Agent.open(t);
+  await agent.start({ authentication: { webhook: { enabled: true } } });
+  const [code] = (await once(agent.child ?? assert.fail('it does not run'), 'exit')) as [number];
+  assert.equal(code, 1);
+  assert.match(agent.said, /no client provided, cannot use webhook authentication/);
+});
+
+test(
+  'a control plane’s four static pods run while there is no API server, and get their mirror pods once it answers',
+  { skip, timeout: 240_000 },
+  async (t) => {
+    const agent = await Agent.open(t);
+    const names = ['etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-scheduler'];
+    for (const name of names) await agent.manifest(name, { priorityClassName: 'system-node-critical', priority: 2_000_001_000 });
+    await using control = await startForTest();
+    // Until it listens, connections to the API server's address are refused.
+    const port = await freePort();
+    const gate = createServer((client) => {
+      const server = connect(Number(new URL(control.server).port), '127.0.0.1');
+      client.on('error', () => server.destroy()).on('close', () => server.destroy());
+      server.on('error', () => client.destroy()).on('close', () => client.destroy());
+      client.pipe(server).pipe(client);
+    });
+    t.after(() => gate.close());
+    const kubeconfig = join(agent.folder, 'kubeconfig');
+    await writeFile(kubeconfig, (await readFile(control.kubeconfig, 'utf8')).replaceAll(control.server, `https://127.0.0.1:${port}`));
+    await agent.start({}, [`--kubeconfig=${kubeconfig}`]);
+    await agent.until(names.map((name) => `${name}-n1 Running`));
+    gate.listen(port, '127.0.0.1');
+    const mirrors = await eventually('the mirror pods', 90_000, async () => {
+      const { out } = await control.kubectl(['get', 'pods', '-n', 'kube-system', '-o', 'json']);
+      const { items } = JSON.parse(out === '' ? '{"items":[]}' : out) as Pods;
+      const ours = items.filter(({ metadata }) => metadata.annotations?.['kubernetes.io/config.mirror'] !== undefined);
+      return ours.length === names.length && ours.every(({ status }) => status?.phase === 'Running') ? ours : null;
+    });
+    assert.deepEqual(
+      mirrors.map(({ metadata }) => metadata.name).toSorted(),
+      names.map((name) => `${name}-n1`),
+    );
+  },
+);
