@@ -27,6 +27,6 @@ export async function admitPod(deps: AdmitPodDeps, pod: Pod, facts: PodFacts, on
     onTaken();
     return null;
   };
-  if (wasTaken) await grants?.adopt(allocated, signal);
+  if (wasTaken) await grants?.adopt(allocated);
   return wasTaken || grants === undefined ? take() : grants.admit(allocated, take, signal);
 }

@@ -87,11 +87,25 @@ export class Grants {
     return turn;
   }
 
-  /** A pod that ran before this process: what it was given stands; what a state file no longer knows is given anew. */
-  async adopt(pod: Pod, signal: AbortSignal): Promise<void> {
-    const verdict = await this.admit(pod, () => null, signal);
-    if (verdict !== null && verdict !== 'later')
-      this.#options.log.warn('Resources of a running pod could not be set aside', { podUID: keyOf(pod).uid, err: verdict.message });
+  /**
+   * A pod that ran before this process. What it was given stands, whether or not the plugins are back; CPUs and memory
+   * that a state file no longer knows of are given anew.
+   */
+  async adopt(pod: Pod): Promise<void> {
+    if (!this.#concerns(pod)) return;
+    const turn = this.#turn.then(() => this.#readopt(pod));
+    this.#turn = turn.catch(() => undefined);
+    await turn;
+  }
+
+  async #readopt(pod: Pod): Promise<void> {
+    const none: Hint = { nodes: null, preferred: false };
+    for (const container of containersOf(pod)) {
+      const refused = this.#giveCpus(pod, container, none) ?? this.#giveMemory(pod, container, none);
+      if (refused !== null) this.#options.log.warn('Resources of a running pod could not be set aside', { podUID: keyOf(pod).uid, err: refused.message });
+    }
+    this.#count();
+    await this.#save();
   }
 
   /** For a container that is about to be made. Asks device plugins that want to prepare each start. */

@@ -246,6 +246,7 @@ describe('device plugins', () => {
     assert.ok(!existsSync(stale));
     await new Promise((resolve) => socket.close(resolve));
     second.pods.set('p1', pod);
+    await second.grants.adopt(pod);
     await offers(second, '0/0');
     const got = await second.grants.forContainer(pod, pod.spec.containers[0]!, signal);
     assert.ok(got.ok && got.grants.envs[0]?.value === 'd1 d2');

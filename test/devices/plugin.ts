@@ -47,7 +47,7 @@ export async function startPlugin(options: TestPluginOptions): Promise<TestPlugi
   const calls: string[] = [];
   let devices = options.devices;
   let wake = Promise.withResolvers<void>();
-  let isOver = false;
+  const over = new AbortController();
   const wire = (list: readonly TestDevice[]): object => ({
     devices: list.map(({ id, health = 'Healthy', nodes = [] }) => ({
       ID: id,
@@ -61,7 +61,7 @@ export async function startPlugin(options: TestPluginOptions): Promise<TestPlugi
         GetDevicePluginOptions: () => ({ preStartRequired: options.preStart !== undefined, getPreferredAllocationAvailable: options.prefer !== undefined }),
         async *ListAndWatch(_, signal) {
           signal.addEventListener('abort', () => wake.resolve());
-          while (!signal.aborted && !isOver) {
+          while (!signal.aborted && !over.signal.aborted) {
             yield wire(devices);
             await wake.promise;
           }
@@ -109,7 +109,7 @@ export async function startPlugin(options: TestPluginOptions): Promise<TestPlugi
       await client.call('Register', { version, endpoint: socket, resourceName: resource }, { timeoutMs: 10_000 });
     },
     async [Symbol.asyncDispose]() {
-      isOver = true;
+      over.abort();
       next();
       await server?.[Symbol.asyncDispose]();
       await rm(path, { force: true });
