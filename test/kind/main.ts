@@ -137,8 +137,10 @@ async function releaseFile(program: Program, named: string | undefined): Promise
   });
 }
 
-const stateOf = ({ host: { env } }: Program, cluster: string): string =>
-  `${env['XDG_STATE_HOME'] ?? `${env['HOME'] ?? '/root'}/.local/state`}/nodelet/kind/${cluster}`;
+/** Where the files of a cluster lie. */
+function stateOf({ host: { env } }: Program, cluster: string): string {
+  return `${env['XDG_STATE_HOME'] ?? `${env['HOME'] ?? '/root'}/.local/state`}/nodelet/kind/${cluster}`;
+}
 
 async function up(program: Program, words: UpWords): Promise<number> {
   const workers = Number(words.workers);
