@@ -77,8 +77,7 @@ export async function serveCalls(path: string, ask: Ask, log: Log): Promise<Asyn
   const counted: Ask = (env, stdin) => {
     const one = ask(env, stdin);
     running.add(one);
-    const done = (): void => void running.delete(one);
-    one.then(done, done);
+    void one.finally(() => running.delete(one)).catch(() => undefined);
     return one;
   };
   const server = createServer({ allowHalfOpen: true }, (socket) => serve(socket, counted, log));

@@ -126,6 +126,11 @@ function isGiven(choice: SetChoice, flag: Conflict['flag']): boolean {
   }
 }
 
+/** Whose pod network a new set gets. A cluster that is judged has what upstream's own clusters have, unless it is told. */
+export function cniOf(choice: Pick<SetChoice, 'cni' | 'join'>): CniKind {
+  return choice.cni ?? (choice.join === 'token' ? 'reference' : 'nodelet');
+}
+
 function savedSet(name: string, index: number, machine: Machine, choice: SetChoice): SavedSet {
   return {
     version: 1,
@@ -138,7 +143,7 @@ function savedSet(name: string, index: number, machine: Machine, choice: SetChoi
       ...(choice.proxies === undefined ? {} : { proxies: choice.proxies }),
       ...(choice.join === undefined ? {} : { join: choice.join }),
       ...(choice.audit === undefined ? {} : { audit: choice.audit }),
-      ...(choice.cni === undefined ? {} : { cni: choice.cni }),
+      cni: cniOf(choice),
       ...(choice.subnet === undefined ? {} : { subnet: choice.subnet }),
       ...(choice.podCidr === undefined ? {} : { podCidr: choice.podCidr }),
       ...(choice.serviceCidr === undefined ? {} : { serviceCidr: choice.serviceCidr }),

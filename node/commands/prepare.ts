@@ -1,12 +1,13 @@
 import { realpath } from 'node:fs/promises';
 import { OpError } from '../../base/errors.ts';
+import type { CniKind } from '../core/plan.ts';
 import { buildSys, sysIsStale } from '../io/build.ts';
 import type { Machine } from '../io/machine.ts';
 import { installPackages, missingPackages, missingForTests } from '../io/packages.ts';
 import { lookAtMachine, type Context } from './context.ts';
 
 /** Brings what is missing of the distribution's packages and our C program, and refuses a machine that cannot run a node. */
-export async function prepareMachine(context: Context, options: { containerd: string | undefined; forTests: boolean }): Promise<Machine> {
+export async function prepareMachine(context: Context, options: { containerd: string | undefined; forTests: boolean; cni?: CniKind }): Promise<Machine> {
   const { containerd, forTests } = options;
   await requireVisible(context);
   let machine = await lookAtMachine(context, containerd);
@@ -18,7 +19,10 @@ export async function prepareMachine(context: Context, options: { containerd: st
   if (containerd !== undefined && machine.containerdVersion === null)
     throw new OpError('not-found', 'reading --containerd', `there is no containerd at ${containerd} that runs here`);
   const stale = await sysIsStale(context.root);
-  const missing = [...missingPackages(machine, { wantCompiler: stale || forTests }), ...(forTests ? missingForTests(machine) : [])];
+  const missing = [
+    ...missingPackages(machine, { wantCompiler: stale || forTests, wantPlugins: options.cni !== 'nodelet' }),
+    ...(forTests ? missingForTests(machine) : []),
+  ];
   if (missing.length > 0) {
     if (machine.programs['apt-get'] === undefined) {
       throw new OpError('not-found', 'looking at this machine', `missing: ${missing.join(', ')}, and there is no apt-get to install them`, {

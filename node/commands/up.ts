@@ -19,7 +19,7 @@ import { registryAnswers } from '../io/registries.ts';
 import { firstProcess, lastWords } from '../io/running.ts';
 import { loadSet, planOf, requireSpace, saveSet } from '../io/state.ts';
 import { PAUSE_IMAGE, startSet, type StartOptions } from '../io/start.ts';
-import { checkChoice, growSet, newSet, type SetChoice } from './choose.ts';
+import { checkChoice, cniOf, growSet, newSet, type SetChoice } from './choose.ts';
 import { requireRoot, table, type Context } from './context.ts';
 import { killSet, removeRemains } from './down.ts';
 import { builtInRecipe, imageStore } from './image.ts';
@@ -56,7 +56,11 @@ export async function up(given: Context, manifest: string | undefined, options: 
   const wantsReal = options.controlPlane === 'real' && options.programs === undefined;
   const real =
     previous === null ? (wantsReal ? await findControlPlane(context.host.env) : (options.programs ?? null)) : await realPrograms(previous, context.host.env);
-  const machine = await prepareMachine(context, { containerd: previous?.containerd ?? options.containerd, forTests: false });
+  const machine = await prepareMachine(context, {
+    containerd: previous?.containerd ?? options.containerd,
+    forTests: false,
+    cni: previous === null ? cniOf(options) : (previous.options.cni ?? 'reference'),
+  });
   await makeImages(context, machine, objects, real);
 
   const installedAt = performance.now();

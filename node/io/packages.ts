@@ -4,12 +4,12 @@ import { OpError } from '../../base/errors.ts';
 import type { Machine } from './machine.ts';
 
 /** Packages of the distribution that a set needs and this machine lacks, by what they bring. */
-export function missingPackages(machine: Machine, options: { wantCompiler: boolean }): string[] {
+export function missingPackages(machine: Machine, options: { wantCompiler: boolean; wantPlugins?: boolean }): string[] {
   const missing: string[] = [];
   const { programs } = machine;
   if (programs.containerd === undefined) missing.push('containerd');
   if (programs.runc === undefined) missing.push('runc');
-  if (machine.cniBinDir === null) missing.push('containernetworking-plugins');
+  if (machine.cniBinDir === null && options.wantPlugins !== false) missing.push('containernetworking-plugins');
   if (programs.ip === undefined) missing.push('iproute2');
   if (programs.nft === undefined) missing.push('nftables');
   if (programs.iptables === undefined) missing.push('iptables');

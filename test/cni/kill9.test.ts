@@ -35,12 +35,12 @@ test(`${CALLS} calls with kill -9 at random leave nothing behind`, { skip: missi
   lab.conf = { ipMasq: true, ipam: { ranges: [[{ subnet: '10.244.1.0/28' }], [{ subnet: 'fd00:1::/120' }]] } };
   const pods = Array.from({ length: PODS }, (_, at) => ({ space: lab.space(`p${at}`), at, container: '', round: 0 }));
   let daemon = await lab.daemon();
-  let isRunning = true;
+  const over = new AbortController();
   const counts = { calls: 0, front: 0, daemon: 0, sys: 0, failed: 0 };
 
   /** The service manager: starts what died. */
   const keeper = (async () => {
-    while (isRunning) {
+    while (!over.signal.aborted) {
       if (daemon.exitCode !== null || daemon.signalCode !== null) daemon = await lab.daemon().catch(() => daemon);
       await delay(10);
     }
@@ -95,7 +95,7 @@ test(`${CALLS} calls with kill -9 at random leave nothing behind`, { skip: missi
     for (const pod of own) if (pod.container !== '') await remove(pod);
   };
   await Promise.all(Array.from({ length: LANES }, (_, at) => lane(pods.filter((pod) => pod.at % LANES === at))));
-  isRunning = false;
+  over.abort();
   await keeper;
   t.diagnostic(JSON.stringify(counts));
   assert.ok(counts.front + counts.daemon + counts.sys > CALLS / 8, 'too little was killed to tell');

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, test } from 'node:test';
 import { ip, Lab, linkOf, missing, type Running } from './lab.ts';
@@ -7,7 +7,7 @@ import { ip, Lab, linkOf, missing, type Running } from './lab.ts';
 /** The plugin on real network namespaces, with real packets; the reported faults with their right values. */
 
 const skip = missing() ?? false;
-const PEER = join(import.meta.dirname, 'peer.ts');
+const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
 const node = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
 
 async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {

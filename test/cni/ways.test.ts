@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { hasCode } from '../../base/errors.ts';
@@ -15,7 +16,7 @@ import { ip, Lab, missing } from './lab.ts';
 /** Ways to other nodes' pods: a and b on one link, c behind a router. Pods have both families, the nodes IPv4 alone. */
 
 const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
-const PEER = join(import.meta.dirname, 'peer.ts');
+const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
 const NODES: readonly NodeFacts[] = [
   { name: 'a', addresses: ['10.1.0.10'], podCIDRs: ['10.244.1.0/24', 'fd00:1::/64'] },
   { name: 'b', addresses: ['10.1.0.11'], podCIDRs: ['10.244.2.0/24', 'fd00:2::/64'] },

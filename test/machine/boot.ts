@@ -188,7 +188,7 @@ async function pack(root: string, to: string, signal: AbortSignal): Promise<void
   });
   const names = listed.stdout.split('\0').filter((name) => name !== '');
   const there = await Promise.all(
-    [...names, 'dist/nodelet.mjs', 'dist/sys'].map((name) =>
+    [...names, 'dist/nodelet.mjs', 'dist/sys', 'dist/cni/nodelet'].map((name) =>
       access(`${root}/${name}`).then(
         () => [name],
         () => [],
