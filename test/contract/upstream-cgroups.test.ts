@@ -7,19 +7,31 @@ import type { ConfigContext } from '../../agent/core/config-context.ts';
 import { containerResources } from '../../agent/core/container-config.ts';
 import { qosClassOf } from '../../agent/core/qos.ts';
 import { valueOf } from '../../agent/core/quantity.ts';
+import { limitProperties, sliceOf, sliceProperties } from '../../agent/core/systemd-units.ts';
+import type { UnitProperty } from '../../agent/core/systemd-units.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import type { CgroupFacts } from '../machine/lone/facts.ts';
 import { PODS } from './upstream/pods.ts';
 
 /*
  * The cgroups that upstream's kubelet makes on cgroup v2 for the six pods (recorded by `nodelet machine run kubelets`), and
- * what our agent plans for the same pods. Our agent does not speak the systemd driver: of that only names and values are held.
+ * what our agent plans for the same pods; with the systemd driver also the properties of the pods' slices.
  */
+
+type UnitFacts = Readonly<Record<string, Readonly<Record<string, string>>>>;
+
+/** A property as systemctl shows it. */
+function shown({ name, value: { value } }: UnitProperty): string {
+  if (typeof value === 'boolean') return value ? 'yes' : 'no';
+  if (Array.isArray(value)) return value.join(' ');
+  if (value === 0xffff_ffff_ffff_ffffn) return 'infinity';
+  return name.endsWith('USec') ? `${(value as bigint) / 1000n}ms` : String(value as bigint | string);
+}
 
 interface Recording {
   readonly versions: { readonly allocatable: { readonly cpu: string }; readonly capacity: { readonly memory: string }; readonly maxPids: number };
   readonly classes: CgroupFacts;
-  readonly pods: Readonly<Record<string, { readonly running: CgroupFacts; readonly resized?: CgroupFacts }>>;
+  readonly pods: Readonly<Record<string, { readonly running: CgroupFacts; readonly resized?: CgroupFacts; readonly units?: UnitFacts }>>;
 }
 
 const layout: CgroupLayout = { version: 2, hierarchies: [{ mount: '', controllers: [] }], unified: null };
@@ -125,6 +137,23 @@ for (const driver of ['cgroupfs', 'systemd'] as const satisfies CgroupDriver[]) 
           );
         });
       }
+    }
+
+    for (const { name, pod, resizeTo } of driver === 'systemd' ? PODS : []) {
+      test(`${name}: properties of its slice`, () => {
+        const cgroup = podName(root, qosClassOf(pod), uid);
+        const seen = recording.pods[name]?.units?.[sliceOf(cgroup)];
+        assert.ok(seen !== undefined, sliceOf(cgroup));
+        const spec = pod.spec ?? { containers: [] };
+        // They were read after the resize.
+        const now: Pod =
+          resizeTo === undefined ? pod : { ...pod, spec: { ...spec, containers: spec.containers.map((each) => ({ ...each, resources: resizeTo })) } };
+        const ours = [...sliceProperties(cgroup, 2), ...limitProperties(podCgroupResources(now, settings), 2, 252)];
+        const told = Object.fromEntries(ours.filter((each) => each.name !== 'Description').map((each) => [each.name, shown(each)]));
+        assert.deepEqual(told, Object.fromEntries(Object.keys(told).map((each) => [each, seen[each]])));
+        const unset = Object.keys(seen).filter((each) => told[each] === undefined && seen[each] !== 'infinity');
+        assert.deepEqual(unset.toSorted(), ['Delegate', 'Slice', 'Transient']);
+      });
     }
 
     test('all pods together and their classes, with no pod', () => {
