@@ -96,7 +96,8 @@ function partOf(what: Extract<Move, { kind: 'pod' }>['what'], wanted: CgroupReso
     case 'cpu-request':
       return { ...nothing, cpuShares: wanted.cpuShares };
     case 'memory-limit':
-      return { ...nothing, memoryBytes: wanted.memoryBytes };
+      // What is protected and where it is slowed follow the sizes.
+      return { ...nothing, memoryBytes: wanted.memoryBytes, ...(wanted.unified === undefined ? {} : { unified: wanted.unified }) };
   }
 }
 
