@@ -80,8 +80,14 @@ async function readCluster(api: KubeApi, nodeName: string, signal: AbortSignal):
   return { services, slices, node, serviceCIDRs: [...new Set(cidrs.flatMap(({ spec }) => spec.cidrs ?? []))].sort() };
 }
 
+/** What a family's rules follow from. */
+export interface FamilyRules {
+  settings: RuleSettings;
+  rules: Map<string, PortRules>;
+}
+
 /** What the API server's objects come to in one family, in one mode. */
-function rulesOf(cluster: Cluster, config: ProxyConfig, nodeName: string, family: Family): { settings: RuleSettings; rules: Map<string, PortRules> } {
+function rulesOf(cluster: Cluster, config: ProxyConfig, nodeName: string, family: Family): FamilyRules {
   const world = emptyWorld();
   for (const service of cluster.services) applyService(world, service, false);
   for (const slice of cluster.slices) applySlice(world, slice, false);
@@ -93,13 +99,15 @@ function rulesOf(cluster: Cluster, config: ProxyConfig, nodeName: string, family
   return { settings, rules };
 }
 
-function wantedNft({ settings, rules }: ReturnType<typeof rulesOf>): Contents {
+/** What a first write of nftables mode would make. */
+export function wantedNft({ settings, rules }: FamilyRules): Contents {
   const slots = new Slots();
   const ports = new Map([...rules].map(([port, rule]) => [port, portObjects(rule, settings, slots)]));
   return nftContents(parseTable(transactionText({ family: settings.family, ops: planReplace(settings, ports).ops })));
 }
 
-function wantedIptables({ settings, rules }: ReturnType<typeof rulesOf>, options: IptablesOptions): Contents {
+/** What a first write of iptables mode would make. */
+export function wantedIptables({ settings, rules }: FamilyRules, options: IptablesOptions): Contents {
   const nothing = readSaved('');
   const ports = new Map([...rules].map(([port, rule]) => [port, portChains(rule, settings, options, false)]));
   return restoreContents(planWhole(ports, fixedRules(settings, options), { filter: nothing, nat: nothing }).input().text);

@@ -36,6 +36,8 @@ export interface ProxyOptions {
   afterFirstSync?: () => Promise<void>;
   /** How long emptied chains wait for their deletion; default 1 s. */
   staleMs?: number;
+  /** How long after a failed write the next one follows; default 1 s, doubled each time. */
+  firstRetryMs?: number;
 }
 
 /** Carries what the API server says to the families' tables. */
@@ -69,6 +71,7 @@ export class Proxy {
         minSyncPeriodMs: config.minSyncPeriodMs,
         syncPeriodMs: config.syncPeriodMs,
         ...(options.staleMs === undefined ? {} : { staleMs: options.staleMs }),
+        ...(options.firstRetryMs === undefined ? {} : { firstRetryMs: options.firstRetryMs }),
         afterSync: (result: SyncResult) => this.#afterSync(settings.family, result),
       };
       return new FamilySync(syncOptions, settings, topologyOf(null, options.nodeName));

@@ -52,6 +52,8 @@ export interface FamilySyncOptions {
   syncPeriodMs: number;
   /** Default STALE_MS. */
   staleMs?: number;
+  /** After the first failure; each further one doubles it. Default 1 s. */
+  firstRetryMs?: number;
   /** Runs after each successful write; conntrack and the health ports follow the rules, never precede them. */
   afterSync: (result: SyncResult, signal?: AbortSignal) => Promise<void>;
 }
@@ -239,7 +241,7 @@ export class FamilySync {
     const { clock, log, metrics, syncPeriodMs, table } = this.#options;
     this.#failures += 1;
     this.#needFull = true;
-    const delayMs = Math.min(syncPeriodMs, FIRST_RETRY_MS * 2 ** (this.#failures - 1));
+    const delayMs = Math.min(syncPeriodMs, (this.#options.firstRetryMs ?? FIRST_RETRY_MS) * 2 ** (this.#failures - 1));
     this.#due.retryMs = clock.monoMs() + delayMs;
     metrics.add(table.failureMetrics.any, 1, { ip_family: this.family });
     log.error('Sync failed', { ipFamily: this.family, retryMs: delayMs, error });

@@ -49,6 +49,7 @@ function nftRule(rule: string, table: TextTable): string {
     .replaceAll(/(?:mark set mark or|meta mark set meta mark \|) (\S+)/g, (_, bits: string) => `set mark ${Number(bits)}`)
     .replaceAll(/(?:mark set mark xor|meta mark set meta mark \^) (\S+)/g, (_, bits: string) => `toggle mark ${Number(bits)}`)
     .replaceAll(/\{ ([^{}:]*) \}/g, (_, list: string) => `{ ${sortedList(list)} }`)
+    .replaceAll(/\{ (\S+) \}/g, '$1')
     .replaceAll(/reject with \S+ \S+/g, 'reject');
 }
 

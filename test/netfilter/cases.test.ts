@@ -5,6 +5,7 @@ import { proxyConfig } from '../../netfilter/core/config.ts';
 import { parseSaved } from '../../netfilter/core/iptables-rules.ts';
 import { familyOf, type Family } from '../../netfilter/core/ip.ts';
 import { settingsFor } from '../../netfilter/core/node.ts';
+import type { PortRules } from '../../netfilter/core/ruleset.ts';
 import { fateText, trace, type Fate, type Packet } from '../../netfilter/core/trace.ts';
 import { traceSaved } from '../../netfilter/core/trace-iptables.ts';
 import { parseListing, traceTable } from '../../netfilter/core/trace-nft.ts';
@@ -80,10 +81,20 @@ function meant(mode: Mode): (packet: Packet) => Fate {
   return (packet) => {
     const { settings, rules } = rulesets.get(familyOf(packet.dst)!)!;
     const fate = trace(rules, packet, settings);
-    // Only nftables mode refuses a port that a cluster IP does not have.
-    const undefinedPort = mode === 'iptables' && fate.kind === 'reject' && rules.every((rule) => rule.clusterIP !== packet.dst || rule.port !== packet.port);
-    return undefinedPort && rules.some((rule) => rule.clusterIP === packet.dst) ? { kind: 'pass' } : fate;
+    return mode === 'iptables' ? inIptables(fate, packet, rules) : fate;
   };
+}
+
+/** Where iptables mode does otherwise, upstream's as ours. */
+function inIptables(fate: Fate, packet: Packet, rules: readonly PortRules[]): Fate {
+  if (fate.kind === 'to' || fate.kind === 'pass') return fate;
+  const of = rules.filter((rule) => rule.port === packet.port && rule.id.protocol === packet.protocol);
+  const outer = of.find((rule) => [...rule.externalIPs, ...rule.loadBalancerIPs].includes(packet.dst));
+  // Refusals for outer addresses are asked for on the way in and through, not on the way out.
+  if (outer?.external === 'reject') return { kind: packet.fromNode ? 'pass' : 'reject' };
+  // A port that a cluster IP does not have is nobody's.
+  const isClusterIp = rules.some((rule) => rule.clusterIP === packet.dst);
+  return isClusterIp && of.every((rule) => rule.clusterIP !== packet.dst) ? { kind: 'pass' } : fate;
 }
 
 function sorted(fate: Fate): string {
