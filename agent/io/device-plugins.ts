@@ -159,5 +159,6 @@ export class DevicePlugins implements AsyncDisposable {
     for (const { stop } of this.#connections) stop.abort();
     await Promise.all(this.#listening);
     await this.#server?.[Symbol.asyncDispose]();
+    await this.#options.pool.settled();
   }
 }

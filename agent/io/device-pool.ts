@@ -233,6 +233,11 @@ export class DevicePool {
     return { ok: true, grants: grantsOf(this.#holdings.get(uid)?.get(container.name)) };
   }
 
+  /** Resolves when the checkpoint is no longer being written. */
+  settled(): Promise<void> {
+    return this.#file.settled();
+  }
+
   /** Devices that a container holds, by resource. */
   of(uid: string, container: string): ReadonlyMap<string, Holding> {
     return this.#holdings.get(uid)?.get(container) ?? new Map();

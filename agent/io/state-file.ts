@@ -21,6 +21,11 @@ export class StateFile {
     while (this.#savedVersion < version) await (this.#writing ??= this.#write().finally(() => (this.#writing = null)));
   }
 
+  /** Resolves when no write is under way; never rejects. */
+  async settled(): Promise<void> {
+    while (this.#writing !== null) await this.#writing.catch(() => undefined);
+  }
+
   async #write(): Promise<void> {
     const version = this.#version;
     const text = this.#text();
