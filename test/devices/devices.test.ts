@@ -292,7 +292,7 @@ describe('pod-resources', () => {
     await offers(at, '2/3');
     await admitted(at, podOf('p1', 1));
     const server = await servePodResources({
-      clock: realClock,
+      clock: { ...realClock, monoMs: () => 0 },
       dir: join(at.root, 'pod-resources'),
       pool: at.pool,
       metrics: at.metrics,
