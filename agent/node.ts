@@ -98,8 +98,13 @@ const cgroupV1Warning =
   'cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1';
 
 /** What is told of a node that starts. */
-export function tellStart(events: Events, target: EventTarget, cgroupVersion: 1 | 2, config: Pick<KubeletConfiguration, 'enforceNodeAllocatable'>): void {
+export function tellStart(events: Events, target: EventTarget, cgroupVersion: 1 | 2, config: KubeletConfiguration): void {
   events.event(target, 'Normal', 'Starting', 'Starting kubelet.');
   if (cgroupVersion === 1) events.event(target, 'Warning', 'CgroupV1', cgroupV1Warning);
   if (config.enforceNodeAllocatable.includes('pods')) events.event(target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
+  const sides = [['system', config.systemReservedCgroup] as const, ['kube', config.kubeReservedCgroup] as const];
+  for (const [side, cgroup] of sides) {
+    if (config.enforceNodeAllocatable.some((each) => each.startsWith(`${side}-reserved`)))
+      events.event(target, 'Normal', 'NodeAllocatableEnforced', `Updated limits on ${side} reserved cgroup ${cgroup}`);
+  }
 }

@@ -6,15 +6,16 @@ import type { MemoryQos } from './memory-qos.ts';
 import { milliValueOf, valueOf } from './quantity.ts';
 
 /**
- * What all pods together may use of the machine when `enforceNodeAllocatable` names them: all but what is reserved.
- * Null: nobody bounds them.
+ * What all pods together may use of the machine: all but what is reserved when `enforceNodeAllocatable` names them, else all of it
+ * (a cgroup to which nothing is written has too little weight). Null: the kernel does not say how many processes there may be.
  */
 export function podsAllocatable(
   config: KubeletConfiguration,
   machine: { readonly cpus: number; readonly memoryBytes: number; readonly maxPids: number | null },
-): { milliCpu: bigint; memoryBytes: bigint; pids: bigint | null } | null {
-  if (!config.enforceNodeAllocatable.includes('pods')) return null;
-  const reserved = (resource: string): string[] => [config.kubeReserved[resource], config.systemReserved[resource]].filter((amount) => amount !== undefined);
+): { milliCpu: bigint; memoryBytes: bigint; pids: bigint | null } {
+  const isEnforced = config.cgroupsPerQOS && config.enforceNodeAllocatable.includes('pods');
+  const reserved = (resource: string): string[] =>
+    isEnforced ? [config.kubeReserved[resource], config.systemReserved[resource]].filter((amount) => amount !== undefined) : [];
   const milliCpu = reserved('cpu').reduce((left, amount) => left - milliValueOf(amount), BigInt(machine.cpus) * 1000n);
   const memoryBytes = reserved('memory').reduce((left, amount) => left - valueOf(amount), BigInt(machine.memoryBytes));
   const pids = machine.maxPids === null ? null : reserved('pid').reduce((left, amount) => left - valueOf(amount), BigInt(machine.maxPids));

@@ -185,3 +185,17 @@ test('what is reserved is enforced on cgroups that are there', async () => {
   const missing = world({ reserved: [{ key: 'kube-reserved', cgroup: '/kube.slice', resources }] });
   await assert.rejects((await openCgroups(missing.options)).enforceReserved(signal), /kube\.slice is not there/);
 });
+
+test('a limit that cannot be had at the start is tried again each minute', async () => {
+  const { sys, options, read } = world();
+  await sys.fileOps({ root: '/sys/fs/cgroup/kubepods', ops: [{ op: 'unlink', path: 'memory.max' }], timeoutMs: 1 });
+  const cgroups = await openCgroups(options);
+  await cgroups.ensureRoots(signal);
+  sys.put('/sys/fs/cgroup/kubepods/memory.max', 'max');
+  const stop = new AbortController();
+  const run = cgroups.followPods({ list: () => [], synced: () => true, mayRun: () => true }, stop.signal);
+  await (options.clock as ReturnType<typeof createFakeClock>).advance(1000);
+  assert.equal(read('/kubepods/memory.max'), '1073741824');
+  stop.abort();
+  await run;
+});

@@ -102,6 +102,8 @@ export class PodCgroups implements Cgroups {
   /** Until all pods are known the class keeps what it has: an agent that starts anew must not starve running pods. */
   #knowsPods = false;
 
+  /** What could not be written at the start. */
+  #unenforced: (() => Promise<void>) | null = null;
   /** systemd's version, where it owns the cgroups; else 0. */
   readonly #systemdVersion: number;
 
@@ -118,24 +120,33 @@ export class PodCgroups implements Cgroups {
     const [all, burstable, bestEffort] = [kubepods(this.#root), qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort')];
     for (const name of [all, burstable, bestEffort]) await this.#make(name, 1, signal);
     if (this.version === 2) await this.#enableControllers(burstable, bestEffort);
-    const { allocatable, log, pod } = this.#options;
+    const { allocatable, pod } = this.#options;
     const sizes = pod.hugePageSizes ?? [];
     const unprotected = this.version === 2 ? { unified: { 'memory.min': '0', 'memory.low': '0' } } : {};
     if (allocatable !== null) {
       const { milliCpu, memoryBytes, pids: pidsMax, hugePages } = allocatable;
       const pages = hugePages === undefined ? {} : { hugePages };
       const cpus = this.driver === 'systemd' ? await this.#allCpus() : {};
-      try {
-        await this.#write([[all, { ...sharesOnly(cpuShares(milliCpu)), memoryBytes, pidsMax, ...pages, ...cpus, ...unprotected }]], signal);
-      } catch (error) {
-        // Pods that use more already are left to eviction: the node starts all the same.
-        log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
-      }
+      const enforce = async (): Promise<void> => {
+        await this.#write([[all, { ...sharesOnly(cpuShares(milliCpu)), memoryBytes, pidsMax, ...pages, ...cpus, ...unprotected }]], forever);
+      };
+      await this.#tryEnforce(enforce);
     }
     const unbounded = sizes.length === 0 ? {} : { hugePages: new Map(sizes.map((size) => [size, 1n << 62n])) };
     await this.#write([[bestEffort, { ...sharesOnly(2n), ...unbounded }]], signal);
     const without = this.version === 2 ? { unified: { 'memory.low': '0' } } : {};
     await this.#write([[burstable, { ...sharesOnly(2n), cpuShares: null, ...unbounded, ...without }]], signal);
+  }
+
+  /** Pods that use more already are left to eviction: the node starts all the same, and it is tried again each minute. */
+  async #tryEnforce(enforce: () => Promise<void>): Promise<void> {
+    try {
+      await enforce();
+      this.#unenforced = null;
+    } catch (error) {
+      this.#options.log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
+      this.#unenforced = enforce;
+    }
   }
 
   /** Gives the cgroups of the system and of Kubernetes' own programs what is reserved for them. Throws OpError where one is not there. */
@@ -238,6 +249,7 @@ export class PodCgroups implements Cgroups {
       for (;;) {
         await clock.sleep(this.#knowsPods ? qosPeriodMs : firstQosMs, signal);
         if (!pods.synced()) continue;
+        if (this.#unenforced !== null) await this.#tryEnforce(this.#unenforced);
         try {
           await this.syncQos(pods.list().filter((pod) => pods.mayRun(pod.metadata.uid ?? '')));
         } catch (error) {

@@ -92,7 +92,7 @@ export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSig
       hugePageSizes: sizes,
       memoryQos,
     },
-    allocatable: allocatable === null ? null : { ...allocatable, ...(sizes.length === 0 ? {} : { hugePages: hugePageLimits(sizes, pages) }) },
+    allocatable: { ...allocatable, ...(sizes.length === 0 ? {} : { hugePages: hugePageLimits(sizes, pages) }) },
     reserved: reservedCgroups(config, version, memoryQos !== null),
   });
   await cgroups.ensureRoots(signal);
