@@ -52,6 +52,8 @@ export interface OpenGrantsOptions {
   readonly metrics: Pick<AgentMetrics, 'resources'>;
   readonly loop: () => Loop;
   readonly kickNode: () => void;
+  /** Claims of a container as prepared by their drivers. */
+  readonly dynamic: PodResourcesOptions['dynamic'];
 }
 
 export interface OpenGrants extends AsyncDisposable {
@@ -147,7 +149,7 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
     memory: (uid, name) => grants.memoryOf(uid, name),
     allocatableCpus: cpus === null ? [] : allocatableCpus(cpus.rules),
     allocatableMemory: memory === null ? [] : allocatableMemory(memory.state.machine),
-    dynamic: () => [],
+    dynamic: options.dynamic,
     sweep: () => grants.sweep(),
   };
   return {

@@ -6,6 +6,7 @@ import { createLog } from '../base/log.ts';
 import { realRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
+import type { Container, Pod } from '../proto/kube/types.ts';
 import { version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
@@ -94,7 +95,8 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
   const shared = { clock, rng, log, sys, api, cri, events, config, machine, tracer };
-  await using granted = await openGrants({ ...shared, settings, metrics, loop: () => pods.loop, kickNode: () => node.kick() });
+  const late = { loop: () => pods.loop, kickNode: () => node.kick(), dynamic: (...of: [Pod, Container]) => pods.dra.claims.resourcesOf(...of) };
+  await using granted = await openGrants({ ...shared, settings, metrics, ...late });
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
   const ending = (): Supervision['shutdown'] => supervision.shutdown;
@@ -132,8 +134,6 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     ['static pods', pods.statics.run(signal)],
     ['pods', pods.loop.run(signal)],
     ['plugins', pods.plugins.run(signal)],
-    ['csi', pods.csi.run(signal)],
-    ['dra', pods.dra.run(signal)],
     ['grants', granted.run(signal)],
     ['upkeep', upkeep.run(signal)],
     ['serving', serving.run(signal)],

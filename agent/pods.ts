@@ -99,7 +99,8 @@ export interface PodSide extends AsyncDisposable {
   readonly volumes: Volumes;
   readonly csi: CsiSide;
   readonly dra: DraSide;
-  readonly plugins: PluginWatcher;
+  /** Finds plugins, and does what they are for. */
+  readonly plugins: { run(signal: AbortSignal): Promise<void> };
 }
 
 export const containersLogDir = '/var/log/containers';
@@ -303,6 +304,12 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       rejected: (reason) => metrics.rejected(countedReason(reason)),
     },
   });
+  const watcher = new PluginWatcher({
+    clock,
+    log: log.child('plugins'),
+    dir: `${rootDir}/plugins_registry`,
+    handlers: { CSIPlugin: csi.drivers, DRAPlugin: dra.plugins, DevicePlugin: granted.handler },
+  });
   return {
     loop,
     resizes,
@@ -312,12 +319,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     records,
     csi,
     dra,
-    plugins: new PluginWatcher({
-      clock,
-      log: log.child('plugins'),
-      dir: `${rootDir}/plugins_registry`,
-      handlers: { CSIPlugin: csi.drivers, DRAPlugin: dra.plugins, DevicePlugin: granted.handler },
-    }),
+    plugins: {
+      async run(stop) {
+        await Promise.all([watcher.run(stop), csi.run(stop), dra.run(stop)]);
+      },
+    },
     async [Symbol.asyncDispose]() {
       await csi[Symbol.asyncDispose]();
       dra[Symbol.dispose]();

@@ -12,6 +12,7 @@ const done = `
   CPUManagerPolicyAlphaOptions
   CPUManagerPolicyBetaOptions
   CPUManagerPolicyOptions
+  CSIServiceAccountTokenSecrets
   ClusterTrustBundleProjection
   ComponentFlagz
   ComponentStatusz
@@ -19,8 +20,12 @@ const done = `
   ContainerRestartRules
   ContainerStopSignals the field is passed on whenever the API server kept it
   CustomCPUCFSQuotaPeriod
+  DRAConsumableCapacity the share of a device is passed on as its driver tells it
+  DRAExtendedResource
+  DRAOptionalNodeOperations the field is honoured whenever the API server kept it
   DisableCPUQuotaWithExclusiveCPUs
   DisableNodeKubeProxyVersion
+  DynamicResourceAllocation
   EnvFiles
   ExecProbeTimeout
   ExtendWebSocketsToKubelet
@@ -35,6 +40,7 @@ const done = `
   KubeletCrashLoopBackOffMax
   KubeletEnsureSecretPulledImages
   KubeletFineGrainedAuthz
+  KubeletPodResourcesDynamicResources
   KubeletPodResourcesGet
   KubeletPodResourcesListUseActivePods
   KubeletSeparateDiskGC
@@ -53,11 +59,13 @@ const done = `
   PodsAPI
   PreferSameTrafficDistribution
   ProcMountType
+  RecoverVolumeExpansionFailure
   RecursiveReadOnlyMounts
   RelaxedEnvironmentVariableValidation
   ReloadKubeletClientCAFile
   ReloadKubeletServerCertificateFile
-  ResourceHealthStatus devices of plugins; of claims as far as their drivers tell
+  ResourceHealthStatus
+  ResourceHealthStatusMessage
   RestartAllContainersOnContainerExits
   RotateKubeletServerCertificate
   SupplementalGroupsPolicy
@@ -69,17 +77,12 @@ const done = `
 const notDone = `
   AtomicWriteVolumeUserFields
   CRIListStreaming
-  CSIServiceAccountTokenSecrets
   CSIVolumeHealth
   ChangeContainerStatusOnKubeletRestart
-  DRAConsumableCapacity
   DRADeviceCompatibilityGroups
-  DRAExtendedResource
   DRANodeAllocatableResources
-  DRAOptionalNodeOperations
   DRAWorkloadResourceClaims
   DefaultPodSysctls
-  DynamicResourceAllocation
   EmptyDirVolumeMode
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GRPCContainerProbeTLS
@@ -97,7 +100,6 @@ const notDone = `
   KubeletAllocatedPodsEndpoint
   KubeletInUserNamespace
   KubeletPSI
-  KubeletPodResourcesDynamicResources
   KubeletRegistrationGetOnExistsOnly
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions
@@ -109,9 +111,7 @@ const notDone = `
   PodAndContainerStatsFromCRI
   PodLevelResourceManagers
   QOSReserved
-  RecoverVolumeExpansionFailure
   ReduceDefaultCrashLoopBackOffDecay
-  ResourceHealthStatusMessage
   RuntimeClassInImageCriApi
   SELinuxChangePolicy
   SELinuxMount

@@ -65,7 +65,7 @@ export class PluginWatcher {
   /** Watches until `signal` is aborted; nothing is deregistered at the end, for the plugins are still there. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, dir, log } = this.#options;
-    await mkdir(dir, { recursive: true, mode: 0o755 });
+    await mkdir(dir, { recursive: true, mode: 0o750 });
     const watchers = new Map<string, { close(): void }>();
     while (!signal.aborted) {
       const woken = new AbortController();

@@ -8,6 +8,7 @@ import type { Log } from '../../../base/log.ts';
 import { replaceFile } from '../../../base/replace-file.ts';
 import type { Container, Pod, PodStatus, ResourceV1ResourceClaim } from '../../../proto/kube/types.ts';
 import type { NodePrepareResourceResponse } from '../../../proto/plugins/dra.ts';
+import type { DynamicResource } from '../../../proto/plugins/pod_resources.ts';
 import { RpcError } from '../../../cri/mod.ts';
 import { checkpointText, newCheckpointText, readCheckpoint } from '../../core/dra/checkpoint.ts';
 import { cdiDevicesOf, claimRefusal, claimsOf, newClaimInfo, requestsOf, skips } from '../../core/dra/claims.ts';
@@ -94,6 +95,25 @@ export class DraClaims {
       const info = this.#claims.get(keyOf(namespace, name));
       if (info === undefined) throw new OpError('not-found', 'internal error', `unable to get claim info for ResourceClaim ${name} in namespace ${namespace}`);
       return requests.flatMap((request) => cdiDevicesOf(info, request));
+    });
+  }
+
+  /** A container's devices as the pod-resources API tells of them. */
+  resourcesOf(pod: Pod, container: Container): DynamicResource[] {
+    const { namespace = '' } = pod.metadata;
+    return [...requestsOf(pod, container).keys()].flatMap((name) => {
+      const info = this.#claims.get(keyOf(namespace, name));
+      if (info === undefined) return [];
+      const claimResources = [...info.drivers].flatMap(([driverName, { devices }]) =>
+        devices.map(({ poolName, deviceName, shareId, cdiDeviceIds }) => ({
+          driverName,
+          poolName,
+          deviceName,
+          cdiDevices: cdiDeviceIds.map((device) => ({ name: device })),
+          shareId: shareId ?? '',
+        })),
+      );
+      return [{ claimName: name, claimNamespace: namespace, claimResources }];
     });
   }
 

@@ -69,6 +69,8 @@ test('claims are prepared once for all pods and taken back with the last, across
   const [container] = podOf('u1').spec.containers;
   assert.ok(container !== undefined);
   assert.deepEqual(claims.cdiDevices(podOf('u1'), container), ['d.example/x=1']);
+  const resource = { driverName: 'd.example', poolName: 'p', deviceName: 'd1', cdiDevices: [{ name: 'd.example/x=1' }], shareId: '' };
+  assert.deepEqual(claims.resourcesOf(podOf('u1'), container), [{ claimName: 'c1', claimNamespace: 'ns', claimResources: [resource] }]);
   assert.throws(() => claims.cdiDevices({ ...podOf('u1'), metadata: { namespace: 'elsewhere' } }, container), /unable to get claim info for ResourceClaim c1/);
   assert.deepEqual(claims.usersOf('d.example', ['p/d1']), ['u1', 'u2']);
   assert.match(await readFile(file, 'utf8'), /claim-uid/);
