@@ -47,11 +47,17 @@ export async function test(context: Context, suites: readonly string[]): Promise
 /** What `bench` measures, each a program of `scripts/`. */
 const BENCHES = ['loop', 'cni'] as const;
 
-export const bench = (context: Context, what: string | undefined, options: { pods: string; seconds: string; count: string }): Promise<number> => {
+export const bench = (
+  context: Context,
+  what: string | undefined,
+  more: readonly string[],
+  options: { pods: string; seconds: string; count: string },
+): Promise<number> => {
+  if (what === 'netfilter') return program(context, 'test/netfilter/bench.ts', [...more, ...(context.options.json ? ['--json'] : [])], context.root);
   const which = BENCHES.find((name) => name === (what ?? 'loop'));
   if (which === undefined)
     throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, {
-      advice: `use: nodelet bench ${BENCHES.join(', nodelet bench ')}`,
+      advice: `use: nodelet bench ${[...BENCHES, 'netfilter'].join(', nodelet bench ')}`,
     });
   const { name, json } = context.options;
   const args = which === 'loop' ? ['--name', name, '--pods', options.pods, '--seconds', options.seconds] : ['--count', options.count];

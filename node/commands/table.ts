@@ -115,14 +115,16 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     action(async (context, suites: string[]) => (await import('./develop.ts')).test(context, suites)),
   );
   add(
-    'bench [what]',
-    'measure: event-loop delay of a running set’s agent with 30 pods under churn (loop), the pod network beside the reference plugins (cni)',
-    ['sudo ./nodelet bench loop', 'sudo ./nodelet bench cni'],
+    'bench [what] [args...]',
+    'measure: event-loop delay of a running set’s agent with 30 pods under churn (loop), the pod network beside the reference plugins (cni), the service proxy beside upstream’s (netfilter; its options after --)',
+    ['sudo ./nodelet bench loop', 'sudo ./nodelet bench cni', 'sudo ./nodelet bench netfilter -- --services 1000 --endpoints 2'],
   )
     .option('--pods <count>', 'how many pods', '30')
     .option('--seconds <count>', 'how long pods are deleted', '60')
     .option('--count <rounds>', 'of cni: how many pods each', '100')
-    .action(action(async (context, what: string | undefined, options: never) => (await import('./develop.ts')).bench(context, what, options)));
+    .action(
+      action(async (context, what: string | undefined, more: string[], options: never) => (await import('./develop.ts')).bench(context, what, more, options)),
+    );
   for (const [name, summary] of Object.entries({ ...PROVING, ...OUTSIDE })) {
     program
       .command(`${name} [args...]`)
