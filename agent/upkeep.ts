@@ -17,7 +17,7 @@ import { Gc } from './io/gc.ts';
 import { DeadContainers } from './io/gc-dead.ts';
 import { LogRotation } from './io/logs-rotate.ts';
 import type { Tracer } from './io/tracer.ts';
-import { keepUtilChains } from './io/util-chains.ts';
+import { keepUtilChains } from './io/iptables-chains.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { containersLogDir } from './pods.ts';
 import type { PodSide } from './pods.ts';

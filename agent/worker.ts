@@ -8,6 +8,7 @@ import { grow, rebuilt } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { backOffKey } from './core/hash.ts';
 import { specContainers } from './core/containers.ts';
+import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, endOf, mayRun, mayStart, shorten } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
@@ -492,13 +493,4 @@ export class PodWorker {
 /** A static pod whose file went and came back while it was ending: the end is finished, and another worker begins anew. */
 function wasPutBack(pod: Pod, end: PodEnd): boolean {
   return end.cause === 'removed' && isStatic(pod);
-}
-
-/** A pod of which only the runtime knows: enough of an object to stop its containers. */
-function orphanPod(key: PodKey, facts: PodFacts): Pod {
-  const names = [...new Set(facts.containers.map((container) => container.name))];
-  return {
-    metadata: { uid: key.uid, namespace: facts.namespace || key.namespace, name: facts.name || key.name },
-    spec: { containers: names.map((name) => ({ name })), terminationGracePeriodSeconds: 1 },
-  };
 }

@@ -21,5 +21,5 @@ function printed(value: unknown): string {
       .toSorted(([a], [b]) => (a < b ? -1 : 1))
       .map(([key, each]) => `${key}=${String(each)}`)
       .join(',');
-  return String(value as string | number | boolean);
+  return typeof value === 'string' ? value : JSON.stringify(value);
 }

@@ -128,7 +128,10 @@ test('what a program answers', () => {
     cacheBy: 'Registry',
     cacheMs: 300_000,
   });
-  const problem = (change: object): string => String(readProviderAnswer(JSON.stringify({ ...answer, ...change }), 'x/v1'));
+  const problem = (change: object): string => {
+    const read = readProviderAnswer(JSON.stringify({ ...answer, ...change }), 'x/v1');
+    return typeof read === 'string' ? read : assert.fail('it was accepted');
+  };
   assert.match(problem({ apiVersion: 'x/v2' }), /did not match expected apiVersion:x\/v1, actual apiVersion:x\/v2/);
   assert.match(problem({ cacheKeyType: 'Pod' }), /valid cacheKeyType: Pod/);
   assert.match(problem({ kind: 'Secret' }), /error decoding/);

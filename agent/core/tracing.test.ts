@@ -59,8 +59,8 @@ test('spans on the wire', () => {
     ...['4a080a016112030a0162', '4a080a016e120318ac02', '7a0612026e6f1802'],
   ].join('');
   const size = (text: string): string => (text.length / 2).toString(16).padStart(2, '0');
-  const scopeSpans = `0a030a0173${`12${size(body)}${body}`}`;
-  const inner = `0a00${`12${size(scopeSpans)}${scopeSpans}`}`;
+  const scopeSpans = `0a030a017312${size(body)}${body}`;
+  const inner = `0a0012${size(scopeSpans)}${scopeSpans}`;
   assert.equal(
     hex,
     `0a${inner.length / 2 > 127 ? Buffer.from([((inner.length / 2) & 127) | 128, (inner.length / 2) >> 7]).toString('hex') : size(inner)}${inner}`,

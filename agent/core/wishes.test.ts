@@ -5,7 +5,8 @@ import { processesOfExec, readProcess, readWishes } from './wishes.ts';
 test('names of wishes', () => {
   assert.deepEqual(readWishes([]), new Set());
   assert.deepEqual(readWishes(['RegisterDeletedNode']), new Set(['RegisterDeletedNode']));
-  assert.match(String(readWishes(['Peace'])), /unknown wish "Peace"/);
+  const unknown = readWishes(['Peace']);
+  assert.ok(typeof unknown === 'string' && unknown.startsWith('unknown wish "Peace"'));
 });
 
 test('a process from its stat, whatever its name', () => {

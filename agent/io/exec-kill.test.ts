@@ -36,7 +36,7 @@ test('a command is killed with its children, and neither the container nor anoth
     clock: realClock,
     log: silentLog,
     sys: { readFiles },
-    runtime: { containerStatus: async () => ({ status: null, info }) } as never,
+    runtime: { containerStatus: async () => ({ status: null, info }) },
   });
   // Its output closes when the last of them has ended.
   const closed = once(exec, 'close', { signal: AbortSignal.timeout(5_000) });

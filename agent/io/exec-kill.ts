@@ -37,7 +37,7 @@ export function createExecKill({ clock, log, sys, runtime }: ExecKillDeps): Exec
   return async (containerId, cmd, beganMs, signal) => {
     try {
       const { info } = await runtime.containerStatus({ containerId, verbose: true }, { timeoutMs: statusMs, signal });
-      const first = Number((JSON.parse(info['info'] ?? '{}') as { pid?: number }).pid ?? 0);
+      const first = (JSON.parse(info['info'] ?? '{}') as { pid?: number }).pid ?? 0;
       if (!Number.isInteger(first) || first <= 1) return;
       const [cgroups = '', uptime = ''] = await texts([`/proc/${first}/cgroup`, '/proc/uptime']);
       const lists = cgroupFolders(cgroups).map((folder) => `${folder}/cgroup.procs`);

@@ -267,7 +267,7 @@ function specOf(pod: Pod, name: string): Pick<Container, 'tty'> | undefined {
 }
 
 function podList(items: readonly Pod[]): unknown {
-  const bare = items.map(({ apiVersion: _, kind: __, ...pod }) => pod);
+  const bare = items.map(({ metadata, spec, status }) => ({ metadata, spec, status }));
   return { kind: 'PodList', apiVersion: 'v1', metadata: {}, items: bare };
 }
 

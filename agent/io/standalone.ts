@@ -34,7 +34,9 @@ export function loggedEvents(log: Log): EventsApi {
   return {
     event(target, type, reason, message) {
       const where = target.namespace === undefined ? target.name : `${target.namespace}/${target.name}`;
-      (type === 'Warning' ? log.warn : log.info)('Event occurred', { object: where, kind: target.kind, type, reason, message });
+      const fields = { object: where, kind: target.kind, type, reason, message };
+      if (type === 'Warning') log.warn('Event occurred', fields);
+      else log.info('Event occurred', fields);
     },
     run: untilAborted,
     waiting: 0,

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomBytes } from 'node:crypto';
-import { connect, type ClientHttp2Session } from 'node:http2';
+import { connect, type ClientHttp2Session, type IncomingHttpHeaders } from 'node:http2';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
@@ -154,17 +154,17 @@ class Collector {
         { ':method': 'POST', ':path': exportPath, 'content-type': 'application/grpc', te: 'trailers', 'user-agent': 'nodelet' },
         { signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)]) },
       );
-      let status: unknown;
-      let words: unknown;
-      const take = (headers: Readonly<Record<string, unknown>>): void => {
-        status ??= headers['grpc-status'];
-        words ??= headers['grpc-message'];
+      let status: string | undefined;
+      let words: string | undefined;
+      const take = (headers: IncomingHttpHeaders): void => {
+        status ??= headers['grpc-status']?.toString();
+        words ??= headers['grpc-message']?.toString();
       };
       stream.on('response', take).on('trailers', take).on('error', fail).resume();
       stream.on('close', () => {
         session.off('error', fail);
         if (status === '0') resolve();
-        else reject(new OpError('failed', doing, `gRPC status ${String(status ?? 'missing')} ${String(words ?? '')}`));
+        else reject(new OpError('failed', doing, `gRPC status ${status ?? 'missing'} ${words ?? ''}`));
       });
       stream.end(body);
     });

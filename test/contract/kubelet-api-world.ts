@@ -207,7 +207,7 @@ export async function startBoth(folder: string, kubelet: string, config: object 
     for (const child of children) child.kill('SIGKILL');
     // Upstream mounts its own root over itself.
     for (const which of ['upstream', 'ours']) spawnSync('umount', ['-l', join(folder, which, 'root')]);
-    await Promise.all(children.map((child) => (child.exitCode === null && child.signalCode === null ? once(child, 'exit') : null)));
+    await Promise.all(children.filter((child) => child.exitCode === null && child.signalCode === null).map((child) => once(child, 'exit')));
     api.closeAllConnections();
     api.close();
   };

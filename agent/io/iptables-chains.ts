@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import { canaryChain, firewallChain, tables, utilChains } from '../core/util-chains.ts';
+import { canaryChain, firewallChain, tables, utilChains } from '../core/iptables-chains.ts';
 
 export interface UtilChainsOptions {
   readonly clock: Clock;

@@ -4,7 +4,7 @@ import { OpError } from '../../base/errors.ts';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { createFakeSys, fakeRunResult } from '../../base/sys/fake.ts';
-import { keepUtilChains } from './util-chains.ts';
+import { keepUtilChains } from './iptables-chains.ts';
 
 test('written once, and again after somebody flushed a table; a machine without iptables is left alone', async () => {
   const clock = createFakeClock();
