@@ -57,7 +57,8 @@ export function withDriver(object: CSINode, info: DriverNodeInfo): CSINode | nul
 
 /** An API server writes an empty list as null. */
 function driversOf(object: CSINode): readonly CSINodeDriver[] {
-  return (object.spec.drivers as CSINodeDriver[] | null) ?? [];
+  const { drivers }: { drivers: CSINodeDriver[] | null } = object.spec;
+  return drivers ?? [];
 }
 
 function sameDriver(left: CSINodeDriver, right: CSINodeDriver): boolean {

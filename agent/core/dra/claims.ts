@@ -103,7 +103,7 @@ export function requestsOf(pod: Pod, container: Container): ReadonlyMap<string, 
   const extended = pod.status?.extendedResourceClaimStatus;
   for (const mapping of extended?.requestMappings ?? []) {
     const asked = container.resources?.requests?.[mapping.resourceName] ?? container.resources?.limits?.[mapping.resourceName];
-    if (mapping.containerName === container.name && asked !== undefined && String(asked) !== '0') add(extended?.resourceClaimName ?? '', mapping.requestName);
+    if (mapping.containerName === container.name && asked !== undefined && asked !== '0') add(extended?.resourceClaimName ?? '', mapping.requestName);
   }
   return requests;
 }

@@ -126,7 +126,7 @@ export class DraPlugins implements PluginHandler {
   async wipe(driver: string, signal: AbortSignal): Promise<void> {
     const { api, clock, log, nodeName } = this.#options;
     const fieldSelector = `${driver === '' ? '' : `spec.driver=${driver},`}spec.nodeName=${nodeName}`;
-    for (let pauseMs = firstWipePauseMs; !signal.aborted && (driver === '' || !this.#drivers.has(driver)); pauseMs = Math.min(pauseMs * 2, lastWipePauseMs)) {
+    for (let pauseMs = firstWipePauseMs; !signal.aborted && !this.#drivers.has(driver); pauseMs = Math.min(pauseMs * 2, lastWipePauseMs)) {
       try {
         const { status } = await api.raw('DELETE', pathOf(resourceSlices()), { query: { fieldSelector }, timeoutMs: 10_000 }, signal);
         if (status < 300 || status === 404) return;
