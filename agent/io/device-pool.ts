@@ -12,7 +12,7 @@ import type { Hint, Hints } from '../core/resources/hints.ts';
 import { allocatedIds, containerIds, grantsOf, heldIds, holdingsOf, reusableIds, withHolding, withoutPod } from '../core/resources/holdings.ts';
 import type { DeviceGrants, Holding, Holdings } from '../core/resources/holdings.ts';
 import type { NumaMask } from '../core/resources/numa-mask.ts';
-import { containersOf, extendedLimits, extendedPodLimits } from '../core/resources/requests.ts';
+import { containersOf, extendedPodLimits, pluginLimits } from '../core/resources/requests.ts';
 import type { TextFile } from './allocation-file.ts';
 import { serviceOf } from './grpc.ts';
 import { StateFile } from './state-file.ts';
@@ -150,7 +150,7 @@ export class DevicePool {
 
   /** Whether any of the pod's limits is one of ours. */
   wants(pod: Pod): boolean {
-    return containersOf(pod).some((container) => [...extendedLimits(container).keys()].some((resource) => this.#isOurs(resource)));
+    return containersOf(pod).some((container) => [...pluginLimits(pod, container).keys()].some((resource) => this.#isOurs(resource)));
   }
 
   /** Resource to the most that is held of it: the node must not seem to have less. */
@@ -170,7 +170,7 @@ export class DevicePool {
 
   hints(pod: Pod, container: Container): Hints {
     const { uid } = keyOf(pod);
-    return this.#hintsFor(extendedLimits(container), (resource) => ({
+    return this.#hintsFor(pluginLimits(pod, container), (resource) => ({
       held: containerIds(this.#holdings, uid, container.name, resource) ?? [],
       reusable: reusableIds(this.#holdings, pod, container.name, resource),
     }));
@@ -187,7 +187,7 @@ export class DevicePool {
   /** Gives the container its devices; what is held already stays. Messages are upstream's. */
   async allocate(pod: Pod, container: Container, nodes: NumaMask | null, signal: AbortSignal): Promise<Outcome> {
     let changed = false;
-    for (const [resource, count] of extendedLimits(container)) {
+    for (const [resource, count] of pluginLimits(pod, container)) {
       if (!this.#isOurs(resource)) continue;
       const outcome = await this.#allocateOne(pod, container, resource, count, nodes, signal);
       if (!outcome.ok) return outcome;
@@ -209,7 +209,7 @@ export class DevicePool {
     signal: AbortSignal,
   ): Promise<{ readonly ok: true; readonly grants: DeviceGrants } | { readonly ok: false; readonly message: string }> {
     const { uid } = keyOf(pod);
-    for (const [resource, count] of extendedLimits(container)) {
+    for (const [resource, count] of pluginLimits(pod, container)) {
       if (!this.#isOurs(resource) || count === 0) continue;
       const served = this.#served.get(resource);
       if (served === undefined) return { ok: false, message: `endpoint not found in cache for a registered resource: ${resource}` };

@@ -16,7 +16,7 @@ import type { MemoryState } from './memory-static.ts';
 import { reservedByNode } from './memory-reserved.ts';
 import { maskOf, nodesOf } from './numa-mask.ts';
 import { quantityOf } from '../quantity.ts';
-import { exclusivePodCpus, extendedLimits, isExtendedResource } from './requests.ts';
+import { exclusivePodCpus, extendedLimits, isExtendedResource, pluginLimits } from './requests.ts';
 import { refusalVerdict } from './refusal.ts';
 
 const Gi = 1024 ** 3;
@@ -370,5 +370,9 @@ describe('devices', () => {
       assert.ok(!isExtendedResource(bad), bad);
     const limits = extendedLimits({ name: 'a', resources: { limits: { cpu: '1', 'a.io/b': '3' } } });
     assert.deepEqual([...limits], [['a.io/b', 3]]);
+    const pod = podOf('p', [{ name: 'a', resources: { limits: { 'a.io/b': '3', 'c.io/d': '1' } } }]);
+    const requestMappings = [{ containerName: 'a', resourceName: 'a.io/b', requestName: 'r' }];
+    const claimed: Pod = { ...pod, status: { extendedResourceClaimStatus: { resourceClaimName: 'c', requestMappings } } };
+    assert.deepEqual([...pluginLimits(claimed, pod.spec.containers[0]!)], [['c.io/d', 1]]);
   });
 });

@@ -52,6 +52,13 @@ export function pinnedPodMemory(pod: Pod): ReadonlyMap<string, number> {
   return new Map([...names].map((name) => [name, peakOf(pod, (container) => pinnedMemory(pod, container).get(name) ?? 0)]));
 }
 
+/** What device plugins may be asked for: extended resources, without those that a claim of the pod stands in for (DRAExtendedResource). */
+export function pluginLimits(pod: Pod, container: Container): ReadonlyMap<string, number> {
+  const mapped = (pod.status?.extendedResourceClaimStatus?.requestMappings ?? []).filter((each) => each.containerName === container.name);
+  const claimed = new Set(mapped.map((each) => each.resourceName));
+  return new Map([...extendedLimits(container)].filter(([name]) => !claimed.has(name)));
+}
+
 /** Limits of resources with a vendor's name, which a device plugin may serve. */
 export function extendedLimits(container: Container): ReadonlyMap<string, number> {
   return new Map(
