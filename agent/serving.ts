@@ -17,6 +17,7 @@ import { createRotation, type Rotation } from './io/cert-rotation.ts';
 import type { CertMetrics } from './io/cert-metrics.ts';
 import { followServingCert, loadServingCert, type IssuedPair, type ServingCertOptions } from './io/certs.ts';
 import type { Cri } from './io/cri.ts';
+import { HttpMetrics } from './io/http-metrics.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
 import { tlsCiphers, tlsMinVersion } from './io/server-defaults.ts';
@@ -85,6 +86,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
         ? 'AlwaysAllow'
         : { allowedTtlMs: durationMs(authorization.webhook.cacheAuthorizedTTL), deniedTtlMs: durationMs(authorization.webhook.cacheUnauthorizedTTL) },
   });
+  const http = new HttpMetrics(clock);
   const routes = createServerRoutes({
     clock,
     pods,
@@ -94,6 +96,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     runtimeTimeoutMs: durationMs(config.runtimeRequestTimeout),
     podLogsDir: config.podLogsDir,
     debugHandlers: config.enableDebuggingHandlers,
+    streamed: (subresource) => http.streamed(subresource),
     splitStreams: gateEnabled(config.featureGates, 'PodLogsQuerySplitStreams'),
     webSockets: gateEnabled(config.featureGates, 'ExtendWebSocketsToKubelet'),
     systemLogs: config.enableSystemLogHandler ? createSystemLogs({ root: '/var/log', sys: options.sys, queries: config.enableSystemLogQuery }) : null,
@@ -109,7 +112,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     async metrics(page, signal) {
       if (page === 'probes') return metrics.probesText();
       if (page === 'resource') return stats.resource(signal);
-      return page === 'cadvisor' ? stats.cadvisor(signal) : metrics.text();
+      return page === 'cadvisor' ? stats.cadvisor(signal) : metrics.text() + http.text();
     },
     stats: (query, signal) => stats.summary(query, signal),
   });
@@ -121,13 +124,14 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) },
     auth,
     tracer: options.tracer,
+    metrics: http,
     handle: routes.handle,
     upgrade: routes.upgrade,
   });
   const readOnly =
     config.readOnlyPort === 0
       ? null
-      : await startReadOnly({ log: log.child('server'), address: config.address, port: config.readOnlyPort, handle: routes.handle });
+      : await startReadOnly({ log: log.child('server'), address: config.address, port: config.readOnlyPort, handle: routes.handle, metrics: http });
   return {
     async run(signal) {
       await Promise.all([followServingCert(certs, material, (next) => server.renew(next), signal), rotation?.run(signal)]);

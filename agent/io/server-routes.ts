@@ -37,6 +37,8 @@ export interface ServerRoutesOptions {
   debugHandlers: boolean;
   /** `ExtendWebSocketsToKubelet`: exec and attach by v5.channel.k8s.io, port-forward through a WebSocket. */
   webSockets: boolean;
+  /** A stream that is spoken here and not passed on as it is. */
+  streamed?: (subresource: 'exec' | 'attach' | 'portforward') => void;
   /** `PodLogsQuerySplitStreams`: one of a container's two streams may be asked for. */
   splitStreams: boolean;
   /** The whole configuration, as /configz shows it. */
@@ -251,6 +253,8 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       const protocols = options.webSockets ? webSocketProtocols(request.raw.headers) : [];
       const tunnelled = tunnelledProtocols(protocols);
       try {
+        const isOurs = asked === null ? tunnelled.length > 0 : protocols.includes(execProtocol);
+        if (isOurs) options.streamed?.(route.kind === 'portForward' ? 'portforward' : route.kind === 'attach' ? 'attach' : 'exec');
         if (asked !== null && protocols.includes(execProtocol)) await translateExec(request.raw, client, head, new URL(url), asked, signal);
         else if (asked === null && tunnelled.length > 0) await tunnelSpdy(request.raw, client, head, new URL(url), tunnelled, signal);
         else await splice(request.raw, client, head, new URL(url), signal);

@@ -8,6 +8,7 @@ import type { Log } from '../../base/log.ts';
 import { methodsOf, nodeAttributes, placeOf, type NodeAttributes, type ServerRoute } from '../core/server-paths.ts';
 import { readTraceparent } from '../core/tracing.ts';
 import type { ServerAuth, UserInfo } from './server-auth.ts';
+import type { HttpMetrics } from './http-metrics.ts';
 import { noTracer, type SpanOptions, type Tracer } from './tracer.ts';
 import { clientCertificateDefaults, maxConnections, serverDefaults } from './server-defaults.ts';
 import { endThenDestroy } from './stream-splice.ts';
@@ -27,6 +28,7 @@ export interface ServerOptions {
   tls: TlsMaterial & { minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3'; ciphers: string | undefined };
   auth: ServerAuth;
   tracer?: Tracer;
+  metrics?: HttpMetrics;
   /** Ordinary requests, already authorized. */
   handle: (route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal) => Promise<void>;
   /** exec, attach and port-forward, already authorized and asked to be upgraded. Owns `client` from then on. */
@@ -74,14 +76,22 @@ export async function startServer(options: ServerOptions): Promise<AgentServer> 
   server.maxConnections = maxConnections;
 
   server.on('request', (raw, response) => {
+    const over = options.metrics?.began(raw.method ?? '', raw.url ?? '', 'readwrite');
     const gone = new AbortController();
-    response.on('close', () => gone.abort());
+    response.on('close', () => {
+      over?.();
+      gone.abort();
+    });
     const signal = AbortSignal.any([gone.signal, stop.signal]);
     void serve(options, raw, response, signal).catch((error: unknown) => endWithFailure(log, raw, response, error));
   });
   server.on('upgrade', (raw, client, head) => {
     upgraded.add(client);
-    client.on('close', () => upgraded.delete(client));
+    const over = options.metrics?.began(raw.method ?? '', raw.url ?? '', 'readwrite');
+    client.on('close', () => {
+      over?.();
+      upgraded.delete(client);
+    });
     client.on('error', () => client.destroy());
     void serveUpgrade(options, raw, client, head, stop.signal).catch((error: unknown) => refuseUpgrade(log, raw, client, error));
   });
@@ -125,11 +135,17 @@ export async function startHealthz(address: string, port: number, check: () => s
 const readOnlyRoutes: readonly ServerRoute['kind'][] = ['healthz', 'pods', 'metrics', 'stats'];
 
 /** `readOnlyPort`: plain HTTP without authentication, for what changes nothing and streams nothing. Off by default. */
-export async function startReadOnly(options: Pick<ServerOptions, 'log' | 'address' | 'port' | 'handle'>): Promise<AsyncDisposable & { port: number }> {
+export async function startReadOnly(
+  options: Pick<ServerOptions, 'log' | 'address' | 'port' | 'handle' | 'metrics'>,
+): Promise<AsyncDisposable & { port: number }> {
   const stop = new AbortController();
   const server = createHttp(serverDefaults, (raw, response) => {
+    const over = options.metrics?.began(raw.method ?? '', raw.url ?? '', 'readonly');
     const gone = new AbortController();
-    response.on('close', () => gone.abort());
+    response.on('close', () => {
+      over?.();
+      gone.abort();
+    });
     const answer = async (): Promise<void> => {
       const { path, query, route } = targetOf(raw);
       if (route === null || !readOnlyRoutes.includes(route.kind)) throw new HttpFailure(404, '404 page not found\n');
