@@ -29,6 +29,8 @@ const done = `
   EnvFiles
   ExecProbeTimeout
   ExtendWebSocketsToKubelet
+  GracefulNodeShutdown
+  GracefulNodeShutdownBasedOnPodPriority
   HostnameOverride
   HugepageAwareEviction
   ImageMaximumGCAge
@@ -46,9 +48,11 @@ const done = `
   KubeletSeparateDiskGC
   KubeletServiceAccountTokenForCredentialProviders
   KubeletTracing spans of pods, calls to the runtime, requests and collections; none of calls to the API server
+  MemoryQoS
   NFTablesProxyMode
   NodeDeclaredFeatures
   NodeLogQuery
+  NodeSwap
   PLEGOnDemandRelist
   PodCertificateRequest
   PodLevelResources
@@ -69,6 +73,7 @@ const done = `
   RestartAllContainersOnContainerExits
   RotateKubeletServerCertificate
   SupplementalGroupsPolicy
+  SystemdWatchdog
   TopologyManagerPolicyAlphaOptions
   TopologyManagerPolicyBetaOptions
   TopologyManagerPolicyOptions
@@ -87,8 +92,6 @@ const notDone = `
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GRPCContainerProbeTLS
   GitRepoVolumeDriver
-  GracefulNodeShutdown
-  GracefulNodeShutdownBasedOnPodPriority
   H2CContainerProbe
   ImageVolumeWithDigest
   InPlacePodVerticalScalingExclusiveCPUs
@@ -104,10 +107,8 @@ const notDone = `
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions
   LoggingBetaOptions
-  MemoryQoS
   MutableCSINodeAllocatableCount
   NFTablesNetlink our proxy writes its rules as nft's own text
-  NodeSwap
   PodAndContainerStatsFromCRI
   PodLevelResourceManagers
   QOSReserved
@@ -116,7 +117,6 @@ const notDone = `
   SELinuxChangePolicy
   SELinuxMount
   SELinuxMountReadWriteOncePod
-  SystemdWatchdog
   TaintTolerationComparisonOperators
   UserNamespacesHostNetworkSupport
   UserNamespacesSupport
