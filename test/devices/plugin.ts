@@ -60,7 +60,7 @@ export async function startPlugin(options: TestPluginOptions): Promise<TestPlugi
       served(service(), {
         GetDevicePluginOptions: () => ({ preStartRequired: options.preStart !== undefined, getPreferredAllocationAvailable: options.prefer !== undefined }),
         async *ListAndWatch(_, signal) {
-          signal.addEventListener('abort', () => wake.resolve());
+          signal.addEventListener('abort', next);
           while (!signal.aborted && !over.signal.aborted) {
             yield wire(devices);
             await wake.promise;
