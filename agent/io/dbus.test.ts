@@ -43,7 +43,7 @@ const greeted = (message: DbusMessage): Omit<DbusMessage, 'serial'> | null =>
   message.member === 'Hello' ? { type: 'return', signature: 's', body: [':1.1'] } : null;
 
 test('answers go to their calls, in whatever order and pieces they come', async () => {
-  const { opened } = await world((message) => greeted(message) ?? { type: 'return', signature: 's', body: [`re ${String(message.body[0])}`] });
+  const { opened } = await world((message) => greeted(message) ?? { type: 'return', signature: 's', body: [`re ${message.body[0] as string}`] });
   await using bus: Dbus = await opened;
   const answers = await Promise.all(['x', 'y'].map((text) => bus.call({ ...call, signature: 's', body: [text] }, { timeoutMs: 100 })));
   assert.deepEqual(answers, [['re x'], ['re y']]);

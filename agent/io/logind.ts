@@ -62,7 +62,7 @@ class LogindClient implements Logind {
   async delayMs(signal: AbortSignal): Promise<number> {
     const get = { ...login1, interface: 'org.freedesktop.DBus.Properties', member: 'Get', signature: 'ss', body: [manager, 'InhibitDelayMaxUSec'] };
     const [value] = await this.#bus.call(get, { timeoutMs: callTimeoutMs, signal });
-    return Number((value as Variant).value as bigint) / 1000;
+    return Number((value as Variant).value) / 1000;
   }
 
   async askForDelay(delayMs: number, signal: AbortSignal): Promise<void> {

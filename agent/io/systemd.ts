@@ -84,7 +84,7 @@ class SystemdClient implements Systemd {
     if (this.#version !== null) return this.#version;
     const body = [manager.interface, 'Version'];
     const [value] = await this.#call({ path: manager.path, interface: 'org.freedesktop.DBus.Properties', member: 'Get', signature: 'ss', body }, signal);
-    this.#version = systemdVersion(String((value as Variant).value));
+    this.#version = systemdVersion((value as Variant).value as string);
     return this.#version;
   }
 

@@ -1,3 +1,4 @@
+import { utf8Bytes } from '../utf8.ts';
 import { BadDbusData, DbusReader, DbusWriter } from './values.ts';
 import type { DbusValue, Variant } from './values.ts';
 
@@ -81,7 +82,7 @@ export function decodeMessage(data: Uint8Array): { readonly message: DbusMessage
  * sent at once; the other side answers line by line.
  */
 export function authLines(uid: number): string {
-  const hex = [...String(uid)].map((digit) => digit.charCodeAt(0).toString(16)).join('');
+  const hex = [...utf8Bytes(String(uid))].map((byte) => byte.toString(16)).join('');
   return `\0AUTH EXTERNAL ${hex}\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\n`;
 }
 
