@@ -18,7 +18,7 @@ test('what a killed replay left is found, not what runs, is kept, or is of anoth
   assert.deepEqual(ownerOf(alive), own);
   assert.equal(ownerOf(random), null);
   for (const run of [alive, dead, elsewhere, random]) {
-    const config = { metadata: { name: `${run}`, namespace: 'default', uid: run, attempt: 0 }, labels: { [REPLAY_LABEL]: run } };
+    const config = { metadata: { name: run, namespace: 'default', uid: run, attempt: 0 }, labels: { [REPLAY_LABEL]: run } };
     await client.runtime.runPodSandbox({ config });
   }
   // Of this one nothing but a folder was made.
