@@ -80,5 +80,5 @@ export class FakeSystemd implements Systemd {
 
 function textOf(value: DbusValue): string {
   if (value instanceof Uint8Array) return [...value].join('.');
-  return value === 0xffff_ffff_ffff_ffffn ? 'infinity' : String(value);
+  return value === 0xffff_ffff_ffff_ffffn ? 'infinity' : `${value as bigint | string | boolean}`;
 }

@@ -25,7 +25,7 @@ function shown({ name, value: { value } }: UnitProperty): string {
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
   if (Array.isArray(value)) return value.join(' ');
   if (value === 0xffff_ffff_ffff_ffffn) return 'infinity';
-  return name.endsWith('USec') ? `${(value as bigint) / 1000n}ms` : String(value);
+  return name.endsWith('USec') ? `${(value as bigint) / 1000n}ms` : `${value as bigint | string}`;
 }
 
 interface Recording {

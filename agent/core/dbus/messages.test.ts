@@ -75,7 +75,8 @@ describe('messages', () => {
   });
 
   test('either byte order', () => {
-    const big = hex('42020001' + '00000004' + '00000009' + '0000000f' + '05017500' + '00000007' + '08016700' + '01750000' + '0000002a');
+    const words = '42020001 00000004 00000009 0000000f 05017500 00000007 08016700 01750000 0000002a';
+    const big = hex(words.replaceAll(' ', ''));
     assert.deepEqual(decodeMessage(big)?.message, { type: 'return', serial: 9, replySerial: 7, signature: 'u', body: [42] });
   });
 
