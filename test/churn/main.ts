@@ -23,6 +23,7 @@ interface Options {
   readonly seed?: string;
   readonly pods: string;
   readonly kills: boolean;
+  readonly containerd?: string;
   readonly out?: string;
   readonly json: boolean;
 }
@@ -49,12 +50,18 @@ async function command(args: readonly string[], signal?: AbortSignal): Promise<s
 }
 
 /** The set that was named, or one of its own. */
-async function useSet({ host, progress }: Program, name: string | undefined): Promise<AsyncDisposable & { readonly name: string }> {
+async function useSet(
+  { host, progress }: Program,
+  name: string | undefined,
+  containerd: string | undefined,
+): Promise<AsyncDisposable & { readonly name: string }> {
   await using scope = new AsyncDisposableStack();
   scope.use(await holdCluster(name ?? OWN));
   if (name === undefined) {
     scope.defer(async () => void (await progress.step('set down', () => command(['down', '--name', OWN]))));
-    await progress.step('a set of one node', () => command(['up', '--name', OWN], host.signal));
+    await progress.step('a set of one node', () =>
+      command(['up', '--name', OWN, ...(containerd === undefined ? [] : ['--containerd', containerd])], host.signal),
+    );
   }
   const kept = scope.move();
   return { name: name ?? OWN, [Symbol.asyncDispose]: () => kept.disposeAsync() };
@@ -65,7 +72,7 @@ async function act(program: Program, options: Options): Promise<number> {
   const seed = options.seed === undefined ? realRng.int(1 << 30) : Number(options.seed);
   if (!Number.isSafeInteger(seed)) throw new OpError('invalid', 'reading --seed', `"${options.seed ?? ''}" is not a whole number`);
   const plan = { seed, minutes: numberOf('--minutes', options.minutes, 24 * 60), pods: Math.ceil(numberOf('--pods', options.pods, 100)), kills: options.kills };
-  await using set = await useSet(program, options.name);
+  await using set = await useSet(program, options.name, options.containerd);
   await command(['image', 'make', IMAGE, '--from', 'busybox'], signal);
   const status = async (): Promise<SetStatus> => JSON.parse(await command(['status', '--json', '--name', set.name], signal)) as SetStatus;
   const found = await status();
@@ -132,6 +139,7 @@ await runProgram('churn', 'pods made, ended and hurt at random, agent and runtim
     .option('--minutes <n>', 'how long pods come and go', '5')
     .option('--seed <n>', 'draws the same pods and deeds again')
     .option('--pods <n>', 'about so many at once', '15')
+    .option('--containerd <path>', 'the runtime of a set of its own, as for nodelet up')
     .option('--no-kills', 'leave agent and runtime alive')
     .option('--out <file>', 'write the report as JSON');
 });
