@@ -32,15 +32,6 @@ function needsOf(name: 'real' | 'fallback'): string | false {
   }
 }
 
-function hasPython(): boolean {
-  try {
-    execFileSync('python3', ['-c', 'import socket; socket.send_fds'], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 function onDisk(make: (dir: string) => Sys): World['open'] {
   return () => {
     const dir = mkdtempSync(join(tmpdir(), 'sys-contract-'));
@@ -475,65 +466,6 @@ function contract(world: World): void {
         (await sys.readFiles([`${dir}/w`, `${dir}/absent`])).map((data) => (data === null ? null : text(data))),
         ['new', null],
       );
-    });
-  });
-
-  describe('held descriptors', { skip: world.name === 'fallback' ? 'the distribution has no program that receives descriptors' : false }, () => {
-    /** Hands the writing end of a pipe to whoever asks, and says when all have closed it. */
-    const giver = `import socket, os, sys
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(sys.argv[1])
-listener.listen()
-print('listening', flush=True)
-other, _ = listener.accept()
-asked = other.recv(100)
-reading, writing = os.pipe()
-if asked == b'give':
-  socket.send_fds(other, [b'here'], [writing])
-os.close(writing)
-print('given', flush=True)
-os.read(reading, 1)
-print('closed', flush=True)
-sys.stdin.read()`;
-    const skip = world.name === 'real' && !hasPython() ? 'needs python3, which can send descriptors' : false;
-
-    test('it stays open until it is let go', { skip }, async () => {
-      const path = `${dir}/giver`;
-      if (world.name === 'fake') {
-        const fakeSys = sys as ReturnType<typeof createFakeSys>;
-        fakeSys.put(path, '');
-        const held = await sys.holdDescriptor({ path, bytes: Buffer.from('give'), timeoutMs: soonMs });
-        assert.equal(fakeSys.descriptors.size, 1);
-        await held[Symbol.asyncDispose]();
-        assert.equal(fakeSys.descriptors.size, 0);
-        return;
-      }
-      const child = spawn('python3', ['-c', giver, path], { stdio: ['pipe', 'pipe', 'inherit'] });
-      const words: string[] = [];
-      child.stdout.on('data', (chunk: Buffer) => words.push(...chunk.toString().trim().split('\n')));
-      const until = async (word: string): Promise<void> => {
-        while (!words.includes(word)) await once(child.stdout, 'data');
-      };
-      await until('listening');
-      const held = await sys.holdDescriptor({ path, bytes: Buffer.from('give'), timeoutMs: soonMs });
-      await until('given');
-      await sys.statfs(dir, { timeoutMs: soonMs });
-      assert.equal(words.includes('closed'), false);
-      await held[Symbol.asyncDispose]();
-      await until('closed');
-      child.stdin.end();
-      await once(child, 'exit');
-    });
-
-    test('who gives none is not waited for for ever', { skip }, async () => {
-      await assert.rejects(sys.holdDescriptor({ path: `${dir}/nobody`, bytes: Buffer.from('give'), timeoutMs: soonMs }));
-      if (world.name === 'fake') return;
-      const path = `${dir}/miser`;
-      const child = spawn('python3', ['-c', giver, path], { stdio: ['pipe', 'pipe', 'inherit'] });
-      await once(child.stdout, 'data');
-      await assert.rejects(sys.holdDescriptor({ path, bytes: Buffer.from('keep'), timeoutMs: 100 }), (error) => hasCode(error, 'deadline'));
-      child.stdin.end();
-      await once(child, 'exit');
     });
   });
 
