@@ -9,6 +9,7 @@ import { ReportMaker, summaryOf, type ReportFacts } from './core/report-facts.ts
 import { mermaidOf } from './core/report-mermaid.ts';
 import { resourceSpansOf } from './core/report-otlp.ts';
 import { traceEvents } from './core/report-perfetto.ts';
+import { shown } from './core/shown.ts';
 import { readPodCalls } from './io/pod-calls-read.ts';
 
 export interface ReportOptions {
@@ -45,7 +46,9 @@ async function factsOf(host: Host, file: string, pod: string | undefined): Promi
 }
 
 function named(names: readonly string[]): string {
-  return names.length === 0 ? 'no pods' : names.slice(0, MAX_NAMED).join(', ') + (names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '');
+  return names.length === 0
+    ? 'no pods'
+    : names.slice(0, MAX_NAMED).map(shown).join(', ') + (names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '');
 }
 
 function mermaid(facts: ReportFacts, fenced: boolean): string {

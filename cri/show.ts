@@ -4,6 +4,7 @@ import { momentOf } from './core/time-range.ts';
 import { fieldsOf, summarize, summaryLine } from './core/call-line.ts';
 import { IdentityBook } from './core/identity.ts';
 import type { RecordedCall, RecordedEntry } from './core/recording.ts';
+import { shown } from './core/shown.ts';
 import { readRecording } from './io/recording-read.ts';
 
 export interface ShowOptions extends Choice {
@@ -43,11 +44,11 @@ export async function show(host: Host, file: string, options: ShowOptions): Prom
           ['>', call.requests],
           ['<', call.responses],
         ] as const)
-          for (const message of messages) host.stdout(`  ${mark} ${JSON.stringify(fieldsOf(message))}\n`);
+          for (const message of messages) host.stdout(`  ${mark} ${shown(JSON.stringify(fieldsOf(message)))}\n`);
     }
   };
   const words = (text: string): void => {
-    if (!options.json && !isChoosing) host.stdout(`${text}\n`);
+    if (!options.json && !isChoosing) host.stdout(`${shown(text)}\n`);
   };
   for await (const entry of readRecording(file, (bytes) => host.stderr(`nodelet cri show: the last ${bytes} bytes are cut off: its recorder was killed\n`))) {
     switch (entry.type) {

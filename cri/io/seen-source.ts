@@ -1,4 +1,5 @@
 import type { RecordedEntry, RunningCall } from '../core/recording.ts';
+import { shown } from '../core/shown.ts';
 import { SeenCalls, type SeenCall } from '../core/seen-calls.ts';
 import { connectFeed, type FeedEntry } from './feed.ts';
 import { readRecording } from './recording-read.ts';
@@ -38,7 +39,12 @@ class Reader {
   }
 
   #note(entry: RecordedEntry | FeedEntry): SourceNote | null {
-    const note = (monoMs: number, text: string, isLoss: boolean): SourceNote => ({ kind: 'note', atMs: this.#shiftMs + monoMs, text, isLoss });
+    const note = (monoMs: number, text: string, isLoss: boolean): SourceNote => ({
+      kind: 'note',
+      atMs: this.#shiftMs + monoMs,
+      text: shown(text),
+      isLoss,
+    });
     switch (entry.type) {
       case 'recording':
         this.#shiftMs = Date.parse(entry.startedAt.wall) - entry.startedAt.monoMs;
@@ -83,5 +89,6 @@ export async function* seenAtTap(control: string, signal: AbortSignal): AsyncGen
     if (entry.type === 'stop') isWhole = true;
     yield* entry.type === 'running' ? reader.running(entry) : reader.take(entry);
   }
-  if (!isWhole && !signal.aborted) yield { kind: 'note', atMs: 0, text: 'the tap is gone: it was killed', isLoss: true };
+  if (!isWhole && !signal.aborted)
+    yield { kind: 'note', atMs: 0, text: 'the feed ended before the tap’s last word: the tap was killed, or waited no longer for this to read', isLoss: true };
 }
