@@ -109,7 +109,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const { rootDir, certDir } = flags;
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
   const timeoutMs = settings.runtimeRequestTimeoutMs;
-  const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, nodeName, rootDir, timeoutMs });
+  const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, volumes: pods.volumeStats, nodeName, rootDir, timeoutMs });
   await using serving = await openServing({
     ...shared,
     given,

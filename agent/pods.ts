@@ -15,6 +15,7 @@ import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
 import { memoryQosOf } from './core/settings.ts';
+import type { VolumeStatsFacts } from './core/stats.ts';
 import { isStatic } from './core/static-pod.ts';
 import type { Verdict } from './core/status.ts';
 import type { EventText } from './core/types.ts';
@@ -48,6 +49,7 @@ import type { StepDeps } from './io/step-types.ts';
 import { Tokens } from './io/tokens.ts';
 import type { Tracer } from './io/tracer.ts';
 import { TrustBundles } from './io/trust-bundles.ts';
+import { VolumeStats } from './io/volume-stats.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
 import type { Loop } from './loop.ts';
@@ -99,6 +101,8 @@ export interface PodSide extends AsyncDisposable {
   readonly volumes: Volumes;
   readonly csi: CsiSide;
   readonly dra: DraSide;
+  /** How full a pod's volumes were when they were last measured. */
+  readonly volumeStats: (uid: string) => readonly VolumeStatsFacts[];
   /** Finds plugins, and does what they are for. */
   readonly plugins: { run(signal: AbortSignal): Promise<void> };
 }
@@ -304,6 +308,8 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       rejected: (reason) => metrics.rejected(countedReason(reason)),
     },
   });
+  const volumeStats = new VolumeStats({ clock, log: log.child('volumes'), sys, drivers: csi.drivers, volumes: () => volumes.measured() });
+  metrics.also.push(() => volumeStats.text());
   const watcher = new PluginWatcher({
     clock,
     log: log.child('plugins'),
@@ -319,9 +325,10 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     records,
     csi,
     dra,
+    volumeStats: (uid) => volumeStats.of(uid),
     plugins: {
       async run(stop) {
-        await Promise.all([watcher.run(stop), csi.run(stop), dra.run(stop)]);
+        await Promise.all([watcher.run(stop), csi.run(stop), dra.run(stop), volumeStats.run(stop)]);
       },
     },
     async [Symbol.asyncDispose]() {

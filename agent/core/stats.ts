@@ -27,6 +27,12 @@ export interface FileSystemFacts {
   readonly inodesUsed: number | null;
 }
 
+/** How full a volume of a pod is. */
+export interface VolumeStatsFacts extends FileSystemFacts {
+  readonly name: string;
+  readonly claim: { readonly namespace: string; readonly name: string } | null;
+}
+
 export interface InterfaceFacts {
   readonly name: string;
   readonly rxBytes: number | null;
@@ -54,6 +60,7 @@ export interface PodStatsFacts {
   readonly interfaces: readonly InterfaceFacts[];
   readonly processCount: number | null;
   readonly containers: readonly ContainerStatsFacts[];
+  readonly volumes?: readonly VolumeStatsFacts[];
 }
 
 export interface NodeStatsFacts extends UsageFacts {
@@ -138,6 +145,10 @@ export function summaryOf(node: NodeStatsFacts, pods: readonly PodStatsFacts[], 
   };
 }
 
+function volumeSummary({ name, claim, ...fs }: VolumeStatsFacts): unknown {
+  return { ...fileSystem(fs), name, ...(claim === null ? {} : { pvcRef: { name: claim.name, namespace: claim.namespace } }) };
+}
+
 function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpuAndMemory: boolean): unknown {
   const total = podUsage(pod);
   const disk = (used: number | null, inodesUsed: number | null, atMs: number) =>
@@ -160,6 +171,7 @@ function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpu
       ...(onlyCpuAndMemory ? {} : { rootfs: disk(container.rootfsUsedBytes, container.rootfsInodesUsed, container.atMs) }),
     })),
     ...(total === null ? {} : usage(total)),
+    ...(onlyCpuAndMemory || (pod.volumes ?? []).length === 0 ? {} : { volume: pod.volumes?.map(volumeSummary) }),
     ...(onlyCpuAndMemory || total === null
       ? {}
       : {

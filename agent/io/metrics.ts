@@ -88,6 +88,8 @@ export class AgentMetrics implements Disposable {
   );
   readonly certificates: CertMetrics;
   readonly resources = new ResourceMetrics();
+  /** What others tell at each scrape. */
+  readonly also: (() => string)[] = [];
   #relistBeganMs: number | undefined;
 
   constructor(options: MetricsOptions) {
@@ -228,6 +230,7 @@ export class AgentMetrics implements Disposable {
       metricText('nodelet_events_dropped_total', 'counter', 'Events that were not written: over the budget of their object, a full queue, or refused.', [
         { labels: {}, value: counts.eventsDropped },
       ]),
+      ...this.also.map((text) => text()),
       this.#loop.text(),
       await processText(this.#startedSeconds),
     ].join('');

@@ -15,6 +15,7 @@ import {
   type NodeStatsFacts,
   type PodStatsFacts,
   type UsageFacts,
+  type VolumeStatsFacts,
 } from '../core/stats.ts';
 import type { ContainerFacts, PodFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
@@ -31,6 +32,8 @@ export interface StatsOptions {
   rootDir: string;
   machine: MachineFacts;
   timeoutMs: number;
+  /** How full a pod's volumes are, as measured last; absent: it is not told. */
+  volumes?: (uid: string) => readonly VolumeStatsFacts[];
 }
 
 export interface Stats {
@@ -128,7 +131,8 @@ async function readPods(options: StatsOptions, rates: Rates): Promise<PodStatsFa
     ({ stats }) => stats,
     () => [] as PodSandboxStats[],
   );
-  return facts.map((pod) => podStats(pod, containers, sandboxes, rates)).filter((pod) => pod !== null);
+  const all = facts.map((pod) => podStats(pod, containers, sandboxes, rates)).filter((pod) => pod !== null);
+  return all.map((pod) => ({ ...pod, volumes: options.volumes?.(pod.uid) ?? [] }));
 }
 
 function podStats(pod: PodFacts, containers: readonly ContainerStats[], sandboxes: readonly PodSandboxStats[], rates: Rates): PodStatsFacts | null {

@@ -24,6 +24,7 @@ import { Turns } from './turns.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';
+import type { MeasuredVolume } from './volume-stats.ts';
 import type { MountedVolumes } from './volumes-mounted.ts';
 import { mountsFor } from './volumes-mounts.ts';
 
@@ -66,6 +67,7 @@ interface PodRecord {
   readonly done: Set<string>;
   readonly written: Map<string, { digest: string; state: WriterState }>;
   readonly claims: Map<string, { path: string; readOnly: boolean }>;
+  readonly measured: Map<string, Omit<MeasuredVolume, 'uid' | 'name'>>;
   /** When a failure of a volume is told again; upstream's retries have the same distances. */
   readonly told: Map<string, { message: string; nextMs: number; waitMs: number }>;
   /** Monotonic: since when something is waited for, or was told last to be. */
@@ -209,6 +211,11 @@ export class PodVolumes implements Volumes {
     });
   }
 
+  /** Volumes that are set up and whose content can be measured. */
+  measured(): MeasuredVolume[] {
+    return [...this.#records].flatMap(([uid, { measured }]) => [...measured].map(([name, how]) => ({ uid, name, ...how })));
+  }
+
   async uidsOnDisk(): Promise<readonly string[]> {
     return (await this.#options.disk.uids()).filter(isSafeUid);
   }
@@ -236,6 +243,7 @@ export class PodVolumes implements Volumes {
       done: new Set(),
       written: new Map(),
       claims: new Map(),
+      measured: new Map(),
       told: new Map(),
       waitingSinceMs: null,
     };
@@ -258,8 +266,10 @@ export class PodVolumes implements Volumes {
           return failed(await this.#options.disk.hostPath(plan.path, plan.type));
         case 'emptyDir':
           await this.#options.disk.setUpBase(uid, plan.base, record);
+          record.measured.set(plan.name, { how: 'walk', path: this.#pathOf(uid, plan.base.dir), claim: null, csi: null });
           return null;
         case 'payload':
+          record.measured.set(plan.name, { how: 'once', path: this.#pathOf(uid, plan.base.dir), claim: null, csi: null });
           return failed(await this.#fill(pod, plan, record, signal));
         case 'nfs':
           record.claims.set(plan.name, { path: await this.#options.mounted.nfs(uid, plan.export, signal), readOnly: plan.export.readOnly });
@@ -276,6 +286,10 @@ export class PodVolumes implements Volumes {
       if (!isExpected(error)) throw error;
       return failed(messageOf(error));
     }
+  }
+
+  #pathOf(uid: string, dir: string): string {
+    return `${podPaths(this.#options.rootDir, uid).pod}/${dir}`;
   }
 
   async #setUpClaim(
@@ -300,6 +314,7 @@ export class PodVolumes implements Volumes {
           const { fsGroup, fsGroupChangePolicy } = pod.spec.securityContext ?? {};
           const path = await mounted.local(uid, claim, fsGroup ?? null, fsGroupChangePolicy === 'OnRootMismatch');
           record.claims.set(plan.name, { path, readOnly: claim.readOnly });
+          if (!claim.isBlock) record.measured.set(plan.name, { how: 'fs', path, claim: claimOf(pod, plan.claimName), csi: null });
           return null;
         } catch (error) {
           if (!isExpected(error)) throw error;
@@ -314,12 +329,19 @@ export class PodVolumes implements Volumes {
           return failed(messageOf(error), claim.export.specName);
         }
       case 'csi':
-        return await this.#setUpCsi(pod, plan.name, claim.volume, claim, record, signal);
+        return await this.#setUpCsi(pod, plan.name, claim.volume, { ...claim, ref: claimOf(pod, plan.claimName) }, record, signal);
     }
   }
 
   /** A volume that is done is asked for again only where its driver wishes so, or where it is to grow. */
-  async #setUpCsi(pod: Pod, name: string, volume: CsiVolume, claim: ClaimObjects, record: PodRecord, signal: AbortSignal): Promise<SetUpFailure | null> {
+  async #setUpCsi(
+    pod: Pod,
+    name: string,
+    volume: CsiVolume,
+    claim: (NonNullable<ClaimObjects> & { readonly ref: MeasuredVolume['claim'] }) | null,
+    record: PodRecord,
+    signal: AbortSignal,
+  ): Promise<SetUpFailure | null> {
     const { csi } = this.#options;
     const isDone = record.done.has(name);
     if (isDone && !(await csi.republishes(volume, signal))) {
@@ -330,6 +352,7 @@ export class PodVolumes implements Volumes {
     const outcome = await csi.setUp(pod, volume, claim, signal, isDone || record.existed);
     if (!outcome.ok) return { text: outcome.message, event: outcome.event };
     record.claims.set(name, { path: outcome.path, readOnly: volume.readOnly });
+    record.measured.set(name, { how: 'csi', path: outcome.path, claim: claim?.ref ?? null, csi: { driver: volume.driver, handle: volume.handle } });
     return null;
   }
 
@@ -384,6 +407,10 @@ export class PodVolumes implements Volumes {
   async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
     return await this.#turns.take(uid, work);
   }
+}
+
+function claimOf(pod: Pod, name: string): { namespace: string; name: string } {
+  return { namespace: pod.metadata.namespace ?? '', name };
 }
 
 function digestOf(files: readonly PayloadFile[]): string {
