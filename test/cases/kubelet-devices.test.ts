@@ -52,6 +52,8 @@ const offered = (text: string): Promise<true> =>
   });
 const registered = (): Promise<true> =>
   eventually<true>('the plugin is registered', 30_000, async () => {
+    // A kubelet that starts takes all sockets in its folder away, maybe after the plugin has made its own.
+    await plugin.serve();
     await plugin.register();
     return true;
   });
@@ -62,7 +64,6 @@ const restarted = async (): Promise<void> => {
   const before = inode();
   await at.init('restart agent');
   await eventually('the kubelet listens anew', 60_000, async () => (inode() !== 0 && inode() !== before ? true : null));
-  await plugin.serve();
   await registered();
 };
 const failed = (name: string): Promise<Pod> => at.watch.pod(name, 'is refused', 60_000, (pod) => pod.status?.phase === 'Failed');
