@@ -33,6 +33,7 @@ export class IptablesTable implements ServiceTable {
   readonly #options: IptablesTableOptions;
   #ports = new Map<string, PortChains>();
   readonly #endpoints = new Map<string, number>();
+  #endpointCount = 0;
   #settings: RuleSettings | null = null;
   #fixed: FixedRules = { chains: [], tails: new Map() };
   /** Ports the kernel refused in the last whole write. */
@@ -40,6 +41,10 @@ export class IptablesTable implements ServiceTable {
 
   constructor(options: IptablesTableOptions) {
     this.#options = options;
+  }
+
+  get isLarge(): boolean {
+    return this.#endpointCount > BRIEF_FROM_ENDPOINTS;
   }
 
   get portCount(): number {
@@ -52,10 +57,10 @@ export class IptablesTable implements ServiceTable {
       if (rules === null) this.#endpoints.delete(port);
       else this.#endpoints.set(port, rules.endpointCount);
     }
-    const total = [...this.#endpoints.values()].reduce((sum, count) => sum + count, 0);
+    this.#endpointCount = [...this.#endpoints.values()].reduce((sum, count) => sum + count, 0);
     const rendered = new Map<string, PortChains | null>();
     for (const [port, rules] of changes) {
-      rendered.set(port, rules === null ? null : portChains(rules, settings, this.#options, total > BRIEF_FROM_ENDPOINTS));
+      rendered.set(port, rules === null ? null : portChains(rules, settings, this.#options, this.isLarge));
       if (rendered.size % PORTS_AT_A_STRETCH === 0) await turn();
     }
     return rendered;

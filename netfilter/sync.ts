@@ -28,6 +28,8 @@ export type WriteResult = { ok: true; refused: readonly string[] } | { ok: false
 /** The one owner of a family's rules in the kernel. */
 export interface ServiceTable {
   readonly portCount: number;
+  /** So many endpoints that nothing is written whole without a reason, as upstream in iptables mode. */
+  readonly isLarge: boolean;
   /** Chains that are empty and wait for their deletion. */
   readonly staleCount: number;
   /** Names of the counters of failed writes; `partial` where those of a part are counted by themselves. */
@@ -201,7 +203,7 @@ export class FamilySync {
     const dirty = this.#dirty;
     this.#dirty = new Set();
     const triggers = this.#facts.triggers.splice(0);
-    const full = this.#needFull || startMs - this.#lastFullMs > FULL_SYNC_PERIOD_MS;
+    const full = this.#needFull || (startMs - this.#lastFullMs > FULL_SYNC_PERIOD_MS && !this.#options.table.isLarge);
     // Cleared before the write: what changes meanwhile asks for the next one.
     this.#needFull = false;
     const labels = { ip_family: this.family };

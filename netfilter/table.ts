@@ -96,6 +96,9 @@ export class Table implements ServiceTable {
     this.#options = options;
   }
 
+  /** A whole write is split: there is no size at which it would do harm. */
+  readonly isLarge = false;
+
   get portCount(): number {
     return this.#state.ports.size;
   }

@@ -19,14 +19,14 @@ const settings: RuleSettings = {
 const options: IptablesOptions = { localhostNodePorts: true, dropInvalid: true, counters: false };
 const nothing = readSaved('');
 
-function linesFor(namespace: string, clusterIP: string): string[] {
+function linesFor(namespace: string, clusterIP: string, addresses = ['10.244.2.3', '10.244.1.2', '10.244.2.2']): string[] {
   const world = emptyWorld();
   applyService(world, { metadata: { namespace, name: 'web' }, spec: { clusterIP, clusterIPs: [clusterIP], ports: [{ port: 80, protocol: 'TCP' }] } }, false);
   const slice = {
     metadata: { namespace, name: 'web-abcde', labels: { 'kubernetes.io/service-name': 'web' } },
     addressType: 'IPv4',
     ports: [{ port: 80, protocol: 'TCP' }],
-    endpoints: ['10.244.2.3', '10.244.1.2', '10.244.2.2'].map((address) => ({ addresses: [address], conditions: { ready: true } })),
+    endpoints: addresses.map((address) => ({ addresses: [address], conditions: { ready: true } })),
   };
   applySlice(world, slice, false);
   const ports = new Map<string, PortChains>();
@@ -64,4 +64,13 @@ test('default/web prints the seven lines that a walkthrough greps for', () => {
     lines.map((line) => /-j (\S+)/.exec(line)![1]),
     ['KUBE-SVC-LOLE4ISW44XBNF3G', 'KUBE-SEP-MQ4W7Q2CV67URU6Q', 'KUBE-SEP-QHWUG6SOC7OJ2BZK', 'KUBE-SEP-7QE66YRUUVCO6FRM', 'DNAT', 'DNAT', 'DNAT'],
   );
+});
+
+test('of 400 endpoints no two neighbours have the same probability, and the last has none', () => {
+  const addresses = Array.from({ length: 400 }, (_, index) => `10.244.${index >> 8}.${index & 255}`);
+  const choices = linesFor('shop', '10.96.12.34', addresses).filter((line) => line.includes('-j KUBE-SEP-'));
+  const probabilities = choices.map((line) => / --probability (\S+)/.exec(line)?.[1]);
+  assert.equal(probabilities.length, 400);
+  assert.equal(probabilities.at(-1), undefined);
+  assert.ok(probabilities.every((probability, index) => index === 0 || probability !== probabilities[index - 1]));
 });
