@@ -88,7 +88,7 @@ function showing(onlooker: Onlooker | null, counts: Splice['counts'], reached: (
 /**
  * As `openSplice`, by a process of its own (`sys splice`), so that nothing which this one does keeps a caller waiting. It
  * ends with this process. What it shows is some milliseconds old, with the time at which it was; at most `bufferBytes` wait
- * to be shown. Throws OpError.
+ * to be shown. Throws OpError, `unsupported` when `sys` cannot do it.
  */
 export async function openSysSplice(options: SpliceOptions & { sys: string; bufferBytes: number; clock: Clock }): Promise<Splice> {
   const { listen, upstream, onlooker, clock, sys, reached = () => {} } = options;
@@ -117,6 +117,9 @@ export async function openSysSplice(options: SpliceOptions & { sys: string; buff
   if (failed !== null) {
     const [, number, said] = /^(\d+) (.*)/.exec(failed) ?? [];
     if (number !== undefined) throw cannotListen(listen, getSystemErrorName(-Number(number)), said ?? failed);
+    // An older one, which knows no such command.
+    if (child.exitCode === 2)
+      throw new OpError('unsupported', `start ${sys} splice`, 'it is older than this', { advice: 'build it anew: sh sys/build.sh dist/sys' });
     throw new OpError('failed', `start ${sys} splice`, failed, { advice: 'build the C program: sh sys/build.sh dist/sys (it needs gcc and libc6-dev)' });
   }
   void closed.then((why) => broken.resolve(`the process that passes bytes on has ended: ${why}`));

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { realpath } from 'node:fs/promises';
 import { MessageChannel } from 'node:worker_threads';
-import { messageOf, OpError } from '../../base/errors.ts';
+import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
 import { realRng } from '../../base/rng.ts';
 import type { FaultRule } from '../core/fault-rules.ts';
@@ -130,7 +130,14 @@ export async function openTap(options: TapOptions): Promise<Tap> {
     const faults = new FaultSwitch({ listen: bind, upstream: connect, clock, draw: options.draw ?? (() => realRng.float()), say });
     const { sys, bufferBytes = BUFFER_BYTES } = options;
     const between = { listen: bind, upstream: connect, onlooker: decoder, reached };
-    const splice = await (sys !== undefined && existsSync(sys) ? openSysSplice({ ...between, sys, bufferBytes, clock }) : openSplice(between));
+    const splice =
+      sys !== undefined && existsSync(sys)
+        ? await openSysSplice({ ...between, sys, bufferBytes, clock }).catch((error: unknown) => {
+            if (!hasCode(error, 'unsupported')) throw error;
+            say(`${messageOf(error)}; bytes are passed on by this process`);
+            return openSplice(between);
+          })
+        : await openSplice(between);
     faults.use(splice);
     opened.push(splice, faults);
     if (options.rules !== undefined) await faults.set(options.rules);

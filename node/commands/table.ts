@@ -144,7 +144,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .allowUnknownOption()
     .passThroughOptions()
     .helpOption(false)
-    .action(async (args: string[]) => done(await (await import('../../cri/main.ts')).main({ ...host, args })));
+    .action(async (args: string[]) => done(await (await import('./cri.ts')).cri(host, args)));
   return program;
 }
 

@@ -120,6 +120,18 @@ test('environment, credentials, verbose information and applied manifests are wi
   assert.ok(open.includes(Buffer.from(secret).toString('base64')), 'environment values are bytes');
 });
 
+test('a program sys that is older is said to be so, and the tap passes bytes on by itself', async () => {
+  const old = path('sys');
+  await writeFile(old, '#!/bin/sh\necho usage >&2\nexit 2\n', { mode: 0o755 });
+  const said: string[] = [];
+  const given = options({ sys: old, say: (text) => void said.push(text) });
+  const tap = await openTap(given);
+  await using client = createCriClient(connectRuntime(given.listen));
+  await client.runtime.version({});
+  await tap.stop();
+  assert.match(said.join('\n'), /older than this; bytes are passed on by this process/);
+});
+
 test('messages of a stream are recorded as they come', async () => {
   const record = path('events.crirec');
   const given = options({ record: { path: record, maxBytes: 1e9, append: false } });
