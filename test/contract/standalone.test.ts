@@ -3,6 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer as createHttp } from 'node:http';
+import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2';
 import { request } from 'node:https';
 import { connect, createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -97,7 +98,7 @@ class Agent {
 
   async until(expected: readonly string[]): Promise<void> {
     let last: string[] | null = null;
-    await eventually(`the pods ${expected.join(', ')} (${this.said.slice(-500)})`, 60_000, async () => {
+    await eventually(`the pods ${expected.join(', ')} (${this.said.slice(-500)})`, 120_000, async () => {
       last = await this.pods();
       return JSON.stringify(last) === JSON.stringify(expected) ? true : null;
     }).catch((error: unknown) => assert.deepEqual(last, expected, `${String(error)} ${this.said.slice(-2000)}`));
@@ -111,7 +112,7 @@ const podOf = (name: string, spec: object = {}) => ({
   spec: { hostNetwork: true, containers: [{ name: 'c', image: 'registry.example/app:1', imagePullPolicy: 'IfNotPresent' }], ...spec },
 });
 
-test('standalone: pods from files and from a URL run, change and end without an API server', { skip, timeout: 180_000 }, async (t) => {
+test('standalone: pods from files and from a URL run, change and end without an API server', { skip, timeout: 360_000 }, async (t) => {
   const answer = { body: JSON.stringify({ apiVersion: 'v1', kind: 'PodList', items: [podOf('web')] }) };
   const source = createHttp((_, response) => response.end(answer.body)).listen(0, '127.0.0.1');
   t.after(() => source.close());
@@ -128,6 +129,31 @@ test('standalone: pods from files and from a URL run, change and end without an 
   const child = agent.child ?? assert.fail('it does not run');
   child.kill('SIGTERM');
   assert.deepEqual(await once(child, 'exit'), [0, null]);
+});
+
+test('spans of a pod’s start reach a collector', { skip, timeout: 240_000 }, async (t) => {
+  let got = '';
+  const sessions = new Set<{ destroy(): void }>();
+  const collector = createHttp2()
+    .on('session', (session) => sessions.add(session))
+    .on('stream', (stream: ServerHttp2Stream) => {
+      stream.on('data', (piece: Buffer) => (got += piece.toString('latin1')));
+      stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true });
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }));
+      stream.on('end', () => stream.end(Buffer.alloc(5)));
+    })
+    .listen(0, '127.0.0.1');
+  t.after(() => {
+    for (const session of sessions) session.destroy();
+    collector.close();
+  });
+  await once(collector, 'listening');
+  const agent = await Agent.open(t);
+  await agent.manifest('file');
+  await agent.start({ tracing: { endpoint: `127.0.0.1:${(collector.address() as AddressInfo).port}`, samplingRatePerMillion: 1_000_000 } });
+  await agent.until(['file-n1 Running']);
+  const words = ['syncPod', 'k8s.pod.name', 'file-n1', 'runtime.v1.RuntimeService/RunPodSandbox', 'runtime.v1.ImageService/PullImage', 'GET /pods'];
+  await eventually(`spans with ${words.join(', ')}`, 30_000, async () => (words.every((word) => got.includes(word)) ? true : null));
 });
 
 test('standalone: what needs an API server is refused at the start', { skip, timeout: 60_000 }, async (t) => {
