@@ -81,7 +81,8 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const { nodeName } = settings;
   const tracer = openTracer(config.tracing, { clock, log: log.child('trace'), hostname: machine.hostname });
   log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
-  using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, cgroupVersion: () => cgroups.version, counts: () => countsOf(pods.loop, events.dropped) });
+  const counted = { cgroupVersion: () => cgroups.version, memoryQos: () => cgroups.memoryQos, counts: () => countsOf(pods.loop, events.dropped) };
+  using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, ...counted });
   await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates }, signal);
   const { api } = identity;
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics), traceCalls(tracer)));

@@ -48,6 +48,7 @@ test('what is requested is protected where the policy says so: hard for Guarante
   assert.deepEqual(classMemoryQos([guaranteed, podOf('2Mi', null), podOf(null, null)]), {
     all: { 'memory.min': '3145728', 'memory.low': '2097152' },
     burstable: { 'memory.low': '2097152' },
+    counts: { minBytes: 1_048_576n, lowBytes: 2_097_152n },
   });
 });
 

@@ -43,11 +43,19 @@ export function containerMemoryQos(pod: PodResources, resources: ResourceLists |
   return high === null ? files : { ...files, 'memory.high': String(high) };
 }
 
+export interface ClassMemoryQos {
+  readonly all: Record<string, string>;
+  readonly burstable: Record<string, string>;
+  /** What is protected hard and softly. */
+  readonly counts: { readonly minBytes: bigint; readonly lowBytes: bigint };
+}
+
 /** The files of the cgroups of all pods and of the Burstable ones, for what those that run request; only TieredReservation changes them. */
-export function classMemoryQos(pods: readonly PodResources[]): { readonly all: Record<string, string>; readonly burstable: Record<string, string> } {
+export function classMemoryQos(pods: readonly PodResources[]): ClassMemoryQos {
   const sum = (qos: string): bigint => pods.reduce((total, pod) => (qosClassOfStatus(pod) === qos ? total + memoryOf(podRequests(pod)) : total), 0n);
   const [guaranteed, burstable] = [sum('Guaranteed'), sum('Burstable')];
-  return { all: { 'memory.min': String(guaranteed + burstable), 'memory.low': String(burstable) }, burstable: { 'memory.low': String(burstable) } };
+  const counts = { minBytes: guaranteed, lowBytes: burstable };
+  return { counts, all: { 'memory.min': String(guaranteed + burstable), 'memory.low': String(burstable) }, burstable: { 'memory.low': String(burstable) } };
 }
 
 /** Whole pages; null where it would not be above what is requested. */

@@ -102,6 +102,8 @@ export class PodCgroups implements Cgroups {
   /** Until all pods are known the class keeps what it has: an agent that starts anew must not starve running pods. */
   #knowsPods = false;
 
+  /** What pods' cgroups protect of memory. */
+  memoryQos = { minBytes: 0n, lowBytes: 0n };
   /** What could not be written at the start. */
   #unenforced: (() => Promise<void>) | null = null;
   /** systemd's version, where it owns the cgroups; else 0. */
@@ -234,7 +236,8 @@ export class PodCgroups implements Cgroups {
     this.#knowsPods = true;
     await this.#write(this.#burstableLimits(), forever);
     if (this.version !== 2 || this.#options.pod.memoryQos?.policy !== 'TieredReservation') return;
-    const { all, burstable } = classMemoryQos(pods);
+    const { all, burstable, counts } = classMemoryQos(pods);
+    this.memoryQos = counts;
     const only = (unified: Record<string, string>): CgroupResources => ({ ...sharesOnly(2n), cpuShares: null, unified });
     for (const [name, files] of [[kubepods(this.#root), all] as const, [qosName(this.#root, 'Burstable'), burstable] as const]) {
       await this.#tellSystemd(name, only(files), forever);

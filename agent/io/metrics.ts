@@ -16,6 +16,8 @@ export interface MetricsOptions {
   clock: Clock;
   nodeName: string;
   cgroupVersion: () => 1 | 2;
+  /** Bytes that pods' cgroups protect; left out: nothing is. */
+  memoryQos?: () => { readonly minBytes: bigint; readonly lowBytes: bigint };
   /** What is counted at the scrape: running pods and containers by state, desired pods by kind. */
   counts: () => { runningPods: number; containers: Readonly<Record<string, number>>; desiredPods: number; staticPods: number; eventsDropped: number };
 }
@@ -182,7 +184,7 @@ export class AgentMetrics implements Disposable {
 
   /** /metrics. */
   async text(): Promise<string> {
-    const { nodeName, cgroupVersion } = this.#options;
+    const { nodeName, cgroupVersion, memoryQos } = this.#options;
     const counts = this.#options.counts();
     const gauge = (name: string, help: string, rows: readonly (readonly [Labels, number])[]): string =>
       metricText(
@@ -193,6 +195,16 @@ export class AgentMetrics implements Disposable {
       );
     return [
       gauge('kubelet_node_name', "[ALPHA] The node's name. The count is always 1.", [[{ node: nodeName }, 1]]),
+      gauge(
+        'kubelet_memory_qos_node_memory_min_bytes',
+        '[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.',
+        [[{}, Number(memoryQos?.().minBytes ?? 0n)]],
+      ),
+      gauge(
+        'kubelet_memory_qos_node_memory_low_bytes',
+        '[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.',
+        [[{}, Number(memoryQos?.().lowBytes ?? 0n)]],
+      ),
       gauge('kubelet_cgroup_version', '[ALPHA] cgroup version on the hosts.', [[{}, cgroupVersion()]]),
       gauge('kubelet_running_pods', '[ALPHA] Number of pods that have a running pod sandbox', [[{}, counts.runningPods]]),
       gauge(
