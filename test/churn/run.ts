@@ -64,7 +64,7 @@ export async function churn(options: ChurnOptions): Promise<Report> {
   const { api, signal, step, kills } = options;
   await using node = new ChurnNode(options.node);
   await step('a namespace', () => freshNamespace(api, signal));
-  const before = await node.footprint();
+  let before = await node.footprint();
   const churning = new Churn(options, node);
   await using watching = churning.watch();
   void watching;
@@ -74,7 +74,11 @@ export async function churn(options: ChurnOptions): Promise<Report> {
   const stuck: string[] = [];
   const drain = async (): Promise<void> => {
     stuck.push(...(await churning.drain()));
-    for (const [kind, names] of Object.entries(await settled(node, before, signal))) left[kind] = [...(left[kind] ?? []), ...names];
+    // What is left is told once, and not waited for again.
+    for (const [kind, names] of Object.entries(await settled(node, before, signal))) {
+      left[kind] = [...(left[kind] ?? []), ...names];
+      before = { ...before, [kind]: [...(before[kind] ?? []), ...names] };
+    }
   };
   if (kills) {
     await step(`churn with kills for ${Math.round((wholeMs * 0.6) / 1000)} s`, () => churning.run(wholeMs * 0.6, true));
