@@ -1,4 +1,4 @@
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import { durationMs } from '../base/duration.ts';
@@ -93,6 +93,8 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
   const memory = await openMemory(options, machine);
   const dir = join(rootDir, 'device-plugins');
   await mkdir(dir, { recursive: true, mode: 0o750 });
+  // As upstream: whatever an earlier process left there says that this is no new machine.
+  const isNew = (await readdir(dir)).length === 0;
   const pool = await DevicePool.open({
     clock,
     log: log.child('devices'),
@@ -155,7 +157,7 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
   return {
     grants,
     handler: plugins.handler,
-    offer: () => ({ ...pool.capacity(), reset: pool.isFresh }),
+    offer: () => ({ ...pool.capacity(), reset: isNew && pool.isFresh }),
     seen: (node) => withHeld(node, pool.held()),
     async run(signal) {
       await plugins.start();
