@@ -6,11 +6,12 @@ import {
   newNode,
   nodeEvents,
   nodeStatus,
+  resetPatch,
   statusDiffers,
   statusPatch,
-  versionText,
   type NodeFacts,
   type NodeSettings,
+  versionText,
 } from './node-status.ts';
 
 const settings: NodeSettings = {
@@ -178,4 +179,14 @@ test('events: each change of a condition once, a reboot by its boot id', () => {
 test('a runtime’s version is told as upstream reads it: what a distribution adds to it is left out', () => {
   const told = { '2.4.2': '2.4.2', 'v2.4.2': '2.4.2', '1.6.20~ds1': '1.6.20', 'v2.0.0-rc.1+k3s2': '2.0.0-rc.1+k3s2', '1.7.0-': '1.7.0', unknown: 'unknown' };
   assert.deepEqual(Object.keys(told).map(versionText), Object.values(told));
+});
+
+test('what device plugins offer counts, and a new machine begins with none of what a Node had', () => {
+  const devices = { capacity: { 'example.com/dev': '3' }, allocatable: { 'example.com/dev': '2' }, reset: false };
+  const status = nodeStatus(settings, { ...facts, devices }, { capacity: { 'example.com/dev': '9', 'other.io/x': '1' } }, '2026-01-01T00:00:00Z');
+  assert.deepEqual([status.capacity?.['example.com/dev'], status.allocatable?.['example.com/dev'], status.allocatable?.['other.io/x']], ['3', '2', '1']);
+  const zeros = { 'a.io/x': '0' };
+  const node = { metadata: { name: 'n' }, spec: {}, status: { capacity: { cpu: '2', 'a.io/x': '4', 'b.io/y': '0' } } };
+  assert.deepEqual(resetPatch(node), { status: { capacity: zeros, allocatable: zeros } });
+  assert.equal(resetPatch({ ...node, status: { capacity: { cpu: '2' } } }), null);
 });
