@@ -112,7 +112,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     async metrics(page, signal) {
       if (page === 'probes') return metrics.probesText();
       if (page === 'resource') return stats.resource(signal);
-      return page === 'cadvisor' ? stats.cadvisor(signal) : metrics.text() + http.text();
+      return page === 'cadvisor' ? stats.cadvisor(signal) : (await metrics.text()) + http.text();
     },
     stats: (query, signal) => stats.summary(query, signal),
   });
