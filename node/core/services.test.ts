@@ -74,3 +74,16 @@ test('CoreDNS takes the place of our name server, and an audit log is written wh
   const audited = (audit: boolean): boolean => argvOf(hub(judged({ audit }), real), 'kube-apiserver').some((word) => word.startsWith('--audit-log-path'));
   assert.deepEqual([audited(false), audited(true)], [false, true]);
 });
+
+test('our pod network’s daemon lives in our proxy’s process, and beside upstream’s in one of its own', () => {
+  const set = judged({ cni: 'nodelet' });
+  const [upstream, ours] = [0, 1].map((at) => nodeServices(set, nodeOf(set, at), paths, { proxy: 1 }, real));
+  assert.deepEqual(names(upstream ?? []), ['containerd', 'kubelet', 'kube-proxy', 'cni']);
+  assert.deepEqual(names(ours ?? []), ['containerd', 'agent', 'netfilter']);
+  assert.ok(
+    argvOf(ours ?? [], 'netfilter')
+      .join(' ')
+      .includes(`--cni-config ${nodeOf(set, 1).dir}/cni.json`),
+  );
+  assert.ok(!argvOf(nodeServices(judged(), nodeOf(judged(), 1), paths, { proxy: 1 }, real), 'netfilter').includes('--cni-config'));
+});
