@@ -213,7 +213,7 @@ export async function startBoth(folder: string, kubelet: string, config: object 
   };
   try {
     for (const which of ['upstream', 'ours'] as const) {
-      const untilMs = Date.now() + 90_000;
+      const untilMs = Date.now() + 240_000;
       for (;;) {
         const up = await ask(which, 'GET', '/pods', callers['admin'] ?? {}).catch(() => null);
         if (up !== null && up.status === 200 && up.text.includes('"Running"')) break;
