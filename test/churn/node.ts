@@ -72,7 +72,7 @@ export class ChurnNode implements AsyncDisposable {
       mounts: readFileSync(`/proc/${initPid}/mountinfo`, 'utf8')
         .split('\n')
         .map((line) => line.split(' ')[4] ?? ''),
-      'network namespaces': [...below('/run/netns'), ...below('/var/run/netns')],
+      'network namespaces': below('/run/netns'),
       addresses: below('/run/cni/networks/nodelet').filter((name) => /\/\d+(\.\d+){3}$/.test(name)),
       'log directories': below('/var/log/pods'),
       'container logs': below('/var/log/containers'),
