@@ -67,6 +67,8 @@ interface PodRecord {
   readonly done: Set<string>;
   readonly written: Map<string, { digest: string; state: WriterState }>;
   readonly claims: Map<string, { path: string; readOnly: boolean }>;
+  /** A CSI driver may have been asked for something. */
+  usesCsi: boolean;
   readonly measured: Map<string, Omit<MeasuredVolume, 'uid' | 'name'>>;
   /** When a failure of a volume is told again; upstream's retries have the same distances. */
   readonly told: Map<string, { message: string; nextMs: number; waitMs: number }>;
@@ -202,11 +204,13 @@ export class PodVolumes implements Volumes {
 
   async teardown(uid: string, signal: AbortSignal): Promise<void> {
     await this.#inTurn(uid, async () => {
+      const record = this.#records.get(uid);
+      // Pods without such volumes, which are most, do not pay for looking.
+      if (record === undefined || record.existed || record.usesCsi) await this.#options.csi.tearDown(uid);
       this.#records.delete(uid);
       this.#options.tokens.release(uid);
       this.#options.certificates.release(uid);
       this.#options.trustBundles.release(uid);
-      await this.#options.csi.tearDown(uid);
       await this.#options.disk.tearDown(uid, signal);
     });
   }
@@ -244,6 +248,7 @@ export class PodVolumes implements Volumes {
       written: new Map(),
       claims: new Map(),
       measured: new Map(),
+      usesCsi: false,
       told: new Map(),
       waitingSinceMs: null,
     };
@@ -343,6 +348,7 @@ export class PodVolumes implements Volumes {
     signal: AbortSignal,
   ): Promise<SetUpFailure | null> {
     const { csi } = this.#options;
+    record.usesCsi = true;
     const isDone = record.done.has(name);
     if (isDone && !(await csi.republishes(volume, signal))) {
       if (claim === null || expansionOf(claim.pv, claim.pvc, volume.readOnly, null).kind === 'none') return null;
