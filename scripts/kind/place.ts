@@ -22,7 +22,7 @@ export interface Place {
   kubectl(args: readonly string[], options?: { input?: string; timeoutMs?: number }): Promise<string>;
 }
 
-const CALL_MS = 60_000;
+const CALL_MS = 120_000;
 const CLUSTER_LABEL = 'io.x-k8s.kind.cluster';
 const ROLE_LABEL = 'io.x-k8s.kind.role';
 
