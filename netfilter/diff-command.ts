@@ -11,7 +11,7 @@ import { silentLog } from '../base/log.ts';
 import { realRng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { version } from '../base/version.ts';
-import type { ServiceCIDR } from '../proto/kube/types.ts';
+import type { EndpointSlice, Node, Service, ServiceCIDR } from '../proto/kube/types.ts';
 import { compareContents, iptablesContents, nftContents, restoreContents, type Contents, type Difference } from './core/compare.ts';
 import type { ProxyConfig, ProxyMode } from './core/config.ts';
 import { planReplace } from './core/diff.ts';
@@ -73,9 +73,9 @@ async function readCluster(api: KubeApi, nodeName: string, signal: AbortSignal):
     if (isApiError(error, 404) || isApiError(error, 403)) return null;
     throw error;
   };
-  const services = (await listAll(api, refs.services(), signal)) as ServiceObject[];
-  const slices = (await listAll(api, refs.endpointSlices(), signal)) as EndpointSliceObject[];
-  const node = (await api.get(refs.nodes(nodeName), {}, signal).catch(absent)) as NodeObject | null;
+  const services = await listAll<Service>(api, refs.services(), signal);
+  const slices = await listAll<EndpointSlice>(api, refs.endpointSlices(), signal);
+  const node = await api.get<Node>(refs.nodes(nodeName), {}, signal).catch(absent);
   const cidrs = (await listAll<ServiceCIDR>(api, refs.serviceCidrs(), signal).catch(absent)) ?? [];
   return { services, slices, node, serviceCIDRs: [...new Set(cidrs.flatMap(({ spec }) => spec.cidrs ?? []))].sort() };
 }

@@ -69,12 +69,12 @@ function meant(mode: Mode): (packet: Packet) => Fate {
   const config = proxyConfig({ mode, clusterCIDR: CLUSTER_CIDR });
   const world = emptyWorld();
   for (const { resource, object } of table.objects) {
-    if (resource === 'services') applyService(world, object as never, false);
-    else applySlice(world, object as never, false);
+    if (resource === 'services') applyService(world, object, false);
+    else applySlice(world, object, false);
   }
   const rulesets = new Map(
     (['ip', 'ip6'] as const).map((family) => {
-      const settings = settingsFor(family, { config, node: node as never, machineAddresses: NODE_ADDRESSES, serviceCIDRs: [] });
+      const settings = settingsFor(family, { config, node, machineAddresses: NODE_ADDRESSES, serviceCIDRs: [] });
       return [family, { settings, rules: [...world.services.keys()].flatMap((key) => rulesFor(world, key, family, { nodeName: 'node-a', zone: 'a' })) }];
     }),
   );
@@ -127,7 +127,7 @@ suite('Packets and Services', { skip: reason ?? false }, () => {
     const tables = new Map([...texts].map(([family, text]) => [family, mode === 'nftables' ? { nft: parseListing(text) } : { saved: parseSaved(text) }]));
     return (packet) => {
       const found = tables.get(familyOf(packet.dst)!)!;
-      return ('nft' in found ? traceTable(found.nft!, packet) : traceSaved(found.saved!, packet)).fate;
+      return (found.nft === undefined ? traceSaved(found.saved, packet) : traceTable(found.nft, packet)).fate;
     };
   };
 
@@ -196,8 +196,8 @@ suite('Packets and Services', { skip: reason ?? false }, () => {
   for (const mode of ['nftables', 'iptables'] as const) {
     test(`ours, ${mode}`, async () => {
       await using proxy = await startProxy(lab, { config: { mode } });
-      proxy.api.put('nodes', node as never);
-      for (const { resource, object } of table.objects) proxy.api.put(resource, object as never);
+      proxy.api.put('nodes', node);
+      for (const { resource, object } of table.objects) proxy.api.put(resource, object);
       await proxy.synced();
       await judge(`ours, ${mode}`, mode);
     });

@@ -140,10 +140,10 @@ suite('Cycling through sets of objects', { skip: reason ?? false }, () => {
       const wanted = (objects: readonly Told[], family: Family): Contents => {
         const world = emptyWorld();
         for (const { resource, object } of objects) {
-          if (resource === 'services') applyService(world, object as never, false);
-          else applySlice(world, object as never, false);
+          if (resource === 'services') applyService(world, object, false);
+          else applySlice(world, object, false);
         }
-        const settings = settingsFor(family, { config, node: node as never, machineAddresses: MACHINE, serviceCIDRs: [] });
+        const settings = settingsFor(family, { config, node, machineAddresses: MACHINE, serviceCIDRs: [] });
         const rules = new Map<string, PortRules>();
         for (const name of world.services.keys())
           for (const rule of rulesFor(world, name, family, { nodeName: 'node-a', zone: 'a' })) rules.set(portKey(rule.id), rule);
@@ -156,7 +156,7 @@ suite('Cycling through sets of objects', { skip: reason ?? false }, () => {
           const next = new Map(randomSet(rng).map((told) => [key(told), told]));
           const gone = [...known.values()].filter((told) => !next.has(key(told)));
           for (const { resource, object } of shuffled(gone, rng)) api.remove(resource, object.metadata.namespace, object.metadata.name);
-          for (const { resource, object } of next.values()) api.put(resource, object as never);
+          for (const { resource, object } of next.values()) api.put(resource, object);
           known = next;
           for (let tries = 0; !proxy.isIdle; tries++) {
             assert.ok(tries < 5000, `cycle ${cycle}: the proxy does not come to rest`);

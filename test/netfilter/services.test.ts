@@ -164,7 +164,7 @@ for (const mode of ['nftables', 'iptables'] as const)
       const table = await lab.allRules();
       if (!nft) assert.equal(new Set(table.match(/--to-destination 10\.244\.0\.(3:8080|3:9090|4:9090)$/gm)).size, 3);
       else
-        assert.deepEqual([...table.matchAll(/\d+ : (10\.244\.0\.\d \. \d+)/g)].map(([, target]) => target).toSorted(), [
+        assert.deepEqual([...table.matchAll(/\d+ : (10\.244\.0\.\d \. \d+)/g)].map(([, target = '']) => target).toSorted(), [
           '10.244.0.3 . 8080',
           '10.244.0.3 . 9090',
           '10.244.0.4 . 9090',
