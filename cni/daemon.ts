@@ -7,6 +7,7 @@ import type { Engine } from './engine.ts';
 import type { Kernel } from './io/kernel.ts';
 import { serveCalls } from './io/socket.ts';
 import { NodeNetwork } from './node-network.ts';
+import type { PolicyNetwork } from './policy.ts';
 import { reconcile } from './reconcile.ts';
 
 /** What dead pods hold is taken back this often, beside the looks at a start and when a range is full. */
@@ -16,15 +17,16 @@ export interface DaemonOptions {
   readonly config: DaemonConfig;
   readonly engine: Engine;
   readonly kernel: Kernel;
+  readonly policy: PolicyNetwork;
   /** Null: this node's part is somebody else's. */
   readonly api: KubeApi | null;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** Answers the plugin's calls and keeps the ways to other nodes until `signal` is aborted. Rules, links and routes stay. */
+/** Answers the plugin's calls and keeps the ways to other nodes and the policies until `signal` is aborted. Rules, links and routes stay. */
 export async function runDaemon(options: DaemonOptions, signal: AbortSignal): Promise<void> {
-  const { config, engine, kernel, api, clock, log } = options;
+  const { config, engine, kernel, policy, api, clock, log } = options;
   const workshop = engine.workshop(config.dataDir);
   // Callers first: a pod that waits is worth more than what dead ones left.
   await using _calls = await serveCalls(config.socket, (env, stdin) => engine.call(env, stdin), log);
@@ -44,7 +46,7 @@ export async function runDaemon(options: DaemonOptions, signal: AbortSignal): Pr
     }
   };
   try {
-    await Promise.all([look(), ...(api === null ? [] : [network.run(api, signal)])]);
+    await Promise.all([look(), ...(api === null ? [] : [network.run(api, signal), policy.run(api, signal)])]);
   } catch (error) {
     if (!signal.aborted) throw error;
   }

@@ -3,7 +3,8 @@ import type { Log } from '../base/log.ts';
 import { DATA_DIR, readCall, readInput, readNetConf, versionOf, type Call, type NetConf } from './core/config.ts';
 import { CniError, CODE, errorJson } from './core/errors.ts';
 import { loopbackResult } from './core/plan.ts';
-import { resultJson, versionJson } from './core/result.ts';
+import { resultJson, versionJson, type Result } from './core/result.ts';
+import type { Address } from './core/address.ts';
 import { add, check, remove, type Workshop } from './attach.ts';
 import { HostTable } from './host-table.ts';
 import type { Kernel } from './io/kernel.ts';
@@ -25,6 +26,14 @@ export interface EngineOptions {
   readonly families: readonly (4 | 6)[];
   readonly monoMs: () => number;
   readonly log: Log;
+  /** Told of pods' addresses before a pod may begin, and once they are free; absent: nobody asks. */
+  readonly gate?: Gate;
+}
+
+/** `key` is the pod's `namespace/name`. */
+export interface Gate {
+  admit(key: string, containerId: string, addresses: readonly Address[]): Promise<void>;
+  release(key: string, containerId: string): void;
 }
 
 /** Answers calls; the same in the daemon and in the process that stands in for it. Calls for one pod follow each other. */
@@ -83,9 +92,10 @@ export class Engine implements Disposable {
     const workshop = this.workshop(conf.dataDir);
     switch (call.command) {
       case 'ADD':
-        return resultJson(await add(workshop, call, conf), conf.version);
+        return resultJson(await this.#admitted(call, await add(workshop, call, conf)), conf.version);
       case 'DEL':
         await remove(workshop, call, conf.name);
+        this.#options.gate?.release(podOf(call), call.containerId);
         return null;
       case 'CHECK':
         await check(workshop, call, conf);
@@ -99,6 +109,16 @@ export class Engine implements Disposable {
       case 'VERSION':
         return versionJson(conf.version);
     }
+  }
+
+  /** The pod begins when its ADD is answered: what guards it stands by then. */
+  async #admitted(call: Call, result: Result): Promise<Result> {
+    await this.#options.gate?.admit(
+      podOf(call),
+      call.containerId,
+      result.ips.map((one) => one.address),
+    );
+    return result;
   }
 
   async #loopback(call: Call, conf: NetConf): Promise<Record<string, unknown> | null> {
@@ -145,6 +165,9 @@ export class Engine implements Disposable {
     this.#workshops.clear();
   }
 }
+
+/** As the runtime names it in CNI_ARGS. */
+const podOf = ({ args }: Call): string => `${args.get('K8S_POD_NAMESPACE') ?? ''}/${args.get('K8S_POD_NAME') ?? ''}`;
 
 function answer(value: Record<string, unknown>): Answer {
   return { code: 0, text: `${JSON.stringify(value)}\n` };

@@ -9,9 +9,11 @@ import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { version } from '../base/version.ts';
 import { readDaemonConfig, type DaemonConfig } from './core/conflist.ts';
-import { Engine } from './engine.ts';
+import { removalText } from './core/policy-table.ts';
+import { Engine, type Gate } from './engine.ts';
 import { installPlugin } from './io/install.ts';
 import { createKernel, type Kernel } from './io/kernel.ts';
+import { createPolicyTable } from './io/policy-table.ts';
 import { openStore } from './io/store.ts';
 
 export const HELP = `nodelet cni: the pod network plugin (CNI spec 0.3.1 to 1.1)
@@ -19,6 +21,7 @@ export const HELP = `nodelet cni: the pod network plugin (CNI spec 0.3.1 to 1.1)
 Usage:
   nodelet cni daemon --config FILE   answers the plugin's calls and keeps the ways to other nodes
   nodelet cni plugin                 one call, as a runtime makes it: CNI_… in the environment, the network on standard input
+  nodelet cni cleanup                takes the rules of NetworkPolicies away, once no daemon runs
   nodelet cni install FOLDER         puts the plugin (nodelet, loopback, fallback) into a folder of the runtime's
   nodelet cni --help | --version
 
@@ -31,12 +34,14 @@ function openSys(host: Host, log: Log): Sys {
   return path === undefined || path === '' ? createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
-async function openEngine(host: Host, kernel: Kernel, log: Log): Promise<Engine> {
+async function openEngine(host: Host, kernel: Kernel, log: Log, gate?: Gate): Promise<Engine> {
   const hasIpv6 = await access('/proc/net/if_inet6').then(
     () => true,
     () => false,
   );
-  return new Engine({ kernel, openStore: (dir) => openStore(dir), pid: host.pid, families: hasIpv6 ? [4, 6] : [4], monoMs: () => realClock.monoMs(), log });
+  const families = hasIpv6 ? ([4, 6] as const) : ([4] as const);
+  const options = { kernel, openStore, pid: host.pid, families, monoMs: () => realClock.monoMs(), log };
+  return new Engine(gate === undefined ? options : { ...options, gate });
 }
 
 const logOf = (host: Host, verbosity: number): Log =>
@@ -73,10 +78,18 @@ async function daemon(host: Host, path: string): Promise<number> {
   const log = logOf(host, config.verbosity);
   await using sys = openSys(host, log);
   const kernel = createKernel(sys);
-  using engine = await openEngine(host, kernel, log);
-  const { runDaemon } = await import('./daemon.ts');
+  const [{ runDaemon }, { PolicyNetwork }] = await Promise.all([import('./daemon.ts'), import('./policy.ts')]);
+  const policy = new PolicyNetwork({ nodeName: config.nodeName, table: createPolicyTable(sys), clock: realClock, log });
+  using engine = config.kubeconfig === '' ? await openEngine(host, kernel, log) : await openEngine(host, kernel, log, policy);
   await using api = config.kubeconfig === '' ? null : await connect(config, log);
-  await runDaemon({ config, engine, kernel, api, clock: realClock, log }, host.signal);
+  await runDaemon({ config, engine, kernel, policy, api, clock: realClock, log }, host.signal);
+  return 0;
+}
+
+/** Takes the policies' rules away, which stay when a daemon ends: nobody is isolated on this node then. */
+async function cleanup(host: Host): Promise<number> {
+  await using sys = openSys(host, logOf(host, 0));
+  await createPolicyTable(sys).write(removalText());
   return 0;
 }
 
@@ -115,6 +128,7 @@ export async function main(host: Host): Promise<number> {
     }
     if (command === 'plugin') return await plugin(host);
     if (command === 'daemon' && values.config !== undefined) return await daemon(host, values.config);
+    if (command === 'cleanup') return await cleanup(host);
     if (command === 'install' && argument !== undefined) return await install(host, argument);
     host.stderr(HELP);
     return 2;

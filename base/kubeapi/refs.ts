@@ -35,6 +35,7 @@ export const persistentVolumeClaims: Namespaced = namespaced('', 'v1', 'persiste
 export const leases: Namespaced = namespaced('coordination.k8s.io', 'v1', 'leases');
 export const endpointSlices: Namespaced = namespaced('discovery.k8s.io', 'v1', 'endpointslices');
 export const events: Namespaced = namespaced('events.k8s.io', 'v1', 'events');
+export const networkPolicies: Namespaced = namespaced('networking.k8s.io', 'v1', 'networkpolicies');
 export const serviceCidrs: Named = cluster('networking.k8s.io', 'v1', 'servicecidrs');
 export const podCertificateRequests: Namespaced = namespaced('certificates.k8s.io', 'v1', 'podcertificaterequests');
 export const csiDrivers: Named = cluster('storage.k8s.io', 'v1', 'csidrivers');

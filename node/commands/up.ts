@@ -5,6 +5,7 @@ import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
 import { COREDNS_IMAGE, coreDnsObjects, coreDnsRecipe, hasCoreDns } from '../core/coredns.ts';
 import { kubeadmObjects } from '../core/kubeadm.ts';
+import { podNetworkObjects } from '../core/pod-network.ts';
 import { imagesOf, objectOf, readManifest, type ManifestObject } from '../core/manifest.ts';
 import type { SetPlan } from '../core/plan.ts';
 import { parseImageName, standIn } from '../core/oci.ts';
@@ -142,7 +143,8 @@ async function letJoin(plan: SetPlan, set: Pick<StartOptions, 'real' | 'machine'
   const token = await bootstrapToken(plan);
   const facts = { token, caBase64: await caBase64(plan), version: await cluster.version(), cgroupVersion: set.machine.cgroup?.version ?? 2 };
   const dns = hasCoreDns(plan, set.real) ? coreDnsObjects(plan) : [];
-  await cluster.make([...kubeadmObjects(plan, facts), ...dns].map(objectOf), timeoutMs);
+  const network = plan.cni === 'nodelet' ? podNetworkObjects() : [];
+  await cluster.make([...kubeadmObjects(plan, facts), ...network, ...dns].map(objectOf), timeoutMs);
 }
 
 async function takeBack(context: Context, plan: SetPlan): Promise<void> {
