@@ -4,7 +4,7 @@ import { Command, CommanderError, Option } from 'commander';
 import { OpError } from '../base/errors.ts';
 import { failure, hostOf } from '../base/process.ts';
 import type { Host } from '../base/host.ts';
-import { createProgress, type Progress } from '../node/io/progress.ts';
+import { createProgress, type Progress } from '../node/mod.ts';
 
 export interface Program {
   readonly host: Host;

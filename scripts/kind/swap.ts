@@ -1,6 +1,6 @@
 import { messageOf, OpError } from '../../base/errors.ts';
 import { version } from '../../base/version.ts';
-import type { Progress } from '../../node/io/progress.ts';
+import type { Progress } from '../../node/mod.ts';
 import { copyIn, writeIn, type Place } from './place.ts';
 import { swapProxy, restoreProxy, type ProxyChange } from './proxy.ts';
 import { ReadyWatch } from './ready.ts';

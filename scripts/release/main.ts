@@ -7,7 +7,7 @@ import { constants, gzip } from 'node:zlib';
 import { pack } from 'tar-stream';
 import { buffer } from 'node:stream/consumers';
 import { version } from '../../base/version.ts';
-import { buildSys, sysIsStale } from '../../node/io/build.ts';
+import { buildSys, sysIsStale } from '../../node/mod.ts';
 import { requireWritable, runProgram, type Program } from '../command.ts';
 import { partsOf, type Part } from './parts.ts';
 
