@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { describe, test } from 'node:test';
+import { realClock } from '../../base/clock.ts';
+import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
+import * as refs from '../../base/kubeapi/refs.ts';
+import { silentLog } from '../../base/log.ts';
+import { createSysClient } from '../../base/sys/client.ts';
+import { createPolicyTable } from '../../cni/io/policy-table.ts';
+import { PolicyNetwork } from '../../cni/policy.ts';
+import type { NetworkPolicy, Pod } from '../../proto/kube/types.ts';
+import { Lab, missing, type Running } from './lab.ts';
+
+/** NetworkPolicies on real network namespaces, with packets: two pods of this node and a machine beside it. */
+
+const skip = missing() ?? false;
+const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
+const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
+const SETTLE_MS = 20_000;
+const node = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
+
+async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {
+  const running = lab.start(space, node('serve', name, ...ports.map(String)));
+  let lines = 0;
+  await new Promise<void>((resolve, reject) => {
+    running.child.stdout!.on('data', (chunk: Buffer) => {
+      lines += chunk.toString().split('\n').length - 1;
+      if (lines >= ports.length * 2) resolve();
+    });
+    void running.ended.then(({ err }) => reject(new Error(`a server ended: ${err}`)));
+  });
+  return running;
+}
+
+const podOf = (name: string, namespace: string, ips: string[], labels: Record<string, string>): Pod => ({
+  metadata: { name, namespace, labels },
+  spec: { nodeName: 'n1', containers: [{ name: 'c', ports: [{ name: 'serve', containerPort: 7000 }] }] },
+  status: { phase: 'Running', podIP: ips[0]!, podIPs: ips.map((ip) => ({ ip })) },
+});
+
+interface Stage {
+  readonly lab: Lab;
+  readonly api: FakeKubeApi;
+  readonly network: PolicyNetwork;
+  /** `a > b tcp 7000` with `6` behind the arrow by IPv6: which of them get through. */
+  readonly through: (...packets: string[]) => Promise<string[]>;
+  /** Waits until what the API has stands in the kernel. */
+  readonly settled: (pattern: RegExp | null) => Promise<void>;
+}
+
+const ADDRESS: Record<string, string> = { a: '10.244.1.2', b: '10.244.1.3', out: '192.0.2.200', node: '192.0.2.10' };
+const ADDRESS6: Record<string, string> = { a: 'fd00:1::2', b: 'fd00:1::3', out: '2001:db8::200', node: '2001:db8::10' };
+
+async function stage(run: (stage: Stage) => Promise<void>): Promise<void> {
+  await using lab = new Lab();
+  const outside = lab.uplink();
+  await lab.daemon();
+  const spaces: Record<string, string> = { a: lab.space('a'), b: lab.space('b'), out: outside, node: lab.node };
+  for (const name of ['a', 'b']) await lab.call('ADD', name, spaces[name]!, { ipam: { ranges: [[{ subnet: '10.244.1.0/24' }], [{ subnet: 'fd00:1::/64' }]] } });
+  for (const [prefix, via] of [
+    ['10.244.1.0/24', '192.0.2.10'],
+    ['fd00:1::/64', '2001:db8::10'],
+  ] as const)
+    execFileSync('ip', ['-n', outside, 'route', 'add', prefix, 'via', via]);
+  await Promise.all(['a', 'b', 'out'].map((name) => serve(lab, spaces[name]!, name, 7000, 7001)));
+  await using sys = createSysClient({ path: sysPath, log: silentLog });
+  await using api = new FakeKubeApi();
+  const stop = new AbortController();
+  const network = new PolicyNetwork({ nodeName: 'n1', table: createPolicyTable(sys, { netns: lab.netns(lab.node) }), clock: realClock, log: silentLog });
+  for (const name of ['x', 'y']) api.put(refs.namespaces(name), { metadata: { name, labels: { ns: name } } });
+  api.put(refs.pods('x', 'a'), podOf('a', 'x', [ADDRESS['a']!, ADDRESS6['a']!], { pod: 'a' }));
+  api.put(refs.pods('y', 'b'), podOf('b', 'y', [ADDRESS['b']!, ADDRESS6['b']!], { pod: 'b' }));
+  const running = network.run(api, stop.signal).catch((error: unknown) => {
+    if (!stop.signal.aborted) throw error;
+  });
+  const one = async (packet: string): Promise<boolean> => {
+    const [from = '', arrow, to = '', protocol = 'tcp', port = '7000'] = packet.split(' ');
+    const answer = await lab.start(spaces[from]!, node('ask', protocol, (arrow === '>6' ? ADDRESS6 : ADDRESS)[to]!, port)).ended;
+    return answer.out.startsWith(to);
+  };
+  try {
+    await run({
+      lab,
+      api,
+      network,
+      async through(...packets) {
+        const fates = await Promise.all(packets.map(one));
+        return packets.filter((_, at) => fates[at]);
+      },
+      async settled(pattern) {
+        for (const deadline = performance.now() + SETTLE_MS; ; await delay(50)) {
+          const table = lab.nft();
+          if (pattern === null ? !table.includes('nodelet-policy') : pattern.test(table)) return;
+          assert.ok(performance.now() < deadline, `never ${pattern}: ${table}`);
+        }
+      },
+    });
+  } finally {
+    stop.abort();
+    await running;
+  }
+}
+
+const put = (api: FakeKubeApi, name: string, spec: NetworkPolicy['spec'], namespace = 'x'): void => {
+  api.put(refs.networkPolicies(namespace, name), { metadata: { name, namespace }, spec } as NetworkPolicy);
+};
+
+describe('NetworkPolicies', { skip, concurrency: false, timeout: 300_000 }, () => {
+  test('ingress: deny all, then by namespace, port, name, block; what answers and what the node sends comes through', async () => {
+    await stage(async ({ api, through, settled }) => {
+      const all = ['b > a', 'b >6 a', 'b > a udp', 'out > a', 'out >6 a udp'];
+      const always = ['node > a', 'a > b', 'a > out udp', 'a >6 b'];
+      assert.deepEqual(await through(...all, ...always), [...all, ...always]);
+      put(api, 'p', { podSelector: {} });
+      await settled(/ingress-/);
+      assert.deepEqual(await through(...all, ...always), always);
+      put(api, 'q', {
+        podSelector: { matchLabels: { pod: 'a' } },
+        ingress: [{ from: [{ namespaceSelector: { matchLabels: { ns: 'y' } } }], ports: [{ port: 7000 }] }],
+      });
+      await settled(/x\/q/);
+      assert.deepEqual(await through(...all, 'b > a tcp 7001'), ['b > a', 'b >6 a']);
+      // Labels that change, of the pod and of the namespace.
+      api.put(refs.namespaces('y'), { metadata: { name: 'y', labels: { ns: 'other' } } });
+      await settled(/set pods-\S+-4 \{\s+type ipv4_addr\s+\}/);
+      assert.deepEqual(await through('b > a', 'b >6 a'), []);
+      put(api, 'q', {
+        podSelector: {},
+        ingress: [
+          {
+            from: [{ ipBlock: { cidr: '0.0.0.0/0', except: ['10.244.1.3/32', '10.244.1.0/30'] } }],
+            ports: [
+              { port: 'serve', protocol: 'TCP' },
+              { port: 7000, endPort: 7005, protocol: 'UDP' },
+            ],
+          },
+        ],
+      });
+      await settled(/nfproto/);
+      assert.deepEqual(await through(...all, 'out > a udp 7001', 'out > a tcp 7001'), ['out > a', 'out > a udp 7001']);
+      api.remove(refs.networkPolicies('x', 'q'));
+      api.remove(refs.networkPolicies('x', 'p'));
+      await settled(null);
+      assert.deepEqual(await through(...all), all);
+    });
+  });
+
+  test('egress, in a table that somebody flushed, and pods that change their labels', async () => {
+    await stage(async ({ lab, api, through, settled }) => {
+      put(api, 'p', {
+        podSelector: { matchLabels: { pod: 'a' } },
+        policyTypes: ['Egress'],
+        egress: [{ to: [{ namespaceSelector: {}, podSelector: { matchLabels: { pod: 'b' } } }] }],
+      });
+      await settled(/egress-/);
+      const packets = ['a > b', 'a >6 b udp', 'a > out', 'a >6 out udp', 'b > a', 'out > a'];
+      assert.deepEqual(await through(...packets), ['a > b', 'a >6 b udp', 'b > a', 'out > a']);
+      api.put(refs.pods('y', 'b'), podOf('b', 'y', [ADDRESS['b']!, ADDRESS6['b']!], { pod: 'c' }));
+      await settled(/set pods-\S+-4 \{\s+type ipv4_addr\s+\}/);
+      assert.deepEqual(await through(...packets), ['b > a', 'out > a']);
+      execFileSync('nsenter', [`--net=${lab.netns(lab.node)}`, 'nft', 'delete', 'table', 'inet', 'nodelet-policy']);
+      // The next write is of elements, and finds no table: everything is written.
+      api.put(refs.pods('y', 'b'), podOf('b', 'y', [ADDRESS['b']!, ADDRESS6['b']!], { pod: 'b' }));
+      await settled(/egress-/);
+      assert.deepEqual(await through(...packets), ['a > b', 'a >6 b udp', 'b > a', 'out > a']);
+    });
+  });
+});
