@@ -76,8 +76,7 @@ const orphanGraceSeconds = 1;
 /** Why the pod is to end now, if it is, before anything of the runtime is looked at. */
 export function endOf(input: EndInput): PodEnd | null {
   const { pod, known, nowMs, monoMs } = input;
-  if (input.eviction !== null)
-    return { cause: 'evicted', graceSeconds: seconds(input.eviction.graceMs), sinceMs: monoMs, verdict: input.eviction.verdict };
+  if (input.eviction !== null) return { cause: 'evicted', graceSeconds: seconds(input.eviction.graceMs), sinceMs: monoMs, verdict: input.eviction.verdict };
   if (pod === undefined) {
     if (known === undefined) return { cause: 'orphan', graceSeconds: orphanGraceSeconds, sinceMs: monoMs, verdict: null };
     return {

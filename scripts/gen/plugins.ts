@@ -33,7 +33,7 @@ function innermost(json: PackageJson): [path: string[], types: Record<string, Ty
   for (;;) {
     const entries = Object.entries(at.nested);
     const [only] = entries;
-    if (entries.length !== 1 || only === undefined || !isPackage(only[1])) return [path, at.nested as Record<string, TypeJson>];
+    if (entries.length !== 1 || only === undefined || !isPackage(only[1])) return [path, at.nested];
     path.push(only[0]);
     at = only[1];
   }

@@ -17,7 +17,7 @@ describe('one file that runs where nothing is installed', { timeout: 120_000 }, 
   let folder = '';
   let made: Made;
   const make = async (file: string): Promise<Made> =>
-    JSON.parse((await execa('./nodelet', ['release', 'make', '-o', file, '--json'], { cwd: root })).stdout) as Made;
+    JSON.parse((await execa(`${root}nodelet`, ['release', 'make', '-o', file, '--json'], { cwd: root })).stdout) as Made;
   const start = (file: string, args: readonly string[], releases: string): Promise<{ code: number; out: string; err: string }> =>
     execa(file, args, { reject: false, extendEnv: false, env: { PATH, NODELET_RELEASES: releases } }).then((result) => ({
       code: result.exitCode ?? -1,
