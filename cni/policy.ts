@@ -162,15 +162,17 @@ export class PolicyNetwork {
 
   async #loop(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
-    for (let isLook = false; !signal.aborted;) {
-      if (isLook) await this.#attempt(() => this.#look());
-      isLook = false;
+    for (let lookMs = clock.monoMs() + LOOK_MS; !signal.aborted;) {
+      if (clock.monoMs() >= lookMs) {
+        await this.#attempt(() => this.#look());
+        lookMs = clock.monoMs() + LOOK_MS;
+      }
       if (this.#isChanged && this.#isReady()) {
         await clock.sleep(GATHER_MS, signal);
         await this.#attempt(() => this.sync());
       }
       if (this.#failures > 0) await clock.sleep(RETRY_MS[this.#failures - 1] ?? RETRY_MS.at(-1)!, signal);
-      else if (!this.#isChanged || !this.#isReady()) isLook = await this.#idle(LOOK_MS, signal);
+      else if (!this.#isChanged || !this.#isReady()) await this.#idle(lookMs - clock.monoMs(), signal);
     }
   }
 
@@ -230,18 +232,17 @@ export class PolicyNetwork {
     this.#isChanged = true;
   }
 
-  /** Waits for a change; true when it waited in vain. */
-  async #idle(waitMs: number, signal: AbortSignal): Promise<boolean> {
+  /** Waits for a change, `waitMs` at most. */
+  async #idle(waitMs: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
-    return await new Promise<boolean>((resolve) => {
-      const end = (inVain: boolean): void => {
+    await new Promise<void>((resolve) => {
+      const wake = (): void => {
         timer[Symbol.dispose]();
         signal.removeEventListener('abort', wake);
         this.#wake = null;
-        resolve(inVain);
+        resolve();
       };
-      const timer = clock.after(waitMs, () => end(true));
-      const wake = (): void => end(false);
+      const timer = clock.after(waitMs, wake);
       this.#wake = wake;
       signal.addEventListener('abort', wake, { once: true });
     });
