@@ -67,7 +67,15 @@ function workload(node: string): object[] {
       template: { metadata: { labels: labels(app) }, spec: { terminationGracePeriodSeconds: 1, ...spec } },
     },
   });
-  const spread = [{ maxSkew: 1, topologyKey: 'kubernetes.io/hostname', whenUnsatisfiable: 'DoNotSchedule', labelSelector: { matchLabels: labels('web') } }];
+  const spread = [
+    {
+      maxSkew: 1,
+      topologyKey: 'kubernetes.io/hostname',
+      whenUnsatisfiable: 'DoNotSchedule',
+      nodeTaintsPolicy: 'Honor',
+      labelSelector: { matchLabels: labels('web') },
+    },
+  ];
   return [
     { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } },
     deployment('web', 4, { containers: [server], topologySpreadConstraints: spread }),
