@@ -37,7 +37,13 @@ interface PodList {
     readonly spec: { readonly nodeName?: string };
     readonly status: {
       readonly conditions?: readonly { type: string; status: string }[];
-      readonly containerStatuses?: readonly { name: string; restartCount: number; containerID?: string }[];
+      readonly containerStatuses?: readonly {
+        name: string;
+        restartCount: number;
+        ready: boolean;
+        containerID?: string;
+        resources?: { requests?: { cpu?: string } };
+      }[];
       readonly initContainerStatuses?: readonly { name: string; restartCount: number; containerID?: string }[];
     };
   }[];
@@ -86,7 +92,10 @@ function workload(node: string): object[] {
       spec: { type: 'NodePort', selector: labels('web'), ports: [{ port: 80, targetPort: 8080 }] },
     },
     deployment('sidecars', 3, { nodeSelector: here, initContainers: [sidecar], containers: [server] }),
-    deployment('plain', 2, { nodeSelector: here, containers: [{ name: 'pause', image: AGNHOST, args: ['pause'] }] }),
+    deployment('plain', 2, {
+      nodeSelector: here,
+      containers: [{ name: 'pause', image: AGNHOST, args: ['pause'], resources: { requests: { cpu: '10m' }, limits: { cpu: '200m' } } }],
+    }),
     {
       apiVersion: 'apps/v1',
       kind: 'DaemonSet',
@@ -150,6 +159,34 @@ export async function loadAgnhost(program: Program, assets: Assets, engine: Engi
   await rm(archive, { force: true });
 }
 
+/** What makes the way back harder: the other kubelet has restarted a container, resized a pod and started one. */
+async function meanwhile(place: Place, round: number): Promise<void> {
+  const plain = (await pods(place)).filter(({ metadata }) => metadata.name.startsWith('plain-'));
+  const [first, second] = plain;
+  if (first === undefined || second === undefined) throw new OpError('not-found', 'looking for the pods', 'two of "plain" are wanted');
+  const id = first.status.containerStatuses?.[0]?.containerID?.replace(/^.*:\/\//, '') ?? '';
+  await place.inside(['crictl', 'stop', '--timeout=0', id]);
+  const cpu = `${20 + round * 10}m`;
+  const patch = { spec: { containers: [{ name: 'pause', resources: { requests: { cpu }, limits: { cpu: `${300 + round * 10}m` } } }] } };
+  await place.kubectl(['patch', 'pod', second.metadata.name, `--namespace=${NAMESPACE}`, '--subresource=resize', `--patch=${JSON.stringify(patch)}`]);
+  const made = {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: `made-${round}`, namespace: NAMESPACE },
+    spec: { nodeName: place.node, containers: [{ name: 'pause', image: AGNHOST, args: ['pause'] }] },
+  };
+  await place.kubectl(['apply', '--filename=-'], { input: JSON.stringify(made) });
+  const until = performance.now() + READY_MS;
+  for (;;) {
+    const now = new Map((await pods(place)).map((pod) => [pod.metadata.name, pod.status.containerStatuses?.[0]]));
+    const restarted = now.get(first.metadata.name);
+    const isRestarted = restarted?.containerID !== undefined && !restarted.containerID.endsWith(id) && restarted.ready;
+    if (isRestarted && now.get(second.metadata.name)?.resources?.requests?.cpu === cpu && now.get(`made-${round}`)?.ready === true) return;
+    if (performance.now() > until) throw new OpError('deadline', 'waiting for what our kubelet was asked for', JSON.stringify([...now]));
+    await delay(500);
+  }
+}
+
 /** Swaps and restores a node again and again while clients outside it ask a Service, and looks for what its pods felt. */
 export async function prove(program: Program, engine: Engine, options: ProveOptions, onRound: (round: Round) => void): Promise<Round[]> {
   const { progress } = program;
@@ -163,6 +200,7 @@ export async function prove(program: Program, engine: Engine, options: ProveOpti
   const rounds: Round[] = [];
   for (let at = 0; at < options.rounds; at += 1) {
     for (const what of ['swap', 'restore'] as const) {
+      if (what === 'restore') await progress.step('a container restarted, a pod resized, a pod made', () => meanwhile(place, at));
       const before = await lives(place);
       let served: Served;
       let done: Swapped;
