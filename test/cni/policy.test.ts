@@ -20,6 +20,7 @@ const skip = missing() ?? false;
 const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
 const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
 const SETTLE_MS = 20_000;
+const TRIES = 6;
 const node = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
 
 async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {
@@ -45,8 +46,8 @@ interface Stage {
   readonly lab: Lab;
   readonly api: FakeKubeApi;
   readonly network: PolicyNetwork;
-  /** `a > b tcp 7000` with `6` behind the arrow by IPv6: which of them get through. */
-  readonly through: (...packets: string[]) => Promise<string[]>;
+  /** `a > b tcp 7000` with `6` behind the arrow by IPv6: which get through and which do not. A crowded machine may need another try for the first. */
+  readonly through: (yes: readonly string[], no?: readonly string[]) => Promise<void>;
   /** Waits until what the API has stands in the kernel. */
   readonly settled: (pattern: RegExp | null) => Promise<void>;
 }
@@ -57,7 +58,6 @@ const ADDRESS6: Record<string, string> = { a: 'fd00:1::2', b: 'fd00:1::3', out: 
 async function stage(run: (stage: Stage) => Promise<void>): Promise<void> {
   await using lab = new Lab();
   const outside = lab.uplink();
-  await lab.daemon();
   const spaces: Record<string, string> = { a: lab.space('a'), b: lab.space('b'), out: outside, node: lab.node };
   for (const name of ['a', 'b']) await lab.call('ADD', name, spaces[name]!, { ipam: { ranges: [[{ subnet: '10.244.1.0/24' }], [{ subnet: 'fd00:1::/64' }]] } });
   for (const [prefix, via] of [
@@ -86,9 +86,14 @@ async function stage(run: (stage: Stage) => Promise<void>): Promise<void> {
       lab,
       api,
       network,
-      async through(...packets) {
-        const fates = await Promise.all(packets.map(one));
-        return packets.filter((_, at) => fates[at]);
+      async through(yes, no = []) {
+        const passed = async (packet: string): Promise<boolean> => {
+          for (let tries = 0; tries < TRIES; tries++) if (await one(packet)) return true;
+          return false;
+        };
+        const lost = await Promise.all(yes.map(passed));
+        const leaked = await Promise.all(no.map(one));
+        assert.deepEqual({ lost: yes.filter((_, at) => !lost[at]), leaked: no.filter((_, at) => leaked[at]) }, { lost: [], leaked: [] });
       },
       async settled(pattern) {
         for (const deadline = performance.now() + SETTLE_MS; ; await delay(50)) {
@@ -108,25 +113,25 @@ const put = (api: FakeKubeApi, name: string, spec: NetworkPolicy['spec'], namesp
   api.put(refs.networkPolicies(namespace, name), { metadata: { name, namespace }, spec } as NetworkPolicy);
 };
 
-describe('NetworkPolicies', { skip, concurrency: false, timeout: 300_000 }, () => {
+describe('NetworkPolicies', { skip, concurrency: false, timeout: 600_000 }, () => {
   test('ingress: deny all, then by namespace, port, name, block; what answers and what the node sends comes through', async () => {
     await stage(async ({ api, through, settled }) => {
       const all = ['b > a', 'b >6 a', 'b > a udp', 'out > a', 'out >6 a udp'];
       const always = ['node > a', 'a > b', 'a > out udp', 'a >6 b'];
-      assert.deepEqual(await through(...all, ...always), [...all, ...always]);
+      await through([...all, ...always]);
       put(api, 'p', { podSelector: {} });
       await settled(/ingress-/);
-      assert.deepEqual(await through(...all, ...always), always);
+      await through(always, all);
       put(api, 'q', {
         podSelector: { matchLabels: { pod: 'a' } },
         ingress: [{ from: [{ namespaceSelector: { matchLabels: { ns: 'y' } } }], ports: [{ port: 7000 }] }],
       });
       await settled(/x\/q/);
-      assert.deepEqual(await through(...all, 'b > a tcp 7001'), ['b > a', 'b >6 a']);
+      await through(['b > a', 'b >6 a'], ['b > a udp', 'out > a', 'out >6 a udp', 'b > a tcp 7001']);
       // Labels that change, of the pod and of the namespace.
       api.put(refs.namespaces('y'), { metadata: { name: 'y', labels: { ns: 'other' } } });
       await settled(/set pods-\S+-4 \{\s+type ipv4_addr\s+\}/);
-      assert.deepEqual(await through('b > a', 'b >6 a'), []);
+      await through([], ['b > a', 'b >6 a']);
       put(api, 'q', {
         podSelector: {},
         ingress: [
@@ -139,12 +144,12 @@ describe('NetworkPolicies', { skip, concurrency: false, timeout: 300_000 }, () =
           },
         ],
       });
-      await settled(/nfproto/);
-      assert.deepEqual(await through(...all, 'out > a udp 7001', 'out > a tcp 7001'), ['out > a', 'out > a udp 7001']);
+      await settled(/ip saddr != 10\.244\.1\.0\/30/);
+      await through(['out > a', 'out > a udp 7001'], ['b > a', 'b >6 a', 'b > a udp', 'out >6 a udp', 'out > a tcp 7001']);
       api.remove(refs.networkPolicies('x', 'q'));
       api.remove(refs.networkPolicies('x', 'p'));
       await settled(null);
-      assert.deepEqual(await through(...all), all);
+      await through(all);
     });
   });
 
@@ -156,16 +161,16 @@ describe('NetworkPolicies', { skip, concurrency: false, timeout: 300_000 }, () =
         egress: [{ to: [{ namespaceSelector: {}, podSelector: { matchLabels: { pod: 'b' } } }] }],
       });
       await settled(/egress-/);
-      const packets = ['a > b', 'a >6 b udp', 'a > out', 'a >6 out udp', 'b > a', 'out > a'];
-      assert.deepEqual(await through(...packets), ['a > b', 'a >6 b udp', 'b > a', 'out > a']);
+      const always = ['b > a', 'out > a'];
+      await through(['a > b', 'a >6 b udp', ...always], ['a > out', 'a >6 out udp']);
       api.put(refs.pods('y', 'b'), podOf('b', 'y', [ADDRESS['b']!, ADDRESS6['b']!], { pod: 'c' }));
       await settled(/set pods-\S+-4 \{\s+type ipv4_addr\s+\}/);
-      assert.deepEqual(await through(...packets), ['b > a', 'out > a']);
+      await through(always, ['a > b', 'a >6 b udp', 'a > out']);
       execFileSync('nsenter', [`--net=${lab.netns(lab.node)}`, 'nft', 'delete', 'table', 'inet', 'nodelet-policy']);
       // The next write is of elements, and finds no table: everything is written.
       api.put(refs.pods('y', 'b'), podOf('b', 'y', [ADDRESS['b']!, ADDRESS6['b']!], { pod: 'b' }));
       await settled(/egress-/);
-      assert.deepEqual(await through(...packets), ['a > b', 'a >6 b udp', 'b > a', 'out > a']);
+      await through(['a > b', 'a >6 b udp', ...always], ['a > out', 'a >6 out udp']);
     });
   });
 });
