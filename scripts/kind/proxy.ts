@@ -64,17 +64,19 @@ export async function restoreProxy(place: Place, _change: ProxyChange): Promise<
   await place.ask(['systemctl', 'disable', '--now', UNIT]);
   await place.inside(['rm', '-rf', `/etc/systemd/system/${UNIT}`, HOME, PROGRAM]);
   await place.inside(['systemctl', 'daemon-reload']);
-  await place.kubectl(['label', 'node', place.node, `${LABEL}-`]);
-  const others = await place.kubectl(['get', 'nodes', `--selector=${LABEL}`, '--output=name']);
+  const labelled = await place.kubectl(['get', 'nodes', `--selector=${LABEL}`, '--output=name']);
+  const others = labelled.split('\n').filter((name) => name !== '' && name !== `node/${place.node}`);
   const set = JSON.parse(await place.kubectl(['get', ...SET, '--output=json'])) as DaemonSet;
   const was = set.metadata.annotations?.[WAS];
-  if (others.trim() === '' && was !== undefined) {
+  // The template first: a pod made from the changed one would be replaced again at once.
+  if (others.length === 0 && was !== undefined) {
     const patch = {
       metadata: { annotations: { [WAS]: null } },
       spec: { updateStrategy: JSON.parse(was) as object, template: { spec: { affinity: null } } },
     };
     await place.kubectl(['patch', ...SET, `--patch=${JSON.stringify(patch)}`]);
   }
+  await place.kubectl(['label', 'node', place.node, `${LABEL}-`]);
   await podIs(place, 'ready', (text) => text === 'True');
 }
 
