@@ -172,7 +172,7 @@ export class PolicyNetwork {
         await this.#attempt(() => this.sync());
       }
       if (this.#failures > 0) await clock.sleep(RETRY_MS[this.#failures - 1] ?? RETRY_MS.at(-1)!, signal);
-      else if (!this.#isChanged || !this.#isReady()) await this.#idle(lookMs - clock.monoMs(), signal);
+      else if (!this.#isChanged || !this.#isReady()) await this.#idle(Math.max(0, lookMs - clock.monoMs()), signal);
     }
   }
 
