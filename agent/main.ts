@@ -101,7 +101,16 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
   const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
   const ending = (): Supervision['shutdown'] => supervision.shutdown;
-  const nodeSide = openNode({ ...shared, flags, addresses, plegUnhealthy, volumesInUse: () => pods.csi.inUse(), pressures, devices: () => granted.offer(), ending });
+  const nodeSide = openNode({
+    ...shared,
+    flags,
+    addresses,
+    plegUnhealthy,
+    volumesInUse: () => pods.csi.inUse(),
+    pressures,
+    devices: () => granted.offer(),
+    ending,
+  });
   const { node, runtime } = nodeSide;
   const told = { runtime: () => runtime.facts(), pressures, ending, onBug };
   const podDeps = { ...shared, ...told, env: host.env, settings, leastOomScoreAdj, node, cgroups, metrics, granted, signal };
