@@ -16,7 +16,7 @@ const pod = (
   more: Partial<Pod['spec']> & { phase?: string } = {},
 ): Pod => ({
   metadata: { namespace, name, labels },
-  spec: { nodeName: 'n1', containers: [{ name: 'c', ports: [{ name: 'serve', containerPort: 80 }] }], ...more } as Pod['spec'],
+  spec: { nodeName: 'n1', containers: [{ name: 'c', ports: [{ name: 'serve', containerPort: 80 }] }], ...more },
   status: { phase: more.phase ?? 'Running', podIP: ips[0]!, podIPs: ips.map((ip) => ({ ip })) },
 });
 
@@ -71,21 +71,21 @@ function matches(rules: PolicyRules, packet: Packet, rule: string): boolean {
   const isMatch =
     take(
       /(ip6?) daddr \. meta l4proto \. th dport @(\S+)/,
-      (ip, set) => ip === family && rules.sets.get(set!)!.elements.has(`${packet.to} . ${packet.protocol} . ${packet.port}`),
+      (ip, set) => ip === family && rules.sets.get(set)!.elements.has(`${packet.to} . ${packet.protocol} . ${packet.port}`),
     ) &&
-    take(/(ip6?) (saddr|daddr) @(\S+)/, (ip, end, set) => ip === family && rules.sets.get(set!)!.elements.has(end === 'saddr' ? packet.from : packet.to)) &&
+    take(/(ip6?) (saddr|daddr) @(\S+)/, (ip, end, set) => ip === family && rules.sets.get(set)!.elements.has(end === 'saddr' ? packet.from : packet.to)) &&
     take(
       /(ip6?) (saddr|daddr) != \{ ([^}]*) \}/,
-      (ip, end, list) => ip === family && !list!.split(', ').some((cidr) => isIn(end === 'saddr' ? packet.from : packet.to, cidr)),
+      (ip, end, list) => ip === family && !list.split(', ').some((cidr) => isIn(end === 'saddr' ? packet.from : packet.to, cidr)),
     ) &&
-    take(/(ip6?) (saddr|daddr) ([0-9a-f.:]+\/\d+)/, (ip, end, cidr) => ip === family && isIn(end === 'saddr' ? packet.from : packet.to, cidr!)) &&
+    take(/(ip6?) (saddr|daddr) ([0-9a-f.:]+\/\d+)/, (ip, end, cidr) => ip === family && isIn(end === 'saddr' ? packet.from : packet.to, cidr)) &&
     take(/meta nfproto ipv([46])/, (version) => (version === '6') === (family === 'ip6')) &&
     take(/meta l4proto (\S+)/, (protocol) => protocol === packet.protocol) &&
     take(
       /(tcp|udp|sctp) dport \{ ([^}]*) \}/,
       (protocol, list) =>
         protocol === packet.protocol &&
-        list!.split(', ').some((range) => packet.port >= Number(range.split('-')[0]) && packet.port <= Number(range.split('-')[1] ?? range)),
+        list.split(', ').some((range) => packet.port >= Number(range.split('-')[0]) && packet.port <= Number(range.split('-')[1] ?? range)),
     );
   if (isMatch) assert.equal(rest, '', `not read: ${rest}`);
   return isMatch;

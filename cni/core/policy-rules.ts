@@ -1,7 +1,7 @@
 import type { LabelSelector, NetworkPolicyPeer, NetworkPolicyPort } from '../../proto/kube/types.ts';
 import { addressText, cidrText, contains, parseCidr, type Cidr } from './address.ts';
 import { hashHex } from './names.ts';
-import { protocolOf, selects, type Labels, type Policy, type PolicyNamespace, type PolicyPod } from './policy-facts.ts';
+import { protocolOf, selects, type type Policy, type PolicyNamespace, type PolicyPod } from './policy-facts.ts';
 
 /**
  * NetworkPolicy v1 as sets, maps and chains: a pod's address leads to the chain of its policies, and a chain names other
@@ -213,7 +213,7 @@ interface Match {
 /** Selectors that say the same have one text. */
 function canonical(selector: LabelSelector): unknown {
   return [
-    Object.entries(selector.matchLabels ?? ({} as Labels)).sort(([a], [b]) => (a < b ? -1 : 1)),
+    Object.entries(selector.matchLabels ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)),
     (selector.matchExpressions ?? []).map(({ key, operator, values = [] }) => JSON.stringify([key, operator, [...values].sort()])).sort(),
   ];
 }

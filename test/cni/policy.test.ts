@@ -110,7 +110,7 @@ async function stage(run: (stage: Stage) => Promise<void>): Promise<void> {
 }
 
 const put = (api: FakeKubeApi, name: string, spec: NetworkPolicy['spec'], namespace = 'x'): void => {
-  api.put(refs.networkPolicies(namespace, name), { metadata: { name, namespace }, spec } as NetworkPolicy);
+  api.put(refs.networkPolicies(namespace, name), { metadata: { name, namespace }, spec });
 };
 
 describe('NetworkPolicies', { skip, concurrency: false, timeout: 600_000 }, () => {
