@@ -1,7 +1,7 @@
 import type { LabelSelector, NetworkPolicyPeer, NetworkPolicyPort } from '../../proto/kube/types.ts';
 import { addressText, cidrText, contains, parseCidr, type Cidr } from './address.ts';
 import { hashHex } from './names.ts';
-import { protocolOf, selects, type type Policy, type PolicyNamespace, type PolicyPod } from './policy-facts.ts';
+import { protocolOf, selects, type Policy, type PolicyNamespace, type PolicyPod } from './policy-facts.ts';
 
 /**
  * NetworkPolicy v1 as sets, maps and chains: a pod's address leads to the chain of its policies, and a chain names other
