@@ -252,8 +252,12 @@ test('a browser that does not read holds up nobody, and what it has not read is 
     const { events } = await read(server.url, 40_000);
     assert.equal(events.flatMap((event) => event.calls ?? []).at(-1)?.[0], 39_999);
     // 40,000 calls are 5 MB of events; of those the slow one has some kilobytes, and the store a megabyte of messages.
-    collect();
-    const held = process.memoryUsage().arrayBuffers + process.memoryUsage().external - heldBefore;
+    // A thread of the engine gives back what was collected, when it gets to it.
+    let held = Infinity;
+    for (const begunAt = performance.now(); held >= 6 * 1024 ** 2 && performance.now() - begunAt < 10_000; await delay(20)) {
+      collect();
+      held = process.memoryUsage().arrayBuffers + process.memoryUsage().external - heldBefore;
+    }
     assert.ok(held < 6 * 1024 ** 2, `${held} bytes more`);
   } finally {
     slow.destroy();
