@@ -103,6 +103,27 @@ const marked = (mark: string): readonly ImageCheck[] => [{ what: 'its mark', run
 
 /** By the image's name without its tag; the parts of the path behind the registry. */
 export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
+  ...Object.fromEntries(
+    ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler', 'kube-proxy'].map((name): [string, readonly ImageCheck[]] => [
+      `registry.k8s.io/${name}`,
+      [{ what: `${name} runs`, run: [`/usr/local/bin/${name}`, '--version'], output: /^Kubernetes v1\.37\./ }],
+    ]),
+  ),
+  'registry.k8s.io/coredns/coredns': [{ what: 'coredns runs', run: ['/coredns', '-version'], output: /CoreDNS-1\.14/ }],
+  'localhost/nodelet/kind-tools': [
+    {
+      what: 'kubectl, ip and nft',
+      run: 'kubectl version --client && ip -V && nft --version',
+      output: /Client Version: v1\.37[\s\S]*ip utility[\s\S]*nftables/,
+    },
+  ],
+  'localhost/nodelet/proxy-base': [
+    {
+      what: "what Node is linked to, and the proxy's tools",
+      run: 'ls /usr/lib/*/libstdc++.so.6 && iptables --version && nft --version',
+      output: /libstdc[\s\S]*iptables v1[\s\S]*nftables/,
+    },
+  ],
   'registry.k8s.io/pause': [{ what: 'pause runs', run: ['/pause', '-v'], output: /pause/ }],
   'k8s.gcr.io/pause': [{ what: 'pause runs', run: ['/pause', '-v'], output: /pause/ }],
   'registry.k8s.io/etcd': [
