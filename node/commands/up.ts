@@ -118,11 +118,14 @@ async function startAll(context: Context, set: StartAll): Promise<Cluster> {
   };
   const beforeNodes = async (): Promise<void> => {
     const connected = await answers();
-    await context.progress.step('nodes may join', () => letJoin(plan, set, connected, startMs));
+    if (plan.join === 'token') await context.progress.step('nodes may join', () => letJoin(plan, set, connected, startMs));
+    else await connected.make(podNetworkObjects().map(objectOf), startMs);
   };
+  // The embedded control plane has the pod network's role from its start.
+  const isBefore = plan.join === 'token' || (set.real !== null && plan.cni === 'nodelet');
   try {
     if (isNew) await saveSet(context.home, set.saved);
-    await startSet({ context, ...set, ...(plan.join === 'token' ? { beforeNodes } : {}) });
+    await startSet({ context, ...set, ...(isBefore ? { beforeNodes } : {}) });
     const connected = cluster ?? (await answers());
     await context.progress.step(plan.nodes.length === 1 ? 'node registered' : `${plan.nodes.length} nodes registered`, () =>
       connected.nodesRegistered(startMs),

@@ -10,6 +10,8 @@ test('kill -9 of the hub: starting one node brings it back for all of them', { s
   const hub = before.find((row) => row.place === 'hub')?.pid;
   assert.ok(hub, 'the hub runs');
   process.kill(hub, 'SIGKILL');
+  // What is being killed still has a name for a moment.
+  await eventually('the hub is gone', 10_000, async () => ((await set.status()).processes.some(({ pid }) => pid === hub) ? null : true));
   const started = await set.nodelet(['node', 'start', 'node-1']);
   assert.equal(started.code, 0, started.err);
   for (const node of ['node-1', 'node-2']) {

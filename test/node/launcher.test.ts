@@ -42,7 +42,7 @@ interface Checkout extends Disposable {
 function freshCheckout(): Checkout {
   const folder = mkdtempSync(join(tmpdir(), 'nodelet-launcher-'));
   const [root, stub] = [join(folder, 'checkout'), join(folder, 'stub')];
-  for (const dir of [join(stub, 'bin'), ...['agent', 'base', 'control', 'cri', 'netfilter', 'node', 'proto'].map((room) => join(root, room))])
+  for (const dir of [join(stub, 'bin'), ...['agent', 'base', 'cni', 'control', 'cri', 'netfilter', 'node', 'proto'].map((room) => join(root, room))])
     mkdirSync(dir, { recursive: true });
   for (const file of ['nodelet', '.node-version', 'package.json', 'package-lock.json']) cpSync(join(checkout, file), join(root, file));
   for (const [name, text] of Object.entries({ npm: NPM, node: '#!/bin/sh\n' })) {

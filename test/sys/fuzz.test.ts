@@ -76,6 +76,11 @@ function fieldsOf(name: string, rng: Rng): FieldWriter {
     }
     case 'notify':
       return fields.string(text(rng)).string(text(rng));
+    case 'holdDescriptor':
+      return fields
+        .string(text(rng))
+        .bytes(rng.bytes(rng.int(300)))
+        .u32(number());
     case 'kernelLog':
       return fields;
     default:
