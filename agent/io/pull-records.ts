@@ -104,12 +104,14 @@ export async function openPullRecords({ clock, log, rootDir, policy, allowlist }
       const next = mergedRecord(record, imageRef, bare, credentials, now);
       if (next !== record) await write(pulled, imageRef, next);
     });
-  const leave = async (image: string): Promise<void> => {
-    const count = (underWay.get(image) ?? 1) - 1;
-    if (count > 0) return void underWay.set(image, count);
-    underWay.delete(image);
-    await rm(join(pulling, fileName(image)), { force: true });
-  };
+  /** In turn, too: several pods pull one image at once, and share its intent. */
+  const leave = (image: string): Promise<void> =>
+    inTurn(async () => {
+      const count = (underWay.get(image) ?? 1) - 1;
+      if (count > 0) return void underWay.set(image, count);
+      underWay.delete(image);
+      await rm(join(pulling, fileName(image)), { force: true });
+    });
   const all = async <T extends { kind: string }>(folder: string, kind: T['kind']): Promise<T[]> => {
     const names = (await readdir(folder)).filter((name) => /^sha256-[0-9a-f]{64}$/.test(name));
     const objects = await Promise.all(
@@ -126,8 +128,11 @@ export async function openPullRecords({ clock, log, rootDir, policy, allowlist }
   return {
     async begin(image) {
       const intent: ImagePullIntent = { kind: 'ImagePullIntent', apiVersion: recordsVersion, image };
-      await write(pulling, image, intent);
-      underWay.set(image, (underWay.get(image) ?? 0) + 1);
+      await inTurn(async () => {
+        const count = underWay.get(image) ?? 0;
+        if (count === 0) await write(pulling, image, intent);
+        underWay.set(image, count + 1);
+      });
     },
     async done(image, imageRef, credentials) {
       try {

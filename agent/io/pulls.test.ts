@@ -21,6 +21,22 @@ async function folder(t: TestContext): Promise<string> {
 
 const signal = new AbortController().signal;
 
+test('several pods pull one image at once: one intent, and it goes with the last of them', async (t) => {
+  const rootDir = await folder(t);
+  const clock = createFakeClock(Date.parse('2026-01-02T03:04:05Z'));
+  const records = await openPullRecords({ clock, log: silentLog, rootDir, policy: 'NeverVerifyPreloadedImages', allowlist: [] });
+  const intents = (): Promise<string[]> => readdir(join(rootDir, 'image_manager/pulling'));
+  for (let round = 0; round < 5; round++) {
+    await Promise.all([1, 2, 3, 4].map(() => records.begin('app:1')));
+    await Promise.all([records.failed('app:1'), records.done('app:1', 'sha256:1', null), records.failed('app:1')]);
+    assert.equal((await intents()).length, 1);
+    await Promise.all([records.failed('app:1'), records.begin('app:1')]);
+    assert.equal((await intents()).length, 1);
+    await records.failed('app:1');
+    assert.deepEqual(await intents(), []);
+  }
+});
+
 test('records of pulls lie where upstream has them and outlive the process', async (t) => {
   const rootDir = await folder(t);
   const clock = createFakeClock(Date.parse('2026-01-02T03:04:05Z'));
