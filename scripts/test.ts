@@ -30,7 +30,7 @@ function run(command: readonly string[], echo: boolean, env: Record<string, stri
 }
 
 function count(output: string): Counts {
-  const number = (word: string): number => Number(new RegExp(`^ℹ ${word} (\\d+)`, 'm').exec(output)?.[1] ?? 0);
+  const number = (word: string): number => output.matchAll(new RegExp(`^ℹ ${word} (\\d+)`, 'gm')).reduce((sum, match) => sum + Number(match[1]), 0);
   // The reporter counts no suite that is skipped whole, but prints it.
   const skipped = Math.max(number('skipped'), output.match(/^\s*﹣ /gm)?.length ?? 0);
   return { passed: number('pass'), failed: number('fail') + number('cancelled'), skipped };
