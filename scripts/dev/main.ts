@@ -1,7 +1,7 @@
 import { OpError } from '../../base/errors.ts';
 import { runProgram } from '../command.ts';
 import { develop } from '../kind/dev.ts';
-import { findPlace } from '../kind/place.ts';
+import { findPlace, setOf } from '../kind/place.ts';
 
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
 
@@ -15,8 +15,7 @@ await runProgram('dev', 'Brings each change of the sources into a running node, 
       async (options) => {
         if (options.kind === undefined)
           throw new OpError('invalid', 'reading the command line', 'no node is named', { advice: 'use: nodelet dev --kind NODE' });
-        const env = Object.fromEntries(Object.entries(host.env).filter((entry): entry is [string, string] => entry[1] !== undefined));
-        const place = await findPlace({ env, signal: host.signal }, options.kind);
+        const place = await findPlace({ env: setOf(host.env), signal: host.signal }, options.kind);
         program.progress.note(`watching ${root}; ${place.node} restarts its kubelet when a source is saved; Ctrl-C ends this`);
         for await (const turn of develop(place, { root, signal: host.signal })) {
           const words = turn.problem === null ? `runs after ${turn.seconds.toFixed(2)} s` : `not brought: ${turn.problem}`;

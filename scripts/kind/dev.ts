@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { tryExec } from '../../base/exec.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Place } from './place.ts';
+import { until } from './until.ts';
 
 const ROOMS = ['agent', 'base', 'cri', 'netfilter', 'proto'];
 /** An editor writes a file in several steps. */
@@ -94,12 +95,9 @@ async function bring(place: Place, root: string, release: string): Promise<void>
   const line = `docker exec -i "$0" sh -ec 'cat >"$0.new"; mv "$0.new" "$0"; systemctl restart kubelet' "$2/dist/nodelet.mjs" <"$1"`;
   const brought = await tryExec(['sh', '-c', line, place.node, `${root}/dist/nodelet.mjs`, release], { signal, env, timeoutMs: BUILD_MS, doing: 'restarting' });
   if (brought.code !== 0) throw new OpError('failed', `restarting the kubelet of ${place.node}`, brought.stderr.trim().split('\n').at(-1) ?? '');
-  const until = performance.now() + HEALTHY_MS;
-  while ((await place.ask(['curl', '-fsS', '-m', '1', '-o', '/dev/null', 'http://127.0.0.1:10248/healthz'])).code !== 0) {
-    if (performance.now() > until)
-      throw new OpError('deadline', `restarting the kubelet of ${place.node}`, 'it does not get healthy', {
-        advice: `see: docker exec ${place.node} journalctl --unit=kubelet`,
-      });
-    await delay(ASK_MS, undefined, { signal });
-  }
+  const advice = `see: docker exec ${place.node} journalctl --unit=kubelet`;
+  await until(`the kubelet of ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, signal, pauseMs: ASK_MS, advice }, async () => {
+    const { code } = await place.ask(['curl', '-fsS', '-m', '1', '-o', '/dev/null', 'http://127.0.0.1:10248/healthz']);
+    return code === 0;
+  });
 }

@@ -22,6 +22,10 @@ export interface Place {
   kubectl(args: readonly string[], options?: { input?: string; timeoutMs?: number }): Promise<string>;
 }
 
+/** The variables of an environment that are set. */
+export const setOf = (env: Readonly<Record<string, string | undefined>>): Record<string, string> =>
+  Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined));
+
 const CALL_MS = 120_000;
 const CLUSTER_LABEL = 'io.x-k8s.kind.cluster';
 const ROLE_LABEL = 'io.x-k8s.kind.role';

@@ -1,6 +1,7 @@
 import { OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
 import { writeIn, type Place } from './place.ts';
+import { until } from './until.ts';
 
 /** How a node's kube-proxy pod was replaced; everything that taking it back needs. */
 export interface ProxyChange {
@@ -60,7 +61,7 @@ export async function swapProxy(place: Place, mode: ProxyChange['mode'], remembe
 }
 
 /** Ends our proxy and lets the DaemonSet start its pod again. The rules stay meanwhile, and the other proxy takes them over. */
-export async function restoreProxy(place: Place, _change: ProxyChange): Promise<void> {
+export async function restoreProxy(place: Place): Promise<void> {
   await place.ask(['systemctl', 'disable', '--now', UNIT]);
   await place.inside(['rm', '-rf', `/etc/systemd/system/${UNIT}`, HOME, PROGRAM]);
   await place.inside(['systemctl', 'daemon-reload']);
@@ -81,25 +82,19 @@ export async function restoreProxy(place: Place, _change: ProxyChange): Promise<
 }
 
 async function podIs(place: Place, word: string, isWanted: (ready: string) => boolean): Promise<void> {
-  const until = performance.now() + GONE_MS;
+  const pods = ['get', 'pods', '--namespace=kube-system', '--selector=k8s-app=kube-proxy', `--field-selector=spec.nodeName=${place.node}`];
   const path = '--output=jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}';
-  for (;;) {
-    const pods = ['get', 'pods', '--namespace=kube-system', '--selector=k8s-app=kube-proxy', `--field-selector=spec.nodeName=${place.node}`];
-    if (isWanted((await place.kubectl([...pods, path])).trim())) return;
-    if (performance.now() > until) throw new OpError('deadline', `waiting until the kube-proxy pod of ${place.node} is ${word}`, 'it is not');
-    await place.ask(['sleep', '0.3']);
-  }
+  await until(`the kube-proxy pod of ${place.node} is ${word}`, { timeoutMs: GONE_MS, signal: place.engine.signal }, async () =>
+    isWanted((await place.kubectl([...pods, path])).trim()),
+  );
 }
 
 async function healthy(place: Place): Promise<void> {
-  const until = performance.now() + HEALTHY_MS;
-  while ((await place.ask(['curl', '-fsS', '-m', '2', '-o', '/dev/null', 'http://127.0.0.1:10256/healthz'])).code !== 0) {
-    if (performance.now() > until)
-      throw new OpError('deadline', `waiting for our proxy on ${place.node}`, 'it is not healthy', {
-        advice: `see: docker exec ${place.node} journalctl --unit=${UNIT}`,
-      });
-    await place.ask(['sleep', '0.3']);
-  }
+  const advice = `see: docker exec ${place.node} journalctl --unit=${UNIT}`;
+  await until(`our proxy on ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, signal: place.engine.signal, advice }, async () => {
+    const { code } = await place.ask(['curl', '-fsS', '-m', '2', '-o', '/dev/null', 'http://127.0.0.1:10256/healthz']);
+    return code === 0;
+  });
 }
 
 interface ProxyConfiguration {

@@ -4,6 +4,7 @@ import type { Progress } from '../../node/mod.ts';
 import { copyIn, writeIn, type Place } from './place.ts';
 import { swapProxy, restoreProxy, type ProxyChange } from './proxy.ts';
 import { ReadyWatch } from './ready.ts';
+import { until } from './until.ts';
 import { dropIn, execStartOf, programOf, readUnit } from './unit.ts';
 
 const HOME = '/var/lib/nodelet';
@@ -152,8 +153,7 @@ export async function restore(place: Place, options: Pick<SwapOptions, 'progress
   const state = await readState(place);
   if (state === null) throw new OpError('not-found', `restoring ${place.node}`, 'nothing of it was swapped');
   if (state.proxy !== null) {
-    const change = state.proxy;
-    await progress.step('proxy put back', () => restoreProxy(place, change));
+    await progress.step('proxy put back', () => restoreProxy(place));
   }
   await place.inside(['rm', '-f', DROP_IN]);
   const done = await progress.step('kubelet put back', () => change(place, (seen) => !seen.includes('+nodelet')));
@@ -163,7 +163,7 @@ export async function restore(place: Place, options: Pick<SwapOptions, 'progress
 
 async function back(place: Place, facts: Facts): Promise<void> {
   const state = await readState(place);
-  if (state?.proxy != null) await restoreProxy(place, state.proxy);
+  if (state?.proxy != null) await restoreProxy(place);
   await place.inside(['rm', '-f', DROP_IN]);
   await place.inside(['systemctl', 'daemon-reload']);
   await place.inside(['systemctl', 'restart', UNIT], { timeoutMs: STOP_MS });
@@ -202,25 +202,23 @@ async function change(
 }
 
 async function renewed(place: Place, before: number): Promise<number> {
-  const until = performance.now() + READY_MS;
-  for (;;) {
-    const now = await leaseOf(place);
-    if (now > before) return (now - before) / 1000;
-    if (performance.now() > until) throw new OpError('deadline', `waiting for the Lease of ${place.node}`, 'it is not renewed');
-    await place.ask(['sleep', '0.5']);
-  }
+  let now = before;
+  await until(`the Lease of ${place.node} is renewed`, { timeoutMs: READY_MS, signal: place.engine.signal, pauseMs: 500 }, async () => {
+    now = await leaseOf(place);
+    return now > before;
+  });
+  return (now - before) / 1000;
 }
 
 /** A kubelet that starts and dies again and again is Ready in between: it must answer for a while. */
 async function healthy(place: Place): Promise<void> {
   let rounds = 0;
   let pid = '';
-  for (const until = performance.now() + READY_MS; rounds < HEALTHY_ROUNDS;) {
+  await until(`the kubelet of ${place.node} stays healthy`, { timeoutMs: READY_MS, signal: place.engine.signal, pauseMs: 500 }, async () => {
     const { stdout } = await place.ask(['sh', '-c', `curl -fsS -m 2 http://127.0.0.1:10248/healthz && systemctl show ${UNIT} --property=MainPID`]);
     const now = /MainPID=(\d+)/.exec(stdout)?.[1] ?? '';
     rounds = stdout.startsWith('ok') && (pid === '' || now === pid) ? rounds + 1 : 0;
     pid = now;
-    if (performance.now() > until) throw new OpError('deadline', `waiting for the health of ${place.node}'s kubelet`, 'it does not stay healthy');
-    if (rounds < HEALTHY_ROUNDS) await place.ask(['sleep', '0.5']);
-  }
+    return rounds >= HEALTHY_ROUNDS;
+  });
 }

@@ -4,6 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { exec, tryExec, type ExecResult } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
 import { installPackages } from '../../node/io/packages.ts';
+import { setOf } from '../../scripts/kind/place.ts';
 import type { Program } from '../../scripts/command.ts';
 
 /** A Docker Engine, as programs find it: `env` is what they are started with. */
@@ -24,7 +25,7 @@ const CAP_SYS_RESOURCE = 24n;
 const RUNTIME = new URL('lessened-runc', import.meta.url).pathname;
 
 function dockerAt(program: Program, host: string | undefined): Docker {
-  const env = { ...onlyText(program.host.env), ...(host === undefined ? {} : { DOCKER_HOST: host }) };
+  const env = { ...setOf(program.host.env), ...(host === undefined ? {} : { DOCKER_HOST: host }) };
   const options = (given: { timeoutMs?: number; input?: string | Uint8Array } = {}) => ({ env, signal: program.host.signal, timeoutMs: CALL_MS, ...given });
   return {
     env,
@@ -32,9 +33,6 @@ function dockerAt(program: Program, host: string | undefined): Docker {
     ask: (args, given) => tryExec(['docker', ...args], options(given)),
   };
 }
-
-const onlyText = (env: Readonly<Record<string, string | undefined>>): Record<string, string> =>
-  Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined));
 
 /** The engine that answers on this machine, or one of ours, which is started and stays until `endDocker`. */
 export async function openDocker(program: Program): Promise<Docker> {
@@ -60,11 +58,15 @@ export async function openDocker(program: Program): Promise<Docker> {
   return ours;
 }
 
+/** Whether this machine may give CAP_SYS_RESOURCE to what it starts. */
+export async function hasSysResource(): Promise<boolean> {
+  const bounding = /^CapBnd:\s*(\w+)$/m.exec(await readFile('/proc/self/status', 'utf8'))?.[1] ?? '0';
+  return ((BigInt(`0x${bounding}`) >> CAP_SYS_RESOURCE) & 1n) === 1n;
+}
+
 async function startEngine(): Promise<void> {
   await mkdir(ROOT, { recursive: true });
   await mkdir(RUN, { recursive: true });
-  const bounding = /^CapBnd:\s*(\w+)$/m.exec(await readFile('/proc/self/status', 'utf8'))?.[1] ?? '0';
-  const isLess = ((BigInt(`0x${bounding}`) >> CAP_SYS_RESOURCE) & 1n) === 0n;
   // An engine that has to switch forwarding on itself would also close it to everybody else on this machine.
   await writeFile('/proc/sys/net/ipv4/ip_forward', '1');
   await using log = await open(`${RUN}/dockerd.log`, 'a');
@@ -72,7 +74,7 @@ async function startEngine(): Promise<void> {
     'dockerd',
     [
       ...['--host', SOCKET, '--data-root', ROOT, '--exec-root', `${RUN}/exec`, '--pidfile', `${RUN}/dockerd.pid`],
-      ...(isLess ? ['--add-runtime', `lessened=${RUNTIME}`, '--default-runtime', 'lessened'] : []),
+      ...((await hasSysResource()) ? [] : ['--add-runtime', `lessened=${RUNTIME}`, '--default-runtime', 'lessened']),
     ],
     { detached: true, stdio: ['ignore', log.fd, log.fd] },
   );

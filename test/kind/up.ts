@@ -3,7 +3,7 @@ import { exec, tryExec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
 import type { Program } from '../../scripts/command.ts';
 import type { Assets } from '../assets/find.ts';
-import type { Docker } from './docker.ts';
+import { hasSysResource, type Docker } from './docker.ts';
 
 export interface ClusterOptions {
   readonly name: string;
@@ -21,10 +21,8 @@ const CREATE_MS = 15 * 60_000;
 
 /** What this machine makes a kubelet's defaults impossible by; kind's configuration says the rest. */
 async function kubeletPatch(): Promise<string> {
-  const status = await readFile('/proc/self/status', 'utf8');
-  const bounding = BigInt(`0x${/^CapBnd:\s*(\w+)$/m.exec(status)?.[1] ?? '0'}`);
   const isV1 = (await readFile('/sys/fs/cgroup/cgroup.controllers', 'utf8').catch(() => null)) === null;
-  const lines = [...(isV1 ? ['failCgroupV1: false'] : []), ...((bounding >> 24n) & 1n ? [] : ['oomScoreAdj: 0'])];
+  const lines = [...(isV1 ? ['failCgroupV1: false'] : []), ...((await hasSysResource()) ? [] : ['oomScoreAdj: 0'])];
   return lines.length === 0 ? '' : `kubeadmConfigPatches:\n- |\n  kind: KubeletConfiguration\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
