@@ -92,8 +92,12 @@ export class FakeProbes implements Probes {
   readonly #callbacks: ((uid: string) => void)[] = [];
   readonly terminating = new Set<string>();
 
-  sync(pod: Pod, containers: readonly ContainerFacts[], context: { terminating: boolean }): void {
+  /** Pods whose readiness stays what it was. */
+  readonly #keeping = new Set<string>();
+
+  sync(pod: Pod, containers: readonly ContainerFacts[], context: { terminating: boolean; keepsReadiness?: boolean }): void {
     const uid = pod.metadata.uid ?? '';
+    if (context.keepsReadiness === true) this.#keeping.add(uid);
     if (context.terminating) this.terminating.add(uid);
     const before = this.#results.get(uid) ?? {};
     const after: Record<string, ProbeResults[string]> = {};
@@ -136,7 +140,7 @@ export class FakeProbes implements Probes {
   /** What a probe has found now. */
   set(uid: string, container: string, kind: 'startup' | 'readiness' | 'liveness', outcome: ProbeOutcome): void {
     const results = this.#results.get(uid)?.[container];
-    if (results === undefined) return;
+    if (results === undefined || (kind === 'readiness' && this.#keeping.has(uid))) return;
     this.#results.get(uid)![container] = { ...results, [kind]: outcome };
     for (const callback of this.#callbacks) callback(uid);
   }

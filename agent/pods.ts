@@ -294,7 +294,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       runtimeName: () => options.runtime().version.split('://')[0] ?? '',
       networkProblem: () => options.runtime().troubles.find((trouble) => trouble.startsWith('container runtime network not ready')) ?? null,
       syncFrequencyMs: settings.syncFrequencyMs,
-      refreshesEnding: settings.wishes.has('RefreshVolumesOfEndingPods'),
+      wishes: settings.wishes,
       podLogDir: ({ namespace, name, uid }) => `${podLogsDir}/${namespace}_${name}_${uid}`,
       admit(pod) {
         const current = node.node();

@@ -112,10 +112,10 @@ export interface Probes {
   /**
    * Called after each read of the runtime: starts a prober for each probe of each running container it has none
    * for, restarts the counts for a new container id, stops those of containers that are no more. With
-   * `terminating` startup and liveness probes stop and readiness goes on. First results of an adopted container
-   * come from `pod.status` (ready stays ready, unready stays unready until its own probe says otherwise).
+   * `terminating` startup and liveness probes stop and readiness goes on, or with `keepsReadiness` stays what it
+   * was. First results of an adopted container come from `pod.status` (ready stays ready, unready stays unready until its own probe says otherwise).
    */
-  sync(pod: Pod, containers: readonly ContainerFacts[], context: { podIPs: readonly string[]; terminating: boolean }): void;
+  sync(pod: Pod, containers: readonly ContainerFacts[], context: { podIPs: readonly string[]; terminating: boolean; keepsReadiness?: boolean }): void;
   remove(uid: string): void;
   results(uid: string): ProbeResults;
   /** Forgets liveness and startup results of a container that is being killed for them. */

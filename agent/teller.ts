@@ -85,9 +85,9 @@ export class Teller {
   }
 
   /** Keeps the probers in step with what runs. */
-  probe(pod: Pod, facts: PodFacts, terminating: boolean): void {
+  probe(pod: Pod, facts: PodFacts, terminating: boolean, keepsReadiness = false): void {
     const running = facts.containers.filter((container): container is ContainerFacts => container.state === 'running');
-    this.#deps.probes.sync(pod, running, { podIPs: podIPsOf(pod, facts.sandboxes[0]?.ips ?? [], this.#deps.node.hostIPs()), terminating });
+    this.#deps.probes.sync(pod, running, { podIPs: podIPsOf(pod, facts.sandboxes[0]?.ips ?? [], this.#deps.node.hostIPs()), terminating, keepsReadiness });
   }
 
   /** Back-offs become waiting reasons. */

@@ -9,7 +9,7 @@ import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { backOffKey } from './core/hash.ts';
 import { specContainers } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
-import { advance, deadlineOf, endOf, mayRun, mayStart, shorten } from './core/phase.ts';
+import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { planText } from './core/step.ts';
@@ -118,7 +118,10 @@ export class PodWorker {
     const end = this.#endNow();
     if (end === null) return;
     if (mayStart(this.#life)) this.#doing.abort();
-    else if (this.#life.phase === 'terminating' && shorten(this.#life.end, end) !== this.#life.end) this.#doing.abort();
+    else if (this.#life.phase === 'terminating' && shorten(this.#life.end, end) !== this.#life.end) {
+      // Without the wish the call that waits goes on with the first grace, as upstream's does.
+      if (this.#deps.wishes.has('ShortenGraceAtSecondDelete')) this.#doing.abort();
+    }
   }
 
   /** The status on the API server has changed: when somebody else wrote it, what was told is written again. */
@@ -361,9 +364,9 @@ export class PodWorker {
 
   async #terminate(facts: PodFacts, end: PodEnd, stop: AbortSignal, signal: AbortSignal): Promise<SyncResult> {
     const pod = this.#known ?? orphanPod(this.key, facts);
-    this.#teller.probe(pod, facts, true);
+    this.#teller.probe(pod, facts, true, endsUnprobed(end) && !this.#deps.wishes.has('ProbeReadinessOfEvictedPods'));
     if (this.#wanted) this.#tell(pod, facts, false);
-    const steps = stopPod(pod, facts, this.#graceLeft(end));
+    const steps = stopPod(pod, facts, graceLeftSeconds(end, this.#deps.clock.monoMs()));
     if (steps.length > 0) this.#log.debug(2, 'Plan', { pod: this.#name(), plan: planText({ steps, held: [], grows: [], wakeAtMs: null }) });
     const outcome = await whileRefreshed(this.#deps, pod, stop, () => this.#do(pod, facts, steps, stop));
     if (outcome.error !== null) {
@@ -380,13 +383,6 @@ export class PodWorker {
     if (this.#wanted && !wasPutBack(pod, end)) this.#tell(pod, after, true);
     this.#stopped.resolve();
     return this.#terminated(signal);
-  }
-
-  /** What is left of the grace when this is not the first try. */
-  #graceLeft(end: PodEnd): number | undefined {
-    if (end.graceSeconds === null) return undefined;
-    const usedSeconds = Math.floor(Math.max(0, this.#deps.clock.monoMs() - end.sinceMs) / 1000);
-    return Math.max(0, end.graceSeconds - usedSeconds);
   }
 
   async #terminated(signal: AbortSignal): Promise<SyncResult> {

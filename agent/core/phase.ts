@@ -105,6 +105,21 @@ export function deadlineOf(pod: Pod, startTime: string | undefined): number | nu
   return seconds === undefined || startMs === 0 ? null : startMs + seconds * 1000;
 }
 
+/** What is left of the grace when this is not the first try; undefined: each container's own rule. */
+export function graceLeftSeconds(end: PodEnd, monoMs: number): number | undefined {
+  if (end.graceSeconds === null) return undefined;
+  return Math.max(0, end.graceSeconds - Math.floor(Math.max(0, monoMs - end.sinceMs) / 1000));
+}
+
+/**
+ * Whether upstream runs no probe any more while the pod ends. Of a pod that ends for the node's own reasons it keeps
+ * the phase that is to come, and its probers stop at a terminal one: readiness stays what it was
+ * (kubernetes/kubernetes#124648).
+ */
+export function endsUnprobed(end: PodEnd): boolean {
+  return end.cause === 'evicted' || end.cause === 'deadline' || end.cause === 'completed';
+}
+
 /** A second delete counts from its own moment. It brings the end forward; it never puts it off. */
 export function shorten(end: PodEnd, other: PodEnd): PodEnd {
   if (other.graceSeconds === null) return end;

@@ -1,5 +1,11 @@
 /** What users ask the kubelet for and do not get; each is off unless `--wishes` names it. docs/wishes.md tells of all. */
-export const wishes = ['KillTimedOutExecProbes', 'RefreshVolumesOfEndingPods', 'RegisterDeletedNode'] as const;
+export const wishes = [
+  'KillTimedOutExecProbes',
+  'ProbeReadinessOfEvictedPods',
+  'RefreshVolumesOfEndingPods',
+  'RegisterDeletedNode',
+  'ShortenGraceAtSecondDelete',
+] as const;
 export type Wish = (typeof wishes)[number];
 
 /** The names as wishes; a text is what is wrong with one. */

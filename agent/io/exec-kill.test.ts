@@ -7,6 +7,7 @@ import { realClock } from '../../base/clock.ts';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
 import type { Pod } from '../../proto/kube/types.ts';
+import type { Wish } from '../core/wishes.ts';
 import { createExecKill } from './exec-kill.ts';
 import { createProbeRunner } from './probes-run.ts';
 import { whileRefreshed } from './refresh-ending.ts';
@@ -79,14 +80,14 @@ test('volumes of an ending pod follow when that is wished, and not after its end
   const clock = createFakeClock();
   let refreshed = 0;
   const deps = { clock, volumes: { refresh: async () => void refreshed++ }, syncFrequencyMs: 60_000 };
-  const end = async (refreshesEnding: boolean): Promise<number> => {
+  const end = async (wishes: ReadonlySet<Wish>): Promise<number> => {
     refreshed = 0;
-    const work = whileRefreshed({ ...deps, refreshesEnding }, run.pod, never, () => clock.sleep(150_000));
+    const work = whileRefreshed({ ...deps, wishes }, run.pod, never, () => clock.sleep(150_000));
     await clock.advance(150_000);
     await work;
     await clock.advance(600_000);
     return refreshed;
   };
-  assert.equal(await end(true), 2);
-  assert.equal(await end(false), 0);
+  assert.equal(await end(new Set(['RefreshVolumesOfEndingPods'] as const)), 2);
+  assert.equal(await end(new Set()), 0);
 });

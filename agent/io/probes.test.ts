@@ -198,3 +198,18 @@ test('a container that ended is not ready, and nothing is left running when the 
   assert.equal(clock.armed, 0);
   assert.deepEqual(prober.results('u1'), {});
 });
+
+test('readiness of a pod that the node ends stays what it was, also for a probe under way', async (t) => {
+  const { clock, answers, prober, sync, running, of, result } = setUp(t, { readinessProbe: probe('r', { periodSeconds: 5, failureThreshold: 1 }) });
+  const pod: Pod = { metadata: { name: 'p', namespace: 'ns', uid: 'u1' }, spec: { containers: [{ name: 'c', image: 'i', readinessProbe: probe('r') }] } };
+  const container = running();
+  sync([container]);
+  await clock.advance(6_000);
+  assert.equal(result()?.readiness, 'success');
+  answers.r = 'failure';
+  const asked = of('r').length;
+  prober.sync(pod, [container], { podIPs: [], terminating: true, keepsReadiness: true });
+  await clock.advance(20_000);
+  assert.equal(result()?.readiness, 'success');
+  assert.equal(of('r').length, asked);
+});

@@ -51,6 +51,7 @@ interface PodProbes {
   pod: Pod;
   podIP: string;
   terminating: boolean;
+  keepsReadiness: boolean;
   readonly containers: Map<string, Watched>;
   /** Of containers that do not run any more: they are not ready. */
   readonly ended: Map<string, ContainerProbeResults>;
@@ -139,12 +140,12 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
     let delayMs = 0;
     while (!signal.aborted) {
       await pause(clock, prober, delayMs, signal);
-      if (signal.aborted || prober.counter.held) return;
+      if (signal.aborted || prober.counter.held || state.keepsReadiness) return;
       const beganMs = clock.monoMs();
       if (!waitsForStartup(watched, prober.kind)) {
         const result = await runOnce(state, watched, prober, signal);
         if (signal.aborted) return;
-        if (result !== null) {
+        if (result !== null && !state.keepsReadiness) {
           const before = prober.counter.outcome;
           prober.counter = counted(prober.counter, prober.kind, timing, result);
           if (isNews(prober.kind, before, prober.counter.outcome) || prober.counter.held) changed(uid);
@@ -188,13 +189,14 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
   };
 
   return {
-    sync(pod, containers, { podIPs, terminating }) {
+    sync(pod, containers, { podIPs, terminating, keepsReadiness = false }) {
       const uid = pod.metadata.uid ?? '';
-      const state = pods.get(uid) ?? { pod, podIP: '', terminating, containers: new Map<string, Watched>(), ended: new Map<string, ContainerProbeResults>() };
+      const state: PodProbes = pods.get(uid) ?? { pod, podIP: '', terminating, keepsReadiness, containers: new Map(), ended: new Map() };
       pods.set(uid, state);
       state.pod = pod;
       state.podIP = podIPs[0] ?? pod.status?.podIP ?? state.podIP;
       state.terminating = terminating;
+      state.keepsReadiness = keepsReadiness;
       for (const { container, fieldPath } of probed(pod)) {
         const running = containers.find((each) => each.name === container.name && each.state === 'running');
         const watched = state.containers.get(container.name);

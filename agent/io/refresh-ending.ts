@@ -1,19 +1,19 @@
 import { BugError } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Pod } from '../../proto/kube/types.ts';
+import type { Wish } from '../core/wishes.ts';
 import type { Volumes } from '../seams.ts';
 
 export interface RefreshEndingDeps {
   readonly clock: Clock;
   readonly volumes: Pick<Volumes, 'refresh'>;
   readonly syncFrequencyMs: number;
-  /** Wish: volumes (tokens, ConfigMaps) follow as long as anything of an ending pod runs. */
-  readonly refreshesEnding?: boolean;
+  readonly wishes: ReadonlySet<Wish>;
 }
 
-/** Does the work of ending a pod, and with the wish keeps its volumes up to date meanwhile. */
+/** Does the work of ending a pod; with the wish its volumes (tokens, ConfigMaps) follow as long as anything of it runs. */
 export async function whileRefreshed<T>(deps: RefreshEndingDeps, pod: Pod, stop: AbortSignal, work: () => Promise<T>): Promise<T> {
-  if (deps.refreshesEnding !== true) return work();
+  if (!deps.wishes.has('RefreshVolumesOfEndingPods')) return work();
   const { clock, volumes, syncFrequencyMs } = deps;
   const over = new AbortController();
   const signal = AbortSignal.any([stop, over.signal]);

@@ -1,6 +1,7 @@
 import { backoffRules } from '../../agent/core/backoff.ts';
 import { defaultMaskedPaths } from '../../agent/core/security.ts';
 import type { Admission } from '../../agent/admission.ts';
+import type { Wish } from '../../agent/core/wishes.ts';
 import { plainAdmission } from './agent-admission.ts';
 import { timeMs } from '../../base/time.ts';
 import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
@@ -65,6 +66,7 @@ export class AgentWorld implements GoldenWorld {
   crashLoopMaxMs: number | undefined;
   serial = true;
   maxParallel = 0;
+  wishes: readonly Wish[] = [];
   #agent: { stop: AbortController; loop: Loop; done: Promise<unknown> } | undefined;
   readonly #startMs: number;
   readonly #seen = { events: 0, cri: 0, patches: 0 };
@@ -202,6 +204,7 @@ export class AgentWorld implements GoldenWorld {
         recursiveReadOnly: () => false,
         networkProblem: () => null,
         syncFrequencyMs: 60_000,
+        wishes: new Set(this.wishes),
         resizes,
         admit: (pod) => admission.admit(pod),
         podLogDir: ({ namespace, name, uid }) => `/var/log/pods/${namespace}_${name}_${uid}`,
