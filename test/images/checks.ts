@@ -126,7 +126,16 @@ export const CHECKS: Readonly<Record<string, readonly ImageCheck[]>> = {
   ],
   'registry.k8s.io/pause': [{ what: 'pause runs', run: ['/pause', '-v'], output: /pause/ }],
   'k8s.gcr.io/pause': [{ what: 'pause runs', run: ['/pause', '-v'], output: /pause/ }],
+  'docker.io/library/nginx': NGINX,
+  'docker.io/library/redis': [
+    {
+      what: 'redis keeps what it is given',
+      run: serving('redis-server', 'redis-cli ping', 'redis-cli set greeting hello && redis-cli get greeting'),
+      output: /OK\nhello/,
+    },
+  ],
   'registry.k8s.io/etcd': [
+    { what: 'etcdctl speaks version 3', run: ['etcdctl', 'version'], output: /API version: 3/ },
     { what: '/usr/local/bin/etcd', run: ['/usr/local/bin/etcd', '--version'], output: /etcd Version: 3\.7/ },
     {
       what: 'etcd answers',

@@ -43,7 +43,7 @@ test('what the tests look for is in the recipes', () => {
 
 test('images are chosen by full name, by last part and by name without tag', () => {
   const tags = (text: string) => imagesNamed(text).map(({ name }) => name.slice(name.lastIndexOf('/') + 1));
-  assert.deepEqual(tags('nginx'), ['nginx:1.27.0-2', 'nginx:1.28.0-2', 'nginx:1.14-2']);
+  assert.deepEqual(tags('nginx'), ['nginx:1.27.0-2', 'nginx:1.28.0-2', 'nginx:1.14-2', 'nginx:1.29', 'nginx:1.30-alpine', 'nginx:1.31-alpine']);
   assert.deepEqual(tags('nginx:1.28.0-2'), ['nginx:1.28.0-2']);
   assert.deepEqual(tags('registry.k8s.io/pause:3.10.2'), ['pause:3.10.2']);
   assert.deepEqual(tags('ngin'), []);

@@ -3,6 +3,7 @@ import type { ImageSettings } from '../../node/core/oci.ts';
 import type { AssetName } from '../assets/catalogue.ts';
 import { CSI_IMAGES, CSI_LAYERS, STORAGE } from './csi.ts';
 import { CRITEST_IMAGES, CRITEST_LAYERS } from './critest.ts';
+import { DOCUMENT_IMAGES, DOCUMENT_LAYERS } from './documents.ts';
 import { KIND_IMAGES, KIND_LAYERS } from './kind.ts';
 import { AGNHOST, BUSYBOX, NGINX, PATH, PAUSE, SHELL } from './settings.ts';
 import { AGNHOST_GROUP, AGNHOST_PASSWD, BUSYBOX_GROUP, BUSYBOX_PASSWD, GROUP, NGINX_CONF, OS_RELEASE, PASSWD, WGET } from './texts.ts';
@@ -181,6 +182,8 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
     files: [program('/sample-apiserver', { kind: 'module', module: 'k8s.io/sample-apiserver', version: 'v0.29.2', package: '.' }), folder('/tmp', 0o1777)],
   },
   etcd: { files: [program('/usr/local/bin/etcd', asset('etcd'))] },
+  // The distribution's client: none is among the assets, and it speaks the same protocol.
+  etcdctl: { packages: ['etcd-client'] },
   iptables: {
     packages: ['conntrack', 'iptables', 'kmod', 'nftables'],
     // What Debian's alternatives would choose.
@@ -191,6 +194,7 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
   ...CRITEST_LAYERS,
   ...CSI_LAYERS,
   ...KIND_LAYERS,
+  ...DOCUMENT_LAYERS,
 };
 
 const agnhost = ['base', 'dns', 'network', 'coredns', 'registry', 'agnhost'];
@@ -207,7 +211,7 @@ export const IMAGES: readonly E2eImage[] = [
   { name: `${E2E}/kitten:1.8`, layers: [...agnhost, 'kitten'], settings: { ...AGNHOST, cmd: ['test-webserver'] } },
   { name: `${E2E}/nautilus:1.8`, layers: [...agnhost, 'nautilus'], settings: { ...AGNHOST, cmd: ['test-webserver'] } },
   { name: `${E2E}/glibc-dns-testing:2.1.1`, layers: ['base', 'dns', 'coredns'], settings: { env: [PATH], cmd: ['bash'] } },
-  { name: 'registry.k8s.io/etcd:3.7.0-0', layers: ['base', 'etcd'], settings: { env: [PATH] } },
+  { name: 'registry.k8s.io/etcd:3.7.0-0', layers: ['base', 'etcdctl', 'etcd'], settings: { env: [PATH] } },
   { name: `${E2E}/sample-apiserver:1.29.2`, layers: ['apiserver'], settings: { env: [PATH], entrypoint: ['/sample-apiserver'] } },
   { name: `${E2E}/ipc-utils:1.4`, layers: ['base'], settings: SHELL },
   { name: `${E2E}/perl:5.26`, layers: ['base', 'perl'], settings: { env: [PATH], cmd: ['perl', '-de0'] } },
@@ -232,6 +236,7 @@ export const IMAGES: readonly E2eImage[] = [
   ...CRITEST_IMAGES,
   ...CSI_IMAGES,
   ...KIND_IMAGES,
+  ...DOCUMENT_IMAGES,
 ];
 
 /** Names that the suites mention and nothing here makes, each with its reason. */
