@@ -13,18 +13,28 @@ export interface Clock {
   after(ms: number, callback: () => void): Disposable;
 }
 
+/** What Node's timers count up to; a longer one would go off at once. */
+const maxTimerMs = 2 ** 31 - 1;
+
 export const realClock: Clock = {
   nowMs: () => Date.now(),
   monoMs: () => performance.now(),
   async sleep(ms, signal) {
     try {
-      await delay(ms, undefined, signal === undefined ? {} : { signal });
+      for (let leftMs = ms; ; leftMs -= maxTimerMs) {
+        await delay(Math.min(leftMs, maxTimerMs), undefined, signal === undefined ? {} : { signal });
+        if (!(leftMs > maxTimerMs)) return;
+      }
     } catch (cause) {
       throw new OpError('aborted', 'sleep', 'stopped by the caller', { cause });
     }
   },
   after(ms, callback) {
-    const timer = setTimeout(callback, ms);
+    let timer: NodeJS.Timeout;
+    const wait = (leftMs: number): void => {
+      timer = leftMs > maxTimerMs ? setTimeout(() => wait(leftMs - maxTimerMs), maxTimerMs) : setTimeout(callback, leftMs);
+    };
+    wait(ms);
     return { [Symbol.dispose]: () => clearTimeout(timer) };
   },
 };

@@ -10,11 +10,14 @@ export interface ProbeTiming {
   readonly failureThreshold: number;
 }
 
+/** No timer waits longer. */
+const longestMs = 2 ** 31 - 1;
+
 export function timingOf(probe: Probe): ProbeTiming {
   return {
     initialDelayMs: (probe.initialDelaySeconds ?? 0) * 1000,
     periodMs: (probe.periodSeconds || 10) * 1000,
-    timeoutMs: (probe.timeoutSeconds || 1) * 1000,
+    timeoutMs: Math.min((probe.timeoutSeconds || 1) * 1000, longestMs),
     successThreshold: probe.successThreshold || 1,
     failureThreshold: probe.failureThreshold || 3,
   };
