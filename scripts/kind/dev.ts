@@ -96,7 +96,7 @@ async function bring(place: Place, root: string, release: string): Promise<void>
   const brought = await tryExec(['sh', '-c', line, place.node, `${root}/dist/nodelet.mjs`, release], { signal, env, timeoutMs: BUILD_MS, doing: 'restarting' });
   if (brought.code !== 0) throw new OpError('failed', `restarting the kubelet of ${place.node}`, brought.stderr.trim().split('\n').at(-1) ?? '');
   const advice = `see: docker exec ${place.node} journalctl --unit=kubelet`;
-  await until(`the kubelet of ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, signal, pauseMs: ASK_MS, advice }, async () => {
+  await until(place, `the kubelet of ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, pauseMs: ASK_MS, advice }, async () => {
     const { code } = await place.ask(['curl', '-fsS', '-m', '1', '-o', '/dev/null', 'http://127.0.0.1:10248/healthz']);
     return code === 0;
   });

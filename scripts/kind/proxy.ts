@@ -1,6 +1,6 @@
 import { OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
-import { writeIn, type Place } from './place.ts';
+import type { Place } from './place.ts';
 import { until } from './until.ts';
 
 /** How a node's kube-proxy pod was replaced; everything that taking it back needs. */
@@ -84,14 +84,14 @@ export async function restoreProxy(place: Place): Promise<void> {
 async function podIs(place: Place, word: string, isWanted: (ready: string) => boolean): Promise<void> {
   const pods = ['get', 'pods', '--namespace=kube-system', '--selector=k8s-app=kube-proxy', `--field-selector=spec.nodeName=${place.node}`];
   const path = '--output=jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}';
-  await until(`the kube-proxy pod of ${place.node} is ${word}`, { timeoutMs: GONE_MS, signal: place.engine.signal }, async () =>
+  await until(place, `the kube-proxy pod of ${place.node} is ${word}`, { timeoutMs: GONE_MS }, async () =>
     isWanted((await place.kubectl([...pods, path])).trim()),
   );
 }
 
 async function healthy(place: Place): Promise<void> {
   const advice = `see: docker exec ${place.node} journalctl --unit=${UNIT}`;
-  await until(`our proxy on ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, signal: place.engine.signal, advice }, async () => {
+  await until(place, `our proxy on ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, advice }, async () => {
     const { code } = await place.ask(['curl', '-fsS', '-m', '2', '-o', '/dev/null', 'http://127.0.0.1:10256/healthz']);
     return code === 0;
   });
@@ -109,8 +109,7 @@ async function writeConfiguration(place: Place, mode: ProxyChange['mode']): Prom
   const server = theirs.clusters?.[0]?.cluster?.server;
   if (server === undefined) throw new OpError('unsupported', 'reading the configuration of kube-proxy', 'its kubeconfig names no server');
   const token = (await place.kubectl(['create', 'token', 'kube-proxy', '--namespace=kube-system', `--duration=${TOKEN_HOURS}h`])).trim();
-  await writeIn(
-    place,
+  await place.write(
     `${HOME}/kubeconfig`,
     JSON.stringify({
       apiVersion: 'v1',
@@ -123,10 +122,9 @@ async function writeConfiguration(place: Place, mode: ProxyChange['mode']): Prom
     '0600',
   );
   const ours = { ...config, mode, hostnameOverride: place.node, clientConnection: { ...config.clientConnection, kubeconfig: `${HOME}/kubeconfig` } };
-  await writeIn(place, `${HOME}/config.yaml`, `${JSON.stringify(ours, null, 2)}\n`);
+  await place.write(`${HOME}/config.yaml`, `${JSON.stringify(ours, null, 2)}\n`);
   await place.inside(['ln', '-sfn', 'kubelet', PROGRAM]);
-  await writeIn(
-    place,
+  await place.write(
     `/etc/systemd/system/${UNIT}`,
     `[Unit]\nDescription=nodelet in the place of kube-proxy\nAfter=network.target\n\n[Service]\nExecStart=${PROGRAM} --config=${HOME}/config.yaml\nRestart=always\nRestartSec=1\n\n[Install]\nWantedBy=multi-user.target\n`,
   );

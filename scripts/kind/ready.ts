@@ -1,5 +1,3 @@
-import { spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
 import { OpError } from '../../base/errors.ts';
 import type { Place } from './place.ts';
 
@@ -19,31 +17,16 @@ interface NodeObject {
 export class ReadyWatch implements AsyncDisposable {
   #seen: Seen = { isReadyThroughout: true, kubeletVersion: '', ready: '' };
   #changed = Promise.withResolvers<void>();
-  readonly #end: () => void;
-  readonly #ended: Promise<unknown>;
+  readonly #watch: AsyncDisposable;
+  readonly #place: Place;
   #isOver = false;
 
   constructor(place: Place) {
-    const child = spawn(
-      'docker',
-      [
-        'exec',
-        place.controlPlane,
-        'kubectl',
-        '--kubeconfig=/etc/kubernetes/admin.conf',
-        'get',
-        'node',
-        place.node,
-        '--watch',
-        '--output=jsonpath={.status}{"\\n"}',
-      ],
-      { env: { ...place.engine.env }, stdio: ['ignore', 'pipe', 'ignore'] },
+    this.#place = place;
+    this.#watch = place.watch(
+      (line) => this.#take(line),
+      () => this.#over(),
     );
-    child.on('error', () => this.#over());
-    child.on('close', () => this.#over());
-    this.#ended = new Promise((resolve) => void child.once('close', resolve));
-    this.#end = () => void child.kill('SIGTERM');
-    createInterface({ input: child.stdout }).on('line', (line) => this.#take(line));
   }
 
   get seen(): Seen {
@@ -77,21 +60,31 @@ export class ReadyWatch implements AsyncDisposable {
   }
 
   /** Waits until the object is as `isWanted` says; OpError `deadline` with what it was last. */
-  async until(what: string, isWanted: (seen: Seen) => boolean, timeoutMs: number, signal: AbortSignal): Promise<Seen> {
-    const deadline = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
-    const stop = new Promise<void>((resolve) => deadline.addEventListener('abort', () => resolve(), { once: true }));
-    for (;;) {
-      if (isWanted(this.#seen)) return this.#seen;
-      signal.throwIfAborted();
-      if (this.#isOver) throw new OpError('unavailable', `waiting until ${what}`, 'the watch of the node ended');
-      if (deadline.aborted)
-        throw new OpError('deadline', `waiting until ${what}`, `Ready is ${this.#seen.ready || 'unknown'} with ${this.#seen.kubeletVersion || 'no kubelet'}`);
-      await Promise.race([this.#changed.promise, stop]);
+  async until(what: string, isWanted: (seen: Seen) => boolean, timeoutMs: number): Promise<Seen> {
+    const { clock, engine } = this.#place;
+    let isLate = false;
+    const stop = Promise.withResolvers<void>();
+    using _timer = clock.after(timeoutMs, () => {
+      isLate = true;
+      stop.resolve();
+    });
+    const abort = (): void => stop.resolve();
+    engine.signal.addEventListener('abort', abort, { once: true });
+    try {
+      for (;;) {
+        if (isWanted(this.#seen)) return this.#seen;
+        engine.signal.throwIfAborted();
+        if (this.#isOver) throw new OpError('unavailable', `waiting until ${what}`, 'the watch of the node ended');
+        if (isLate)
+          throw new OpError('deadline', `waiting until ${what}`, `Ready is ${this.#seen.ready || 'unknown'} with ${this.#seen.kubeletVersion || 'no kubelet'}`);
+        await Promise.race([this.#changed.promise, stop.promise]);
+      }
+    } finally {
+      engine.signal.removeEventListener('abort', abort);
     }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#end();
-    await this.#ended;
+    await this.#watch[Symbol.asyncDispose]();
   }
 }

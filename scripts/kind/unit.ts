@@ -62,3 +62,8 @@ export function flagOf(argv: readonly string[], name: string): string | null {
 /** The drop-in that puts `program` in the place of the unit's own. */
 export const dropIn = (execStart: string, program: string): string =>
   `# Written by nodelet kind swap; nodelet kind restore removes it.\n[Service]\nExecStart=\nExecStart=${withProgram(execStart, program)}\n`;
+
+const nameOf = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
+
+/** Drop-ins that count after the one at `path`: systemd sorts them by name, whatever folder they lie in (systemd.unit(5)). */
+export const laterThan = (files: readonly string[], path: string): string[] => files.slice(1).filter((file) => file !== path && nameOf(file) > nameOf(path));
