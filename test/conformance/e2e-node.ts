@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { dirname } from 'node:path';
 import { pipeline } from 'node:stream/promises';
@@ -14,21 +14,25 @@ import { commitOf, type Cluster } from './cluster.ts';
 import { saveNodeFailure } from './collect.ts';
 import { conduct, type Answer } from './conduct.ts';
 import { checkOptions, clusterFor, namedSpecs, type RunOptions } from './e2e.ts';
+import { SECTION_SPECS, type NodeSuite } from './features.ts';
 import type { Target } from './run.ts';
 import type { Side } from './scoreboard.ts';
-import { pathsIn } from './store.ts';
-import { isNodeConformance } from './suites.ts';
+import { pathsIn, refresh } from './store.ts';
 
 const BINARY = 'e2e_node.test';
 const SOCKET = 'unix:///run/containerd/containerd.sock';
 /** Where the suite's own API server listens, in the node's network namespace. */
 const SERVER_PORT = 6443;
 const LOOK_MS = 20_000;
+/** Longer than the stand-in for systemctl waits before it kills. */
+const STOP_MS = 60_000;
 /** Of the suite's default of two minutes a busy machine takes too much. */
 const SERVER_START = '5m';
 const SEARCHED = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
 /** With one of these the suite takes for granted that systemd is PID 1, and starts its kubelet as a unit. */
-const HIDDEN = /^(systemd-run|systemctl|journalctl)$/;
+const HIDDEN = /^(systemd-run|systemctl|journalctl|sudo)$/;
+/** Programs of the same names that keep the kubelet as a unit by a file and a process, so that specs can stop and start it. */
+const UNITS = new URL('units', import.meta.url).pathname;
 
 /** The suite's own base configuration, and what a cgroup v1 machine without CAP_SYS_RESOURCE, shared with others, needs beside it. */
 function kubeletConfiguration(cgroup: string, resolvConf: string): object {
@@ -76,6 +80,8 @@ async function makePlace({ home, binary, kubelet, configuration, programs }: Mad
   for (const [setting, value] of Object.entries(KERNEL_WANTED)) await writeFile(`${dir}/kernel/${setting.replaceAll('/', '.')}`, `${value}\n`);
   await mkdir(`${dir}/path`);
   const seen = new Set<string>();
+  await mkdir(`${dir}/units`);
+  for (const name of await readdir(UNITS)) await copyFile(`${UNITS}/${name}`, `${dir}/units/${name}`);
   for (const folder of SEARCHED) {
     for (const name of await readdir(folder).catch(() => [] as string[])) {
       if (HIDDEN.test(name) || seen.has(name)) continue;
@@ -83,7 +89,7 @@ async function makePlace({ home, binary, kubelet, configuration, programs }: Mad
       await symlink(`${folder}/${name}`, `${dir}/path/${name}`);
     }
   }
-  return { dir, path: [...programs, `${dir}/path`].join(':'), [Symbol.asyncDispose]: () => rm(dir, { recursive: true, force: true }) };
+  return { dir, path: [`${dir}/units`, ...programs, `${dir}/path`].join(':'), [Symbol.asyncDispose]: () => rm(dir, { recursive: true, force: true }) };
 }
 
 /** A command that sees settings of the kernel as upstream's kubelet wants them, instead of making them the whole machine's. */
@@ -102,8 +108,13 @@ function withKernel(dir: string, argv: readonly string[]): string[] {
   ];
 }
 
-/** `--suite e2e-node`: the NodeConformance specs of e2e_node.test, with a kubelet of its own on a node whose kubelet stands still. */
-export async function runE2eNode(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
+/** `--suite e2e-node` or `node-features`: specs of e2e_node.test, with a kubelet of its own on a node whose kubelet stands still. */
+export async function runE2eNode(
+  program: Program,
+  root: string,
+  options: RunOptions & { readonly suite: NodeSuite },
+  exact: readonly string[] | null,
+): Promise<Answer> {
   const { host, progress } = program;
   const checked = checkOptions(options);
   const assets = await findAssets({ env: host.env, dir: options.assets });
@@ -111,7 +122,11 @@ export async function runE2eNode(program: Program, root: string, options: RunOpt
   const [binary, ginkgo, kubectl] = [need(BINARY), need('ginkgo'), need('kubectl')];
   const home = `${root}/dist/conformance`;
   const { description, specs } = await progress.step('list the specs', () => askSpecs(binary, home, [], host.signal));
-  const chosen = exact === null ? checked.select('every', specs.filter(isNodeConformance)) : checked.select('every', namedSpecs(specs, exact, BINARY));
+  const { suite } = options;
+  const counted = SECTION_SPECS[suite](specs);
+  const chosen = checked.select('every', exact === null ? counted : namedSpecs(specs, exact, BINARY));
+  const paths = options.score ? pathsIn(root) : null;
+  if (paths !== null) await refresh(paths, { [suite]: counted });
   await using made = await clusterFor(
     program,
     root,
@@ -132,13 +147,14 @@ export async function runE2eNode(program: Program, root: string, options: RunOpt
     programs: [dirname(ginkgo)],
   });
   await using node = await progress.step(`${name} without its kubelet`, () => bareNode(root, nodeDir, host.signal));
+  await using _ = { [Symbol.asyncDispose]: () => endUnits(node, place) };
   const version = await versionOf(node, place);
   const answer = await conduct(program, {
     home: `${home}/runs`,
     asked: {
-      kind: 'e2e-node',
+      kind: suite,
       side,
-      suite: exact === null ? 'e2e-node' : 'names',
+      suite: exact === null ? suite : 'names',
       focus: options.focus,
       skip: options.skip,
       shard: options.shard ?? '',
@@ -149,11 +165,17 @@ export async function runE2eNode(program: Program, root: string, options: RunOpt
     chosen,
     isResumed: options.resume === true,
     target: targetOf({ node, place, ginkgo, cgroup }),
-    paths: options.score ? pathsIn(root) : null,
+    paths,
     tidy: () => Promise.resolve('nothing else'),
   });
   await keepLogs(place, answer.dir);
   return answer;
+}
+
+/** A kubelet that a spec has started anew is nobody's child, and would outlive the suite. */
+async function endUnits(node: BareNode, place: Place): Promise<void> {
+  for (const unit of await readdir(`${place.dir}/units/state`).catch(() => [] as string[]))
+    await tryExec(node.inside(['env', `PATH=${place.path}`, `${place.dir}/units/systemctl`, 'stop', unit]), { timeoutMs: STOP_MS }).catch(() => null);
 }
 
 async function versionOf(node: BareNode, place: Place): Promise<string> {

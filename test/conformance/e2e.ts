@@ -8,9 +8,10 @@ import { commitOf, openCluster, type Cluster } from './cluster.ts';
 import { recordCalls, type Calls } from './calls.ts';
 import { collectFailure, removeNamespaces } from './collect.ts';
 import { conduct, type Answer } from './conduct.ts';
+import { NODE_SUITES, SECTION_SPECS } from './features.ts';
 import type { Target } from './run.ts';
 import type { Side } from './scoreboard.ts';
-import { isSide, pathsIn } from './store.ts';
+import { isSide, pathsIn, refresh } from './store.ts';
 import { E2E_SUITES, parseShard, patternProblem, select, type Spec } from './suites.ts';
 
 export interface RunOptions {
@@ -56,11 +57,18 @@ export interface Checked {
   select(suite: string, specs: readonly Spec[]): Spec[];
 }
 
-/** Refuses a suite of e2e.test that there is not, and patterns that are none: OpError `invalid`. */
-export function checkChoice({ suite, focus, skip }: Pick<RunOptions, 'suite' | 'focus' | 'skip'>): void {
-  if (!(E2E_SUITES as readonly string[]).includes(suite))
-    throw new OpError('invalid', 'reading --suite', `there is no suite "${suite}" of e2e.test`, { advice: `use one of: ${E2E_SUITES.join(', ')}` });
+/** What `--suite` takes for e2e.test. */
+export const CLUSTER_SUITES = [...E2E_SUITES, 'features'] as const;
+
+/** Refuses a suite that there is not, and patterns that are none: OpError `invalid`. */
+export function checkChoice({ suite, focus, skip }: Pick<RunOptions, 'suite' | 'focus' | 'skip'>, known: readonly string[] = CLUSTER_SUITES): void {
+  if (!known.includes(suite)) throw new OpError('invalid', 'reading --suite', `there is no suite "${suite}"`, { advice: `use one of: ${known.join(', ')}` });
   checkPatterns(focus, skip);
+}
+
+/** The specs of e2e.test that a suite has before focus and skip: what `select` takes, and as which suite. */
+export function suiteOfCluster(suite: string, specs: readonly Spec[]): [string, readonly Spec[]] {
+  return suite === 'features' ? ['every', SECTION_SPECS.features(specs)] : [suite, specs];
 }
 
 function checkPatterns(focus: readonly string[], skip: readonly string[]): void {
@@ -93,10 +101,7 @@ export function checkOptions(options: RunOptions): Checked {
 /** `--suite node|…|all|every`. */
 export async function runE2e(program: Program, root: string, options: RunOptions, exact: readonly string[] | null): Promise<Answer> {
   const { host, progress } = program;
-  if (!(E2E_SUITES as readonly string[]).includes(options.suite))
-    throw new OpError('invalid', 'reading --suite', `there is no suite "${options.suite}"`, {
-      advice: `use one of: ${E2E_SUITES.join(', ')}, e2e-node, critest`,
-    });
+  checkChoice(options, [...CLUSTER_SUITES, ...NODE_SUITES, 'critest']);
   const checked = checkOptions(options);
   const assets = await findAssets({ env: host.env, dir: options.assets });
   const programs = {
@@ -106,14 +111,17 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   };
   const home = `${root}/dist/conformance`;
   const { description, specs } = await progress.step('list the specs', () => askSpecs(programs.e2e, home, ['--provider=skeleton'], host.signal));
-  const chosen = exact === null ? checked.select(options.suite, specs) : checked.select('every', namedSpecs(specs, exact, 'e2e.test'));
+  const chosen = exact === null ? checked.select(...suiteOfCluster(options.suite, specs)) : checked.select('every', namedSpecs(specs, exact, 'e2e.test'));
+  const paths = options.score ? pathsIn(root) : null;
+  const kind = options.suite === 'features' ? 'features' : 'e2e';
+  if (kind === 'features' && paths !== null) await refresh(paths, { features: SECTION_SPECS.features(specs) });
   await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
   await using calls = options.calls === true ? await recordCalls(program, root, opened) : null;
   return await conduct(program, {
     home: `${home}/runs`,
     asked: {
-      kind: 'e2e',
+      kind,
       side: opened.side,
       suite: exact === null ? options.suite : 'names',
       focus: options.focus,
@@ -126,7 +134,7 @@ export async function runE2e(program: Program, root: string, options: RunOptions
     chosen,
     isResumed: options.resume === true,
     target: targetOf(opened, programs, calls),
-    paths: options.score ? pathsIn(root) : null,
+    paths,
     tidy: async () => `${await removeNamespaces(opened)} namespaces`,
   });
 }

@@ -5,8 +5,9 @@ import { requireWritable, runProgram, type Program } from '../../scripts/command
 import { askSpecs } from './ask.ts';
 import type { Answer } from './conduct.ts';
 import { runCritest } from './critest.ts';
-import { checkChoice, runE2e, type RunOptions } from './e2e.ts';
+import { checkChoice, CLUSTER_SUITES, runE2e, suiteOfCluster, type RunOptions } from './e2e.ts';
 import { runE2eNode } from './e2e-node.ts';
+import { isNodeSuite, NODE_SUITES, SECTION_SPECS } from './features.ts';
 import { listRuns, readJournal } from './journal.ts';
 import { keep, pathsIn, refresh, render } from './store.ts';
 import { E2E_SUITES, isConformance, isJudged, isNodeConformance, select, suiteOf } from './suites.ts';
@@ -19,7 +20,7 @@ async function run(program: Program, options: RunOptions): Promise<number> {
   const exact = options.names === undefined ? null : await namesFrom(options.names);
   const runs: Readonly<Record<string, () => Promise<Answer[]>>> = {
     critest: () => runCritest(program, root, options),
-    'e2e-node': async () => [await runE2eNode(program, root, options, exact)],
+    ...Object.fromEntries(NODE_SUITES.map((suite) => [suite, async () => [await runE2eNode(program, root, { ...options, suite }, exact)]])),
   };
   const answers = await (runs[options.suite]?.() ?? [await runE2e(program, root, options, exact)]);
   const [first] = answers;
@@ -58,14 +59,18 @@ interface ListOptions {
 }
 
 async function list(program: Program, options: ListOptions): Promise<number> {
-  checkChoice(options);
+  const { suite } = options;
+  checkChoice(options, [...CLUSTER_SUITES, ...NODE_SUITES]);
   const assets = await findAssets({ env: program.host.env, dir: options.assets });
-  const { specs } = await askSpecs(assets.require('e2e.test', 'listing its specs'), `${root}/dist/conformance`, ['--provider=skeleton'], program.host.signal);
+  const [binary, args] = isNodeSuite(suite) ? (['e2e_node.test', []] as const) : (['e2e.test', ['--provider=skeleton']] as const);
+  const { specs } = await askSpecs(assets.require(binary, 'listing its specs'), `${root}/dist/conformance`, args, program.host.signal);
+  const section = isNodeSuite(suite) || suite === 'features' ? suite : null;
   if (options.update === true) {
-    const board = await refresh(pathsIn(root), specs);
-    program.progress.note(`  the scoreboard has ${Object.keys(board.tests).length} specs`);
+    await refresh(pathsIn(root), section === null ? { e2e: specs } : { [section]: SECTION_SPECS[section](specs) });
+    program.progress.note(`  ${section === null ? 'the judged specs' : `the specs of ${section}`} are those of this binary`);
   }
-  const chosen = select(specs, options);
+  const [as, from] = isNodeSuite(suite) ? (['every', SECTION_SPECS[suite](specs)] as const) : suiteOfCluster(suite, specs);
+  const chosen = select(from, { ...options, suite: as });
   const counts = {
     binary: specs.length,
     judged: specs.filter(isJudged).length,
@@ -127,7 +132,11 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
       (options) => run(program, options),
       { isDefault: true, jsonFile: true },
     )
-    .option('--suite <name>', `${E2E_SUITES.join(', ')} (every: also what the scoreboard does not count), e2e-node (e2e_node.test), or critest`, 'all')
+    .option(
+      '--suite <name>',
+      `${E2E_SUITES.join(', ')} (every: also what the scoreboard does not count), features, e2e-node or node-features (e2e_node.test), or critest`,
+      'all',
+    )
     .option('--focus <regexp>', 'only specs whose name matches; may be given several times', collect, [])
     .option('--skip <regexp>', 'no spec whose name matches; may be given several times', collect, [])
     .option('--names <file>', 'only the specs with these names, a line each')
@@ -145,10 +154,10 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
     .add<ListOptions>('list', 'the specs of a suite by name, and how many there are', ['./nodelet conformance list --suite node'], (options) =>
       list(program, options),
     )
-    .option('--suite <name>', E2E_SUITES.join(', '), 'all')
+    .option('--suite <name>', [...CLUSTER_SUITES, ...NODE_SUITES].join(', '), 'all')
     .option('--focus <regexp>', 'only specs whose name matches', collect, [])
     .option('--skip <regexp>', 'no spec whose name matches', collect, [])
-    .option('--update', 'make this binary’s judged specs those of the scoreboard')
+    .option('--update', 'make this binary’s specs of the suite those of the scoreboard')
     .option('--assets <dir>', 'where the real components are');
   program
     .add<{ check?: true; json: boolean }>(

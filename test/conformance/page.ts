@@ -1,23 +1,11 @@
+import { furtherSections } from './page-further.ts';
+import { cell, plain, table } from './page-text.ts';
 import { NEEDED, type RunFacts, type Standing } from './results.ts';
 import { SIDES, type Entry, type Scoreboard, type Side } from './scoreboard.ts';
 
 type Column = 'passed' | 'failed' | 'skipped' | 'not run';
 
 const columnOf = (stands: Standing | undefined): Column => stands?.result ?? 'not run';
-
-const lengthOf = (text: string): number => Array.from(text).length;
-
-/** A table as the formatter of this project writes it: cells padded to the widest of their column. */
-export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
-  const cells = [head, ...rows].map((row) => row.map((cell) => cell.replaceAll('|', '\\|')));
-  const widths = head.map((_, at) => Math.max(3, ...cells.map((row) => lengthOf(row[at] ?? ''))));
-  const line = (row: readonly string[]): string => `| ${row.map((cell, at) => cell + ' '.repeat((widths[at] ?? 0) - lengthOf(cell))).join(' | ')} |`;
-  const [first = [], ...others] = cells;
-  return [line(first), `| ${widths.map((width) => '-'.repeat(width)).join(' | ')} |`, ...others.map(line)];
-}
-
-/** Text that Markdown shows as it is. */
-export const plain = (text: string): string => text.replaceAll(/[\\`*_<>[\]#~$]/g, '\\$&');
 
 function totals(tests: readonly (readonly [string, Entry])[]): string[] {
   const count = (entries: readonly (readonly [string, Entry])[], side: Side, column: Column): string =>
@@ -45,18 +33,6 @@ function totals(tests: readonly (readonly [string, Entry])[]): string[] {
   ];
   const columns = SIDES.flatMap((side) => [`${side}: passed`, 'failed', 'skipped', 'not run', 'fewer than 3 runs']);
   return table(['suite', 'specs', ...columns], rows);
-}
-
-/** What one side's cell of a list says. */
-function cell(stands: Standing | undefined): string {
-  if (stands === undefined) return 'not run';
-  const { result, reason, flake, runs } = stands;
-  return [
-    result,
-    ...(flake === undefined ? [] : [`(flaky: ${flake.failed} of ${flake.of} failed)`]),
-    ...(runs < NEEDED ? [`(${runs} of ${NEEDED} runs)`] : []),
-    ...(reason === undefined ? [] : [`– ${plain(reason)}`]),
-  ].join(' ');
 }
 
 function specials(title: string, none: string, rows: readonly (readonly [string, { readonly [S in Side]?: Standing }])[]): string[] {
@@ -97,15 +73,6 @@ function critest(board: Scoreboard): string[] {
   ];
 }
 
-function e2eNode(board: Scoreboard): string[] {
-  const tests = Object.entries(board.e2eNode);
-  if (tests.length === 0) return ['## Node e2e (e2e_node.test)', '', 'Not run yet.', ''];
-  const columns = ['passed', 'failed', 'skipped', 'not run'] as const;
-  const rows = SIDES.map((side) => [side, ...columns.map((column) => String(tests.filter(([, entry]) => columnOf(entry[side]) === column).length))]);
-  const failing = tests.filter(([, entry]) => SIDES.some((side) => entry[side]?.result === 'failed'));
-  return ['## Node e2e (e2e_node.test)', '', ...table(['side', ...columns], rows), '', ...specials('Node e2e that failed', 'None.', failing)];
-}
-
 /** docs/conformance.md. */
 export function page(board: Scoreboard): string {
   const tests = Object.entries(board.tests);
@@ -129,7 +96,7 @@ export function page(board: Scoreboard): string {
     ...specials('Ours differs where upstream does not pass', 'None of those that ran.', rest),
     ...specials('Flaky', 'None: no spec has passed and failed.', flaky),
     ...critest(board),
-    ...e2eNode(board),
+    ...furtherSections(board),
     '## Runs',
     '',
     'Where the last results come from.',

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { page, plain, table } from './page.ts';
+import { page } from './page.ts';
+import { plain, table } from './page-text.ts';
 import { addOutcomes, type Results, type RunFacts } from './results.ts';
-import { entriesOf, scoreboard, type Kinds } from './scoreboard.ts';
+import { EMPTY, entriesOf, furtherOf, scoreboard, type Kinds, type Known } from './scoreboard.ts';
 import { formatScoreboard } from './store.ts';
 import type { Spec } from './suites.ts';
 
@@ -34,12 +35,27 @@ const KINDS: Kinds = {
       passed('[sig-network] Netpol'),
     ]),
   },
-  e2eNode: {},
+  e2eNode: {
+    upstream: addOutcomes(NONE, 'r1', [passed('Restart'), failed('Slices', 'open /sys/fs/cgroup/cpu/kubepods: no such file')]),
+    ours: addOutcomes(NONE, 'r1', [failed('Restart', 'it did not come back'), passed('gone since')]),
+  },
+  features: {},
+  nodeFeatures: {},
   critest: { 'containerd-2.4': addOutcomes(NONE, 'r1', [passed('[k8s.io] Exec'), failed('[k8s.io] Image', 'digest')]) },
 };
 
+const KNOWN: Known = {
+  ...EMPTY,
+  tests: entriesOf(SPECS),
+  e2eNode: furtherOf([
+    { name: 'Restart', labels: ['Serial'] },
+    { name: 'Slices', labels: [] },
+    { name: 'GracefulNodeShutdown', labels: [] },
+  ]),
+};
+
 test('the scoreboard has the shape that others read, and says what never ran by saying nothing', () => {
-  const board = scoreboard(entriesOf(SPECS), KINDS, { r1: FACTS, r2: { ...FACTS, id: 'r2' }, r0: { ...FACTS, id: 'r0' } });
+  const board = scoreboard(KNOWN, KINDS, { r1: FACTS, r2: { ...FACTS, id: 'r2' }, r0: { ...FACTS, id: 'r0' } });
   assert.equal(Object.keys(board.tests).length, 4, 'specs that nobody promises are not counted');
   assert.deepEqual(board.tests[PODS], {
     suite: 'node',
@@ -55,7 +71,7 @@ test('the scoreboard has the shape that others read, and says what never ran by 
 });
 
 test('the page counts by suite and side and gives a reason for each that is not passed', () => {
-  const text = page(scoreboard(entriesOf(SPECS), KINDS, { r1: FACTS }));
+  const text = page(scoreboard(KNOWN, KINDS, { r1: FACTS }));
   const rows = text.split('\n').filter((line) => line.startsWith('| '));
   const cells = (title: string): string[] =>
     (rows.find((row) => row.startsWith(`| ${title} `)) ?? '')
@@ -75,4 +91,18 @@ test('the page counts by suite and side and gives a reason for each that is not 
 test('tables are padded, and text of others is no markup', () => {
   assert.deepEqual(table(['a', 'long'], [['1|2', 'ö']]), ['| a    | long |', '| ---- | ---- |', '| 1\\|2 | ö    |']);
   assert.equal(plain('<b> *x* [y](z) `c`'), '\\<b\\> \\*x\\* \\[y\\](z) \\`c\\`');
+});
+
+test('of the further sections every spec is counted, those without results too, and each that is not passed has its reason', () => {
+  const board = scoreboard(KNOWN, KINDS, { r1: FACTS });
+  assert.deepEqual(Object.keys(board.e2eNode), ['GracefulNodeShutdown', 'Restart', 'Slices']);
+  assert.equal(board.e2eNode['Restart']?.alone, true);
+  const text = page(board);
+  assert.match(text, /Ours passed 0 of 3, upstream’s kubelet 1 of those/);
+  const row = (why: string): string => text.split('\n').find((line) => line.startsWith(`| ${why}`)) ?? '';
+  assert.match(row('failed: by its own words'), /\| 0 +\| 1 +\|$/);
+  assert.match(row('failed: looks for cgroups below the machine’s root'), /\| 1 +\| 0 +\|$/);
+  assert.match(row('not run: needs systemd’s bus'), /\| 1 +\| 1 +\|$/);
+  assert.match(text, /ours does not pass, upstream does\n\n- Restart\n {2}- ours: failed \(1 of 3 runs\) – it did not come back\n/);
+  assert.match(text, /run with neither\n\n- GracefulNodeShutdown\n/);
 });

@@ -13,23 +13,32 @@ interface About {
 
 export type Entry = About & { readonly [S in Side]?: Standing };
 
+/** Specs with their results by side; `alone` are those that need the node alone. */
+export type Further = Readonly<Record<string, { readonly alone?: true } & { readonly [S in Side]?: Standing }>>;
+
 /** Everything that the page shows. A side that a spec never ran on is absent: it is not run, not skipped. */
 export interface Scoreboard {
   readonly tests: Readonly<Record<string, Entry>>;
   /** critest by the way it was run, such as `containerd-2.4 websocket`. */
   readonly critest: Readonly<Record<string, Readonly<Record<string, Standing>>>>;
-  /** e2e_node.test. */
-  readonly e2eNode: Readonly<Record<string, { readonly [S in Side]?: Standing }>>;
+  /** The NodeConformance specs of e2e_node.test. */
+  readonly e2eNode: Further;
+  /** Features that are on by default, of e2e.test and of e2e_node.test: what `features.ts` chooses. */
+  readonly features: Further;
+  readonly nodeFeatures: Further;
   /** The runs that a last result above comes from. */
   readonly runs: Readonly<Record<string, RunFacts>>;
 }
 
-export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, runs: {} };
+/** The sections that only have results by side. */
+export const FURTHER = ['e2eNode', 'features', 'nodeFeatures'] as const;
+export type FurtherSection = (typeof FURTHER)[number];
+
+export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, features: {}, nodeFeatures: {}, runs: {} };
 
 /** All results that are kept: by kind and side. */
-export interface Kinds {
+export interface Kinds extends Readonly<Record<FurtherSection, Readonly<Partial<Record<Side, Results>>>>> {
   readonly e2e: Readonly<Partial<Record<Side, Results>>>;
-  readonly e2eNode: Readonly<Partial<Record<Side, Results>>>;
   readonly critest: Readonly<Record<string, Results>>;
 }
 
@@ -50,8 +59,16 @@ export function entriesOf(specs: readonly Spec[]): Readonly<Record<string, Entry
   );
 }
 
-/** A scoreboard of the specs in `known` with what the results say of them; results of other specs of e2e.test are not shown. */
-export function scoreboard(known: Scoreboard['tests'], kinds: Kinds, runs: Readonly<Record<string, RunFacts>>): Scoreboard {
+/** The specs of a section, as entries without results. */
+export function furtherOf(specs: readonly Spec[]): Further {
+  return sorted(specs.map((spec) => [spec.name, runsAlone(spec) ? { alone: true as const } : {}]));
+}
+
+/** The specs that a scoreboard has, whatever their results. */
+export type Known = Pick<Scoreboard, 'tests' | FurtherSection>;
+
+/** A scoreboard of the specs in `known` with what the results say of them; results of other specs are not shown. */
+export function scoreboard(known: Known, kinds: Kinds, runs: Readonly<Record<string, RunFacts>>): Scoreboard {
   const sides = (name: string, results: Readonly<Partial<Record<Side, Results>>>): { [S in Side]?: Standing } =>
     Object.fromEntries(
       SIDES.flatMap((side) => {
@@ -59,9 +76,10 @@ export function scoreboard(known: Scoreboard['tests'], kinds: Kinds, runs: Reado
         return stands === null ? [] : [[side, stands]];
       }),
     );
-  const tests = sorted(Object.entries(known).map(([name, { suite, marks }]) => [name, { suite, marks, ...sides(name, kinds.e2e) }]));
-  const nodeNames = new Set(SIDES.flatMap((side) => [...(kinds.e2eNode[side]?.keys() ?? [])]));
-  const e2eNode = sorted([...nodeNames].map((name) => [name, sides(name, kinds.e2eNode)]));
+  const tests = sorted(Object.entries(known.tests).map(([name, { suite, marks }]) => [name, { suite, marks, ...sides(name, kinds.e2e) }]));
+  const section = (of: FurtherSection): Further =>
+    sorted(Object.entries(known[of]).map(([name, { alone }]) => [name, { ...(alone === undefined ? {} : { alone }), ...sides(name, kinds[of]) }]));
+  const further = { e2eNode: section('e2eNode'), features: section('features'), nodeFeatures: section('nodeFeatures') };
   const critNames = new Set(Object.values(kinds.critest).flatMap((results) => [...results.keys()]));
   const critest = sorted(
     [...critNames].map((name) => {
@@ -75,11 +93,11 @@ export function scoreboard(known: Scoreboard['tests'], kinds: Kinds, runs: Reado
   const used = new Set(
     [
       ...Object.values(tests).flatMap(standings),
-      ...Object.values(e2eNode).flatMap(standings),
+      ...Object.values(further).flatMap((one) => Object.values(one).flatMap(standings)),
       ...Object.values(critest).flatMap((one) => Object.values(one)),
     ].map((one) => one.run),
   );
-  return { tests, critest, e2eNode, runs: sorted(Object.entries(runs).filter(([id]) => used.has(id))) };
+  return { tests, critest, ...further, runs: sorted(Object.entries(runs).filter(([id]) => used.has(id))) };
 }
 
 const standings = (entry: { readonly [S in Side]?: Standing }): Standing[] =>

@@ -32,9 +32,10 @@ test('scoreboard.json and docs/conformance.md say what the results say', async (
 
 test('keeping results twice, or by two at once, is keeping them once', async () => {
   const paths = pathsIn(dir);
-  await refresh(paths, [{ name: PODS, labels: ['Conformance'] }]);
+  await refresh(paths, { e2e: [{ name: PODS, labels: ['Conformance'] }], features: [{ name: 'Sidecars', labels: [] }] });
   const other: Outcome = { name: '[sig-network] no promise', result: 'failed', reason: 'x', seconds: 1 };
   assert.equal(await keep(paths, 'e2e', 'ours', facts('r1'), [passed, other]), 1, 'what the scoreboard does not count is not kept');
+  assert.equal(await keep(paths, 'features', 'ours', facts('r1'), [other]), 0, 'nor of a section');
   const once = await readFile(`${paths.results}/e2e.ours.jsonl`, 'utf8');
   await Promise.all([
     keep(paths, 'e2e', 'ours', facts('r1'), [passed]),

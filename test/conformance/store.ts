@@ -5,11 +5,29 @@ import { lockFile } from '../../node/io/lock.ts';
 import type { Outcome } from './ginkgo-report.ts';
 import { page } from './page.ts';
 import { addOutcomes, formatResults, parseResults, type Results, type RunFacts } from './results.ts';
-import { EMPTY, entriesOf, scoreboard, SIDES, type Kinds, type Scoreboard, type Side } from './scoreboard.ts';
+import {
+  EMPTY,
+  entriesOf,
+  FURTHER,
+  furtherOf,
+  scoreboard,
+  SIDES,
+  type FurtherSection,
+  type Kinds,
+  type Known,
+  type Scoreboard,
+  type Side,
+} from './scoreboard.ts';
 import type { Spec } from './suites.ts';
 
 /** Which suite's results: those of e2e.test and e2e_node.test by side, those of critest by the way it was run. */
-export type Kind = 'e2e' | 'e2e-node' | 'critest';
+export type Kind = 'e2e' | 'critest' | FurtherKind;
+export type FurtherKind = 'e2e-node' | 'features' | 'node-features';
+
+const SECTION: Readonly<Record<FurtherKind, FurtherSection>> = { 'e2e-node': 'e2eNode', features: 'features', 'node-features': 'nodeFeatures' };
+
+/** The specs of sections that are to be told anew: judged ones of e2e.test for `e2e`. */
+export type SpecLists = Readonly<Partial<Record<'e2e' | FurtherKind, readonly Spec[]>>>;
 
 /** Where results are kept, in the repository. */
 export interface Paths {
@@ -60,12 +78,18 @@ async function readKinds(paths: Paths): Promise<Kinds> {
     }
     return found;
   };
-  return { e2e: await of('e2e'), e2eNode: await of('e2e-node'), critest: await of('critest') };
+  return {
+    e2e: await of('e2e'),
+    e2eNode: await of('e2e-node'),
+    features: await of('features'),
+    nodeFeatures: await of('node-features'),
+    critest: await of('critest'),
+  };
 }
 
 export async function readScoreboard(paths: Paths): Promise<Scoreboard> {
   const text = await read(paths.scoreboard);
-  return text === '' ? EMPTY : parse(paths.scoreboard, text, (one) => JSON.parse(one) as Scoreboard);
+  return text === '' ? EMPTY : { ...EMPTY, ...parse(paths.scoreboard, text, (one) => JSON.parse(one) as Scoreboard) };
 }
 
 /** The scoreboard as its file has it: an entry a line, so that two branches merge. */
@@ -74,23 +98,33 @@ export function formatScoreboard(board: Scoreboard): string {
     const lines = Object.entries(entries).map(([key, value]) => `    ${JSON.stringify(key)}: ${JSON.stringify(value)}`);
     return `  ${JSON.stringify(name)}: {${lines.length === 0 ? '' : `\n${lines.join(',\n')}\n  `}}`;
   };
-  return `{\n${(['tests', 'critest', 'e2eNode', 'runs'] as const).map((name) => section(name, board[name])).join(',\n')}\n}\n`;
+  return `{\n${(['tests', 'critest', ...FURTHER, 'runs'] as const).map((name) => section(name, board[name])).join(',\n')}\n}\n`;
 }
 
 /** What the scoreboard and the page would say now. */
-export async function render(paths: Paths, specs?: readonly Spec[]): Promise<{ board: Scoreboard; scoreboard: string; page: string }> {
-  const known = specs === undefined ? (await readScoreboard(paths)).tests : entriesOf(specs);
+export async function render(paths: Paths, specs: SpecLists = {}): Promise<{ board: Scoreboard; scoreboard: string; page: string }> {
+  const before = await readScoreboard(paths);
+  const further = (kind: FurtherKind): Known[FurtherSection] => {
+    const list = specs[kind];
+    return list === undefined ? before[SECTION[kind]] : furtherOf(list);
+  };
+  const known: Known = {
+    tests: specs.e2e === undefined ? before.tests : entriesOf(specs.e2e),
+    e2eNode: further('e2e-node'),
+    features: further('features'),
+    nodeFeatures: further('node-features'),
+  };
   const board = scoreboard(known, await readKinds(paths), await readRuns(paths));
   return { board, scoreboard: formatScoreboard(board), page: page(board) };
 }
 
-/** Writes scoreboard and page from what is kept; with `specs`, of that list. */
-export async function refresh(paths: Paths, specs?: readonly Spec[]): Promise<Scoreboard> {
+/** Writes scoreboard and page from what is kept; with `specs`, of those lists. */
+export async function refresh(paths: Paths, specs: SpecLists = {}): Promise<Scoreboard> {
   await using _ = await lockFile(`${paths.results}/.lock`, 'writing the scoreboard', OTHER_MS);
   return await write(paths, specs);
 }
 
-async function write(paths: Paths, specs?: readonly Spec[]): Promise<Scoreboard> {
+async function write(paths: Paths, specs: SpecLists = {}): Promise<Scoreboard> {
   const made = await render(paths, specs);
   await replace(paths.scoreboard, made.scoreboard);
   await replace(paths.page, made.page);
@@ -98,15 +132,16 @@ async function write(paths: Paths, specs?: readonly Spec[]): Promise<Scoreboard>
 }
 
 /**
- * Adds a run's outcomes to what is kept and writes everything that follows from it. Doing it again changes nothing. Of
- * e2e.test only specs of the scoreboard are kept. Returns how many were.
+ * Adds a run's outcomes to what is kept and writes everything that follows from it. Doing it again changes nothing. Only
+ * specs of the scoreboard are kept, and all of critest. Returns how many were.
  */
 export async function keep(paths: Paths, kind: Kind, side: string, run: RunFacts, all: readonly Outcome[]): Promise<number> {
   if (all.length === 0) return 0;
   await mkdir(paths.results, { recursive: true });
   await using _ = await lockFile(`${paths.results}/.lock`, 'writing results', OTHER_MS);
-  const known = (await readScoreboard(paths)).tests;
-  const outcomes = all.filter(({ name }) => kind !== 'e2e' || Object.hasOwn(known, name));
+  const board = await readScoreboard(paths);
+  const known = kind === 'critest' ? null : kind === 'e2e' ? board.tests : board[SECTION[kind]];
+  const outcomes = all.filter(({ name }) => known === null || Object.hasOwn(known, name));
   if (outcomes.length === 0) return 0;
   const path = `${paths.results}/${kind}.${side}.jsonl`;
   const before = parse(path, await read(path), parseResults);
@@ -114,9 +149,9 @@ export async function keep(paths: Paths, kind: Kind, side: string, run: RunFacts
   const runs = { ...(await readRuns(paths)), [run.id]: run };
   const kinds = await readKinds(paths);
   const used = new Set(
-    [...Object.values(kinds.e2e), ...Object.values(kinds.e2eNode), ...Object.values(kinds.critest)].flatMap((results) =>
-      [...results.values()].flatMap((kept) => kept.map((one) => one.run)),
-    ),
+    Object.values(kinds)
+      .flatMap((sides: Readonly<Record<string, Results>>) => Object.values(sides))
+      .flatMap((results) => [...results.values()].flatMap((kept) => kept.map((one) => one.run))),
   );
   const left = Object.entries(runs)
     .filter(([id]) => used.has(id))
