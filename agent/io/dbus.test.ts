@@ -68,6 +68,35 @@ test('signals are told', async () => {
   assert.deepEqual((await got.promise).body, [4, 'done']);
 });
 
+test('a signal that was sent to us alone is none: a bus lets anybody send one', async () => {
+  const { opened, send } = await world(greeted, 1);
+  await using bus: Dbus = await opened;
+  const got: unknown[] = [];
+  const last = Promise.withResolvers<void>();
+  using _ = bus.onSignal(({ body }) => {
+    got.push(body[0]);
+    if (body[0] === 'told to all') last.resolve();
+  });
+  const signal = { type: 'signal', path: '/org/freedesktop/login1', interface: 'b', member: 'PrepareForShutdown', signature: 's' } as const;
+  send(encodeMessage({ ...signal, serial: 9, destination: ':1.1', sender: ':1.66', body: ['sent to us'] }));
+  send(encodeMessage({ ...signal, serial: 10, sender: ':1.2', body: ['told to all'] }));
+  await last.promise;
+  assert.deepEqual(got, ['told to all']);
+});
+
+test('a login that never ends, and a caller that stops before it has', async () => {
+  const [ours, theirs] = duplexPair();
+  const endless = assert.rejects(openDbus(ours, 'the test', { clock: createFakeClock(), uid: 0, peer: 'bus' }), /a login without an end/);
+  theirs.write('OK '.padEnd(100_000, 'x'));
+  await endless;
+  const stop = new AbortController();
+  const stopped = assert.rejects(openDbus(duplexPair()[0], 'the test', { clock: createFakeClock(), uid: 0, peer: 'bus' }, stop.signal), (error) =>
+    hasCode(error, 'aborted'),
+  );
+  stop.abort();
+  await stopped;
+});
+
 test('no answer, a caller that stops, and an end', async () => {
   const { opened, clock, theirs } = await world(greeted);
   await using bus: Dbus = await opened;

@@ -6,6 +6,7 @@ import { messageOf, OpError } from '../../base/errors.ts';
 import type { OpCode } from '../../base/errors.ts';
 import { authAnswer, authLines, decodeMessage, encodeMessage } from '../core/dbus/messages.ts';
 import type { DbusMessage } from '../core/dbus/messages.ts';
+import { BadDbusData } from '../core/dbus/values.ts';
 import type { DbusValue } from '../core/dbus/values.ts';
 
 export interface DbusCall {
@@ -61,6 +62,8 @@ export interface DbusOptions {
 }
 
 const connectTimeoutMs = 10_000;
+/** Two short lines. */
+const maxLoginBytes = 64 << 10;
 
 /** Connects to the socket at `path`. Throws OpError `unavailable` where nobody listens, `denied` where we are refused. */
 export async function connectDbus(path: string, options: DbusOptions, signal?: AbortSignal): Promise<Dbus> {
@@ -122,11 +125,14 @@ class Connection implements Dbus {
 
   async greet(signal?: AbortSignal): Promise<void> {
     const { uid, peer, clock } = this.#options;
+    if (signal?.aborted === true) throw new OpError('aborted', `log in at ${this.#name}`, 'stopped by the caller');
+    const stopped = (): void => this.#fail(new OpError('aborted', `log in at ${this.#name}`, 'stopped by the caller'));
+    signal?.addEventListener('abort', stopped, { once: true });
     this.#stream.write(authLines(uid));
     using _deadline = clock.after(connectTimeoutMs, () =>
       this.#fail(new OpError('deadline', `log in at ${this.#name}`, `no answer in ${connectTimeoutMs} ms`)),
     );
-    await this.#authenticated.promise;
+    await this.#authenticated.promise.finally(() => signal?.removeEventListener('abort', stopped));
     if (peer === 'direct') return;
     const hello = { destination: 'org.freedesktop.DBus', path: '/org/freedesktop/DBus', interface: 'org.freedesktop.DBus', member: 'Hello' };
     await this.call(hello, { timeoutMs: connectTimeoutMs, ...(signal === undefined ? {} : { signal }) });
@@ -181,7 +187,10 @@ class Connection implements Dbus {
 
   #loggedIn(): boolean {
     const answer = authAnswer(this.#data.toString('latin1'));
-    if (answer === null) return false;
+    if (answer === null) {
+      if (this.#data.length > maxLoginBytes) throw new BadDbusData('a login without an end');
+      return false;
+    }
     if ('refused' in answer) {
       this.#fail(new OpError('denied', `log in at ${this.#name}`, `refused: ${answer.refused}`));
       this.#stream.destroy();
@@ -195,6 +204,8 @@ class Connection implements Dbus {
 
   #handle(message: DbusMessage): void {
     if (message.type === 'signal') {
+      // A bus passes on what anybody sends to us alone; only what is told to all went by the rules that name its sender.
+      if (this.#options.peer === 'bus' && message.destination !== undefined) return;
       for (const listener of this.#listeners) listener(message);
       return;
     }

@@ -86,7 +86,8 @@ class LogindClient implements Logind {
     this.#bus.onSignal(({ interface: from, member, body: [begins] }) => {
       if (from === manager && member === 'PrepareForShutdown' && typeof begins === 'boolean') callback(begins);
     });
-    const rule = `type='signal',interface='${manager}',member='PrepareForShutdown',path='${login1.path}'`;
+    // By its sender, too: else every process on the bus could end all pods of this node.
+    const rule = `type='signal',sender='${login1.destination}',interface='${manager}',member='PrepareForShutdown',path='${login1.path}'`;
     await this.#bus.call({ ...bus1, member: 'AddMatch', signature: 's', body: [rule] }, { timeoutMs: callTimeoutMs, signal });
   }
 

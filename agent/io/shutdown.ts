@@ -98,7 +98,10 @@ export class NodeShutdown {
     await this.#inhibit(logind);
     log.info('Shutdowns of this machine are waited for', { periods: this.#options.periods.length });
     void logind.ended.then(() => told.end());
-    signal.addEventListener('abort', () => told.end(), { once: true });
+    const gone = new AbortController();
+    using over = new DisposableStack();
+    over.defer(() => gone.abort());
+    signal.addEventListener('abort', () => told.end(), { once: true, signal: gone.signal });
     for (;;) {
       const begins = await told.next();
       if (begins === null) return;

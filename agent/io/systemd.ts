@@ -66,13 +66,19 @@ interface Job {
   readonly seen: Map<string, string>;
   path: string | null;
   readonly resolve: (result: string) => void;
+  readonly lose: () => void;
+}
+
+interface Connected {
+  readonly bus: Dbus;
+  readonly peer: 'bus' | 'direct';
 }
 
 /** One connection, made when it is needed and again when it was lost. */
 class SystemdClient implements Systemd {
   readonly #options: SystemdOptions;
   readonly #jobs = new Set<Job>();
-  #connection: Promise<{ readonly bus: Dbus; readonly peer: 'bus' | 'direct' }> | null = null;
+  #connection: Promise<Connected> | null = null;
   #version: number | null = null;
   #closed = false;
 
@@ -140,8 +146,10 @@ class SystemdClient implements Systemd {
   async #job(unit: string, call: DbusCall, signal: AbortSignal): Promise<string> {
     const { clock, jobTimeoutMs = usualJobMs } = this.#options;
     const { promise, resolve, reject } = Promise.withResolvers<string>();
-    const job: Job = { unit, seen: new Map(), path: null, resolve };
     const doing = `${call.member} ${unit}`;
+    // Whether a job that was asked for on a lost connection was done, the next look at the unit shows.
+    const lose = (): void => reject(new OpError('unavailable', doing, 'the connection to systemd was lost'));
+    const job: Job = { unit, seen: new Map(), path: null, resolve, lose };
     this.#jobs.add(job);
     using _deadline = clock.after(jobTimeoutMs, () => reject(new OpError('deadline', doing, `systemd's job did not end in ${jobTimeoutMs} ms`)));
     const stopped = (): void => reject(new OpError('aborted', doing, 'stopped by the caller'));
@@ -152,9 +160,6 @@ class SystemdClient implements Systemd {
       const result = job.seen.get(path as string);
       if (result !== undefined) return result;
       job.path = path as string;
-      const { bus } = await this.#connect();
-      // Whether a job that was asked for on a lost connection was done, the next look at the unit shows.
-      void bus.ended.then(() => reject(new OpError('unavailable', doing, 'the connection to systemd was lost')));
       return await promise;
     } finally {
       this.#jobs.delete(job);
@@ -163,43 +168,56 @@ class SystemdClient implements Systemd {
   }
 
   async #call(call: DbusCall, signal: AbortSignal): Promise<readonly DbusValue[]> {
-    const once = async (): Promise<readonly DbusValue[]> => {
-      const { bus, peer } = await this.#connect();
+    const once = async (connection: Promise<Connected>): Promise<readonly DbusValue[]> => {
+      const { bus, peer } = await connection;
       return bus.call({ ...call, ...(peer === 'bus' ? { destination: 'org.freedesktop.systemd1' } : {}) }, { timeoutMs: callTimeoutMs, signal });
     };
+    const first = this.#connect();
     try {
-      return await once();
+      return await once(first);
     } catch (error) {
       // The bus may have been started anew; all that is asked here may be asked twice.
       if (!hasCode(error, 'unavailable') || signal.aborted || this.#closed) throw error;
-      this.#connection = null;
-      return once();
+      await this.#drop(first);
+      return once(this.#connect());
     }
   }
 
-  #connect(): Promise<{ readonly bus: Dbus; readonly peer: 'bus' | 'direct' }> {
-    if (this.#closed) return Promise.reject(new OpError('unavailable', 'ask systemd', 'closed'));
-    this.#connection ??= this.#open().catch((error: unknown) => {
-      this.#connection = null;
-      throw error;
-    });
-    return this.#connection;
+  /** Ends a connection that was of no use; another call may have made a new one meanwhile. */
+  async #drop(connection: Promise<Connected>): Promise<void> {
+    if (this.#connection === connection) this.#connection = null;
+    await (await connection.catch(() => null))?.bus[Symbol.asyncDispose]();
   }
 
-  async #open(): Promise<{ readonly bus: Dbus; readonly peer: 'bus' | 'direct' }> {
+  #connect(): Promise<Connected> {
+    if (this.#closed) return Promise.reject(new OpError('unavailable', 'ask systemd', 'closed'));
+    if (this.#connection !== null) return this.#connection;
+    const opening = this.#open();
+    this.#connection = opening;
+    const over = (): void => {
+      if (this.#connection === opening) this.#connection = null;
+    };
+    void opening.then(({ bus }) => bus.ended.then(over), over);
+    return opening;
+  }
+
+  async #open(): Promise<Connected> {
     const { clock, uid, sockets = systemdSockets } = this.#options;
     let failure: unknown = new OpError('unavailable', 'ask systemd', 'no socket to ask at');
     for (const { path, peer } of sockets) {
+      let bus: Dbus | undefined;
       try {
-        const bus = await connectDbus(path, { clock, uid, peer });
+        bus = await connectDbus(path, { clock, uid, peer });
         bus.onSignal((message) => this.#hear(message));
-        void bus.ended.then(() => {
-          this.#connection = null;
-        });
         await subscribe(bus, peer);
+        void bus.ended.then(() => {
+          // One that has no path yet is being asked for, and hears of it by its call.
+          for (const job of this.#jobs) if (job.path !== null) job.lose();
+        });
         return { bus, peer };
       } catch (error) {
         failure = error;
+        await bus?.[Symbol.asyncDispose]();
       }
     }
     throw failure;
