@@ -123,7 +123,17 @@ function wholeOf(result: ExecResult, doing: string): string {
   throw new OpError('failed', doing, last ?? `ended with ${result.code}`);
 }
 
-async function listNodes(engine: Engine): Promise<{ name: string; cluster: string; role: string }[]> {
+interface NodeContainer {
+  readonly name: string;
+  readonly cluster: string;
+  readonly role: string;
+}
+
+/** The node containers of a cluster that run. */
+export const nodesOf = async (engine: Engine, cluster: string): Promise<NodeContainer[]> =>
+  (await listNodes(engine)).filter((node) => node.cluster === cluster);
+
+async function listNodes(engine: Engine): Promise<NodeContainer[]> {
   const format = `{{.Names}} {{.Label "${CLUSTER_LABEL}"}} {{.Label "${ROLE_LABEL}"}}`;
   const { stdout } = await exec(['docker', 'ps', '--filter', `label=${CLUSTER_LABEL}`, '--format', format], {
     env: engine.env,

@@ -1,8 +1,8 @@
-import { Agent, request } from 'node:http';
-import { setTimeout as delay } from 'node:timers/promises';
-import { messageOf } from '../../base/errors.ts';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { text } from 'node:stream/consumers';
+import { OpError } from '../../base/errors.ts';
 
-/** What clients outside the nodes saw of a Service. */
+/** What clients of one URL saw. */
 export interface Served {
   readonly requests: number;
   readonly failures: readonly string[];
@@ -11,68 +11,69 @@ export interface Served {
   readonly slowestMs: number;
 }
 
-const EACH_MS = 5_000;
-const PAUSE_MS = 20;
+/** A place from which clients ask, and what they ask there. */
+export interface Viewpoint {
+  readonly name: string;
+  /** File of the network namespace; null is this process's own. */
+  readonly netns: string | null;
+  /** URLs by what they are. */
+  readonly urls: Readonly<Record<string, string>>;
+}
 
-/** Asks a Service again and again: one client with a connection for each request, and one with connections that are kept. */
+const PROGRAM = new URL('ask.ts', import.meta.url).pathname;
+
+interface Running {
+  readonly viewpoint: Viewpoint;
+  readonly child: ChildProcess;
+  readonly out: Promise<string>;
+  readonly err: Promise<string>;
+}
+
+/** Clients at several places that ask until they are stopped. */
 export class Clients implements AsyncDisposable {
-  readonly #stop = new AbortController();
-  readonly #work: Promise<unknown>;
-  readonly #agents = [
-    { kind: 'new', agent: new Agent({ keepAlive: false }) },
-    { kind: 'kept', agent: new Agent({ keepAlive: true, maxSockets: 1 }) },
-    { kind: 'kept', agent: new Agent({ keepAlive: true, maxSockets: 1 }) },
-  ];
-  #requests = 0;
-  #slowestMs = 0;
-  readonly #failures: string[] = [];
-  readonly #byPod = new Map<string, number>();
+  readonly #running: readonly Running[];
 
-  constructor(url: string) {
-    this.#work = Promise.all(this.#agents.map(({ kind, agent }) => this.#loop(url, kind, agent)));
+  constructor(viewpoints: readonly Viewpoint[]) {
+    this.#running = viewpoints.map((viewpoint) => {
+      const { netns, urls } = viewpoint;
+      const argv = [...(netns === null ? [] : ['nsenter', `--net=${netns}`]), process.execPath, PROGRAM, ...Object.values(urls)];
+      const child = spawn(argv[0] ?? '', argv.slice(1), { stdio: ['pipe', 'pipe', 'pipe'] });
+      child.stdin.on('error', () => undefined);
+      child.on('error', () => undefined);
+      return { viewpoint, child, out: text(child.stdout), err: text(child.stderr) };
+    });
   }
 
-  async #loop(url: string, kind: string, agent: Agent): Promise<void> {
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      const begunAt = performance.now();
-      try {
-        const pod = await ask(url, agent);
-        this.#byPod.set(pod, (this.#byPod.get(pod) ?? 0) + 1);
-      } catch (error) {
-        if (this.#failures.length < 100) this.#failures.push(`${new Date().toISOString()} ${kind}: ${messageOf(error)}`);
+  /** Stops them. What each saw, by its place and what it asked. */
+  async end(): Promise<Record<string, Served>> {
+    for (const { child } of this.#running) child.stdin?.end();
+    const all: Record<string, Served> = {};
+    for (const { viewpoint, out, err } of this.#running) {
+      const said = await out;
+      if (said === '') throw new OpError('failed', `asking from ${viewpoint.name}`, (await err).trim().split('\n').at(-1) ?? 'nothing was told');
+      const byUrl = JSON.parse(said) as Record<string, Served>;
+      for (const [what, url] of Object.entries(viewpoint.urls)) {
+        const served = byUrl[url];
+        if (served !== undefined) all[`${viewpoint.name}: ${what}`] = served;
       }
-      this.#requests += 1;
-      this.#slowestMs = Math.max(this.#slowestMs, performance.now() - begunAt);
-      await delay(PAUSE_MS, undefined, { signal }).catch(() => undefined);
     }
-  }
-
-  get served(): Served {
-    return { requests: this.#requests, failures: [...this.#failures], byPod: Object.fromEntries(this.#byPod), slowestMs: this.#slowestMs };
+    return all;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort();
-    await this.#work;
-    for (const { agent } of this.#agents) agent.destroy();
+    for (const { child } of this.#running) child.stdin?.end();
+    await Promise.all(this.#running.map(({ out }) => out));
   }
 }
 
-function ask(url: string, agent: Agent): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const asked = request(url, { agent, timeout: EACH_MS }, (answer) => {
-      let text = '';
-      answer.setEncoding('utf8');
-      answer.on('data', (chunk: string) => void (text += chunk));
-      answer.on('end', () => {
-        if (answer.statusCode === 200) resolve(text.trim());
-        else reject(new Error(`status ${answer.statusCode ?? 0}`));
-      });
-      answer.on('error', reject);
-    });
-    asked.on('timeout', () => asked.destroy(new Error(`no answer in ${EACH_MS} ms`)));
-    asked.on('error', reject);
-    asked.end();
-  });
+/** All clients together; failures name theirs. */
+export function together(all: Readonly<Record<string, Served>>): Served {
+  const byPod: Record<string, number> = {};
+  for (const { byPod: own } of Object.values(all)) for (const [pod, count] of Object.entries(own)) byPod[pod] = (byPod[pod] ?? 0) + count;
+  return {
+    requests: Object.values(all).reduce((sum, { requests }) => sum + requests, 0),
+    failures: Object.entries(all).flatMap(([name, { failures }]) => failures.map((failure) => `${name}: ${failure}`)),
+    byPod,
+    slowestMs: Math.max(0, ...Object.values(all).map(({ slowestMs }) => slowestMs)),
+  };
 }

@@ -1,0 +1,68 @@
+import { redisConfig, shop } from '../walkthrough/manifests.ts';
+
+/** Namespaces that the walk makes and removes. */
+export const SHOP = 'shop';
+
+/** M2 in its namespace. */
+export const web = shop();
+
+/** The StatefulSet of the documents with its headless Service, Secret and ConfigMap (M3). */
+export const redis = `${redisConfig}---
+apiVersion: v1
+kind: Service
+metadata: { name: redis, namespace: shop }
+spec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: { name: redis, namespace: shop }
+spec:
+  serviceName: redis
+  replicas: 1
+  selector: { matchLabels: { app: redis } }
+  template:
+    metadata: { labels: { app: redis } }
+    spec:
+      containers:
+        - name: redis
+          image: redis:8.2-alpine
+          command: [redis-server, /etc/redis/redis.conf]
+          env:
+            - { name: REDIS_PASSWORD, valueFrom: { secretKeyRef: { name: redis-auth, key: password } } }
+          readinessProbe: { exec: { command: [redis-cli, ping] }, periodSeconds: 1 }
+          volumeMounts:
+            - { name: config, mountPath: /etc/redis }
+            - { name: data, mountPath: /data }
+      volumes: [{ name: config, configMap: { name: redis-config } }]
+  volumeClaimTemplates:
+    - metadata: { name: data }
+      spec: { accessModes: [ReadWriteOnce], storageClassName: standard, resources: { requests: { storage: 1Gi } } }
+`;
+
+/** M2 once more under another name, its pods never all on one node. */
+export const spread = shop()
+  .replaceAll('web', 'even')
+  .replace(
+    '    spec:\n      containers:',
+    '    spec:\n      topologySpreadConstraints:\n        - { maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor, labelSelector: { matchLabels: { app: even } } }\n      containers:',
+  );
+
+/** A pod that is on one node and leaves it sooner than the default when that node is lost. */
+export const impatient = (name: string, node: string, seconds: number): string =>
+  JSON.stringify({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, namespace: SHOP, labels: { app: name } },
+    spec: {
+      nodeSelector: { 'kubernetes.io/hostname': node },
+      tolerations: [{ key: 'node.kubernetes.io/unreachable', operator: 'Exists', effect: 'NoExecute', tolerationSeconds: seconds }],
+      containers: [{ name: 'web', image: 'nginx:1.30-alpine' }],
+    },
+  });
+
+/** A static pod, as a file in a node's folder of manifests. */
+export const staticPod = `apiVersion: v1
+kind: Pod
+metadata: { name: walked, namespace: default }
+spec: { containers: [{ name: pause, image: "registry.k8s.io/pause:3.10.2" }] }
+`;
