@@ -1,4 +1,4 @@
-import { mkdir, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { Option } from 'commander';
 import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
@@ -6,6 +6,8 @@ import { findPlace, type Engine } from '../../scripts/kind/place.ts';
 import { restore, swap, type Swapped } from '../../scripts/kind/swap.ts';
 import { requireWritable, runProgram, type Program } from '../../scripts/command.ts';
 import { findAssets } from '../assets/find.ts';
+import { addCompare } from './compare.ts';
+import { addConformance } from './conformance.ts';
 import { endDocker, openDocker } from './docker.ts';
 import { makeNodeImage } from './node-image.ts';
 import { makeProxyImage, PROXY_IMAGE, writeProxyArchive } from './proxy-image.ts';
@@ -64,6 +66,7 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
       },
     )
     .addOption(PROXY)
+    .addOption(new Option('--keep-proxy', 'leave the node’s kube-proxy pod as it is, which is meant anyway').conflicts('proxy'))
     .addOption(RELEASE);
   program.add<SwapWords>(
     'restore <node>',
@@ -81,6 +84,8 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     .option('--rounds <n>', 'how many times there and back', '1')
     .addOption(PROXY)
     .addOption(RELEASE);
+  addCompare(program, root, () => engine(program));
+  addConformance(program, root, () => engine(program));
   program
     .add<{ json: boolean; refresh: boolean; assets?: string }>(
       'node-image',
@@ -171,9 +176,7 @@ async function proved(program: Program, options: SwapWords & { rounds: string },
   const reach = await engine(program);
   const release = await releaseFile(program, options.release);
   const place = await findPlace(reach, node);
-  const folder = stateOf(program, place.cluster);
-  await mkdir(folder, { recursive: true });
-  await loadAgnhost(program, await findAssets({ env: program.host.env }), reach, place.cluster, folder);
+  await loadAgnhost(program, await findAssets({ env: program.host.env }), reach, place.cluster);
   const line = ({ what, done, served, restarted, isGood }: Round): string =>
     `${isGood ? 'good' : 'BAD '} ${what.padEnd(7)} gap ${done.gapSeconds.toFixed(1)} s, Lease ${done.leaseGapSeconds.toFixed(1)} s, Ready ${done.isReadyThroughout ? 'kept' : 'LOST'}, ${done.containers.kept} containers kept, ${done.containers.lost.length} lost, ${restarted.length} restarted; ${served.requests} requests, ${served.failures.length} failed, slowest ${served.slowestMs.toFixed(0)} ms`;
   const all = await prove(program, reach, { node, rounds, proxy: options.proxy ?? null, release }, (round) => {

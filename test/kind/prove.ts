@@ -1,15 +1,13 @@
-import { rm } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
-import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
-import { findPlace, type Engine, type Place } from '../../scripts/kind/place.ts';
+import { findPlace, nodesOf, type Engine, type Place } from '../../scripts/kind/place.ts';
 import { restore, swap, type Swapped } from '../../scripts/kind/swap.ts';
 import type { Program } from '../../scripts/command.ts';
 import { imagesDir } from '../images/command.ts';
 import { makeE2eImages } from '../images/make.ts';
 import type { Assets } from '../assets/find.ts';
 import { Clients, together, type Served } from './clients.ts';
-import { archiveOf } from './node-image.ts';
+import { loadImages } from './images.ts';
 import { AGNHOST, allReady, lives, NAMESPACE, pods, READY_MS, workload } from './pods.ts';
 import { viewpointsOf } from './viewpoints.ts';
 
@@ -34,16 +32,12 @@ export interface ProveOptions {
   readonly release: string;
 }
 
-/** Loads agnhost into the cluster's nodes. */
-export async function loadAgnhost(program: Program, assets: Assets, engine: Engine, cluster: string, folder: string): Promise<void> {
+/** Makes agnhost, and loads it into the cluster's nodes. */
+export async function loadAgnhost(program: Program, assets: Assets, engine: Engine, cluster: string): Promise<void> {
   const { host, progress } = program;
   await makeE2eImages({ host, store: { dir: imagesDir() }, assets, progress, choice: { only: [AGNHOST] }, build: false });
-  const archive = await archiveOf({ dir: imagesDir() }, AGNHOST, folder);
-  const kind = assets.require('kind', 'loading images');
-  await progress.step(`${AGNHOST} loaded`, () =>
-    exec([kind, 'load', 'image-archive', archive, '--name', cluster], { env: engine.env, signal: engine.signal, timeoutMs: READY_MS }),
-  );
-  await rm(archive, { force: true });
+  const nodes = (await nodesOf(engine, cluster)).map(({ name }) => name);
+  await loadImages(program, assets, engine, { cluster, nodes, images: [AGNHOST] });
 }
 
 /** What makes the way back harder: the other kubelet has restarted a container, resized a pod and started one. */
