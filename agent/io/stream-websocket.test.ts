@@ -2,12 +2,13 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
+import { Duplex } from 'node:stream';
 import { test, type TestContext } from 'node:test';
 import { SpdyReader, SpdyWriter, type SpdyEvent } from '../../cri/core/spdy.ts';
 import { webSocketMessage, WebSocketReader } from '../../cri/mod.ts';
 import { translateExec, type AskedStreams } from './stream-translate.ts';
 import { tunnelSpdy } from './stream-tunnel.ts';
+import { FromWebSocket } from './websocket.ts';
 
 const spdy = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: ';
 
@@ -210,4 +211,20 @@ test('a tunnelled port-forward that the runtime refuses gets the runtime’s ans
   const socket = await tunnel(t, backend);
   const { head } = await answer(socket);
   assert.match(head, /^HTTP\/1\.1 404 Not Found\r\n/);
+});
+
+test('pings of a client that reads no answer are not kept', async () => {
+  // A connection whose other end takes nothing.
+  const stuck = new Duplex({ read: () => undefined, write: () => undefined });
+  const messages = new FromWebSocket(stuck, new Uint8Array(0), (message) => [message]);
+  const ping = Uint8Array.from(webSocketMessage(new Uint8Array(125), Uint8Array.of(1, 2, 3, 4)));
+  ping[0] = 0x89;
+  const many = Buffer.concat(Array.from({ length: 1000 }, () => ping));
+  const whole = webSocketMessage(Buffer.from('still heard'), Uint8Array.of(1, 2, 3, 4));
+  for (let count = 0; count < 50; count += 1) stuck.push(many);
+  stuck.push(whole);
+  const [heard] = (await once(messages, 'data')) as [Buffer];
+  assert.equal(heard.toString(), 'still heard');
+  assert.ok(stuck.writableLength < 2 * 1024 * 1024, `${stuck.writableLength} bytes wait`);
+  stuck.destroy();
 });

@@ -17,6 +17,9 @@ export function acceptWebSocket(request: IncomingMessage, client: Duplex, protoc
   client.write(`${lines.join('\r\n')}\r\n\r\n`);
 }
 
+/** A client that pings and does not read its answers gets none any more: the newest would do (RFC 6455, section 5.5.3). */
+const maxUnreadBytes = 1024 * 1024;
+
 /**
  * What a WebSocket's client says, each message converted to bytes for another connection; null ends it. Ends with the
  * client's side; a client that breaks the protocol loses its connection.
@@ -38,7 +41,7 @@ export class FromWebSocket extends Readable {
       if (isOver) return;
       try {
         for (const event of reader.push(bytes)) {
-          if (event.type === 'ping') client.write(webSocketPong(event.bytes, null));
+          if (event.type === 'ping' && client.writableLength < maxUnreadBytes) client.write(webSocketPong(event.bytes, null));
           if (event.type === 'close') return end();
           if (event.type !== 'message') continue;
           const pieces = convert(event.bytes);

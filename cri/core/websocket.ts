@@ -6,6 +6,10 @@ import { ByteQueue, joined } from './bytes.ts';
 const [CONTINUES, TEXT, BINARY, CLOSE, PING, PONG] = [0, 1, 2, 8, 9, 10] as const;
 /** Larger ones are refused: servers send what they read, 32 KiB at a time. */
 const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+/** Frames of one message: nobody who means well cuts a message into smaller ones. */
+const MAX_PARTS = 64 * 1024;
+/** Of a frame that is about the connection itself (RFC 6455, section 5.5). */
+const MAX_CONTROL_BYTES = 125;
 
 export type WebSocketEvent =
   | { readonly type: 'message'; readonly bytes: Uint8Array }
@@ -44,6 +48,7 @@ export class WebSocketReader {
   readonly #queue = new ByteQueue();
   readonly #peer: 'server' | 'client';
   #parts: Uint8Array[] = [];
+  #partBytes = 0;
 
   constructor(peer: 'server' | 'client' = 'server') {
     this.#peer = peer;
@@ -70,7 +75,10 @@ export class WebSocketReader {
     const length = extra === 0 ? second & 127 : extra === 2 ? view.getUint16(2) : Number(view.getBigUint64(2));
     if (isMasked !== (this.#peer === 'client'))
       throw new OpError('failed', 'reading a websocket', `the ${this.#peer} ${isMasked ? 'masks' : 'does not mask'} what it sends`);
-    if (length > MAX_MESSAGE_BYTES) throw new OpError('failed', 'reading a websocket', `the ${this.#peer} sends a message of ${length} bytes`);
+    const isControl = (first & 8) !== 0;
+    if (length > (isControl ? MAX_CONTROL_BYTES : MAX_MESSAGE_BYTES))
+      throw new OpError('failed', 'reading a websocket', `the ${this.#peer} sends a ${isControl ? 'control frame' : 'message'} of ${length} bytes`);
+    if (isControl && (first & 128) === 0) throw new OpError('failed', 'reading a websocket', `the ${this.#peer} sends a part of a control frame`);
     const maskLength = isMasked ? 4 : 0;
     if (this.#queue.length < 2 + extra + maskLength + length) return null;
     this.#queue.take(2 + extra);
@@ -87,11 +95,13 @@ export class WebSocketReader {
       case TEXT:
       case BINARY: {
         this.#parts.push(body);
-        if (this.#parts.reduce((sum, { length }) => sum + length, 0) > MAX_MESSAGE_BYTES)
+        this.#partBytes += body.length;
+        if (this.#partBytes > MAX_MESSAGE_BYTES || this.#parts.length > MAX_PARTS)
           throw new OpError('failed', 'reading a websocket', `the ${this.#peer} sends a message without an end`);
         if (!isLast) return [];
         const whole = this.#parts.length === 1 ? body : joined(this.#parts);
         this.#parts = [];
+        this.#partBytes = 0;
         return [{ type: 'message', bytes: whole }];
       }
       case PING:
