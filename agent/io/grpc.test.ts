@@ -59,3 +59,41 @@ test('a socket where nobody listens is unavailable at once', async () => {
   using client = new GrpcClient(service, '/nonexistent/a.sock', realClock);
   await assert.rejects(client.call('GetInfo', {}, { timeoutMs: 5000 }), (error) => error instanceof RpcError && error.code === 'unavailable');
 });
+
+test('a reader that stands still does not fill the memory', async () => {
+  const dir = await mkdtemp(join(tmpdir(), 'grpc-'));
+  const service = serviceOf<DRAResourceHealthMethods>(health, 'v1.DRAResourceHealth');
+  const message = { devices: Array.from({ length: 1000 }, (_, at) => ({ device: { poolName: 'p'.repeat(100), deviceName: String(at) } })) };
+  let made = 0;
+  const over = Promise.withResolvers<void>();
+  try {
+    await using server = await serveGrpc(`${dir}/a.sock`, [
+      served(service, {
+        async *NodeWatchResources(_, signal) {
+          try {
+            for (; !signal.aborted; made += 1) {
+              await realClock.sleep(0);
+              yield message;
+            }
+          } finally {
+            over.resolve();
+          }
+        },
+      }),
+    ]);
+    void server;
+    using client = new GrpcClient(service, `${dir}/a.sock`, realClock);
+    const stop = new AbortController();
+    const reader = client.stream('NodeWatchResources', {}, stop.signal);
+    await reader.next();
+    await realClock.sleep(500);
+    const held = made;
+    assert.ok(held < 100, `${held} messages were made for a reader that took one`);
+    for (let count = 0; count < 2 * held; count += 1) await reader.next();
+    stop.abort();
+    await reader.return(undefined).catch(() => undefined);
+    await over.promise;
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+});

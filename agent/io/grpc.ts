@@ -15,7 +15,7 @@ import { fromJSON, type MethodDefinition, type ServiceDefinition } from '@grpc/p
 import { assert } from '../../base/assert.ts';
 import { OpError } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
-import { RpcError, rpcStatuses } from '../../cri/mod.ts';
+import { drained, RpcError, rpcStatuses } from '../../cri/mod.ts';
 
 /*
  * The plugins' end of the agent: sockets of CSI drivers, DRA drivers and device plugins, and sockets that the agent
@@ -190,7 +190,8 @@ async function answerStream(call: ServerWritableStream<object, object>, answer: 
   try {
     for await (const message of answer(call.request, gone.signal) as AsyncIterable<object>) {
       if (gone.signal.aborted) return;
-      call.write(message);
+      // A reader that stands still must not have everything kept for it.
+      if (!call.write(message)) await drained(call);
     }
     call.end();
   } catch (error) {
