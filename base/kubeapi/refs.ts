@@ -36,6 +36,7 @@ export const leases: Namespaced = namespaced('coordination.k8s.io', 'v1', 'lease
 export const endpointSlices: Namespaced = namespaced('discovery.k8s.io', 'v1', 'endpointslices');
 export const events: Namespaced = namespaced('events.k8s.io', 'v1', 'events');
 export const networkPolicies: Namespaced = namespaced('networking.k8s.io', 'v1', 'networkpolicies');
+export const clusterNetworkPolicies: Named = cluster('policy.networking.k8s.io', 'v1alpha2', 'clusternetworkpolicies');
 export const serviceCidrs: Named = cluster('networking.k8s.io', 'v1', 'servicecidrs');
 export const podCertificateRequests: Namespaced = namespaced('certificates.k8s.io', 'v1', 'podcertificaterequests');
 export const csiDrivers: Named = cluster('storage.k8s.io', 'v1', 'csidrivers');

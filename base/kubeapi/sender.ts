@@ -127,6 +127,7 @@ export class Sender implements AsyncDisposable {
   readonly #sessions: Readonly<Record<SessionKind, Sessions>>;
   readonly #limiter: Limiter | undefined;
   #checkedAtMs = 0;
+  #closed = false;
 
   constructor(options: SenderOptions) {
     this.#options = options;
@@ -282,6 +283,7 @@ export class Sender implements AsyncDisposable {
     const doing = `${request.method} ${request.path}`;
     const server = this.#server;
     if (caller?.aborted === true) return new OpError('aborted', doing, 'stopped by the caller', { cause: error });
+    if (this.#closed) return new OpError('aborted', doing, 'the client is closed', { cause: error });
     const code = (error as { code?: string }).code ?? '';
     if (deadline.aborted || code === 'UND_ERR_HEADERS_TIMEOUT' || code === 'UND_ERR_BODY_TIMEOUT') {
       return new OpError('deadline', doing, `${server} did not answer in time`, { cause: error });
@@ -296,6 +298,7 @@ export class Sender implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true;
     await Promise.all(Object.values(this.#sessions).map((sessions) => sessions[Symbol.asyncDispose]()));
   }
 }
