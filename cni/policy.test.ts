@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OpError } from '../base/errors.ts';
 import { createFakeClock, type FakeClock } from '../base/fake-clock.ts';
+import { ApiError } from '../base/kubeapi/errors.ts';
 import { FakeKubeApi } from '../base/kubeapi/fake.ts';
 import * as refs from '../base/kubeapi/refs.ts';
 import { silentLog } from '../base/log.ts';
@@ -37,9 +38,17 @@ const pod = (name: string, ip: string | null, labels: Record<string, string> = {
 });
 const policy: NetworkPolicy = { metadata: { name: 'p', namespace: 'x' }, spec: { podSelector: { matchLabels: { app: 'web' } } } };
 
-async function run(work: (at: { api: FakeKubeApi; table: FakeTable; network: PolicyNetwork; clock: FakeClock }) => Promise<void>): Promise<void> {
+interface Stage {
+  readonly api: FakeKubeApi;
+  readonly table: FakeTable;
+  readonly network: PolicyNetwork;
+  readonly clock: FakeClock;
+}
+
+async function run(work: (at: Stage) => Promise<void>, before: (api: FakeKubeApi) => void = () => {}): Promise<void> {
   const clock = createFakeClock();
   await using api = new FakeKubeApi({ clock });
+  before(api);
   const table = new FakeTable();
   const stop = new AbortController();
   api.put(refs.namespaces('x'), { metadata: { name: 'x' } });
@@ -123,5 +132,56 @@ test('a pod begins once its policies stand, by the address that the API does not
     admit('never', '10.0.0.7');
     await clock.advance(10_000);
     assert.equal(isIn, true, 'a pod that nobody knows is not held for ever');
+  });
+});
+
+/** A server that knows no such resource, or lets nobody read it, until it does. */
+const refused =
+  (code: number, times: number) =>
+  (api: FakeKubeApi): void =>
+    api.inject({ resource: 'clusternetworkpolicies', times, error: new ApiError(code, code === 404 ? 'NotFound' : 'Forbidden', 'refused') });
+const clusterPolicy = {
+  metadata: { name: 'c' },
+  spec: { tier: 'Admin', priority: 1, subject: { namespaces: {} }, egress: [{ action: 'Deny', to: [{ nodes: {} }] }] },
+};
+
+for (const code of [404, 403])
+  test(`without ClusterNetworkPolicies (${code}) NetworkPolicies stand, and the former once there are any`, async () => {
+    await run(
+      async ({ api, table, clock }) => {
+        api.put(refs.networkPolicies('x', 'p'), policy);
+        api.put(refs.pods('x', 'a'), pod('a', '10.0.0.1', { app: 'web' }));
+        await clock.advance(500);
+        assert.match(table.texts.at(-1)!, /10\.0\.0\.1 : jump ingress/);
+        api.put(refs.clusterNetworkPolicies('c'), clusterPolicy);
+        api.put(refs.nodes('n1'), { metadata: { name: 'n1' }, status: { addresses: [{ type: 'InternalIP', address: '192.0.2.1' }] } });
+        await clock.advance(300_000);
+        assert.match(table.texts.at(-1)!, /set nodes-\S+-4 \{[^}]*192\.0\.2\.1/);
+        assert.match(table.texts.at(-1)!, /10\.0\.0\.1 : jump admin-egress-/);
+        refused(404, 1000)(api);
+        api.cutWatches();
+        await clock.advance(60_000);
+        assert.doesNotMatch(table.texts.at(-1)!, /admin-egress/);
+        assert.match(table.texts.at(-1)!, /10\.0\.0\.1 : jump ingress/);
+      },
+      refused(code, 8),
+    );
+  });
+
+test('a pod waits for ClusterNetworkPolicies as for NetworkPolicies', async () => {
+  await run(async ({ api, table, network, clock }) => {
+    api.put(refs.clusterNetworkPolicies('c'), {
+      ...clusterPolicy,
+      spec: { ...clusterPolicy.spec, egress: [{ action: 'Deny', to: [{ networks: ['0.0.0.0/0'] }] }] },
+    });
+    await clock.advance(500);
+    let isIn = false;
+    void network.admit('x/a', 'c1', [parseAddress('10.0.0.1')!]).then(() => (isIn = true));
+    await clock.advance(500);
+    assert.equal(isIn, false);
+    api.put(refs.pods('x', 'a'), pod('a', null));
+    await clock.advance(500);
+    assert.equal(isIn, true);
+    assert.match(table.texts.at(-1)!, /10\.0\.0\.1 : jump admin-egress/);
   });
 });

@@ -17,7 +17,8 @@ export function infoOf(ref: ResourceRef): ResourceInfo {
   if (found !== undefined) return found;
   const singular = resource.replace(/s$/, '');
   const kind = singular.charAt(0).toUpperCase() + singular.slice(1);
-  return { group, version, resource, singular, kind, namespaced: true, verbs: [], definition: kind, subresources: [{ name: 'status', kind, verbs: [] }] };
+  const namespaced = ref.namespace !== undefined;
+  return { group, version, resource, singular, kind, namespaced, verbs: [], definition: kind, subresources: [{ name: 'status', kind, verbs: [] }] };
 }
 
 export interface Change {

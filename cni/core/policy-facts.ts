@@ -1,4 +1,4 @@
-import type { LabelSelector, Namespace, NetworkPolicy, Pod } from '../../proto/kube/types.ts';
+import type { LabelSelector, Namespace, NetworkPolicy, Node, Pod } from '../../proto/kube/types.ts';
 import { addressText, parseAddress, type Address } from './address.ts';
 import type { Protocol } from './config.ts';
 
@@ -28,6 +28,13 @@ export interface PolicyPod {
 export interface PolicyNamespace {
   readonly name: string;
   readonly labels: Labels;
+}
+
+/** A node by all addresses that its status tells. */
+export interface PolicyNode {
+  readonly name: string;
+  readonly labels: Labels;
+  readonly addresses: readonly Address[];
 }
 
 /** A policy without what the server adds; `key` is its namespace and name. */
@@ -84,6 +91,11 @@ export function podFacts(pod: Pod): PolicyPod {
 
 export function namespaceFacts(namespace: Namespace): PolicyNamespace {
   return { name: namespace.metadata.name ?? '', labels: namespace.metadata.labels ?? {} };
+}
+
+export function nodeFacts(node: Node): PolicyNode {
+  const addresses = (node.status?.addresses ?? []).flatMap(({ address }) => parseAddress(address) ?? []);
+  return { name: node.metadata.name ?? '', labels: node.metadata.labels ?? {}, addresses };
 }
 
 export function policyFacts(policy: NetworkPolicy): Policy {

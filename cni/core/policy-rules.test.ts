@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { NetworkPolicy, Pod } from '../../proto/kube/types.ts';
-import { contains, parseAddress, parseCidr } from './address.ts';
 import { namespaceFacts, podFacts, policyFacts, selects } from './policy-facts.ts';
+import { passes } from './policy-fate.ts';
 import { isEmpty, MAPS, policyRules, waysOf, type PolicyRules } from './policy-rules.ts';
 import { changeText, isAsWritten, removalText, wholeText } from './policy-table.ts';
 
@@ -35,61 +35,11 @@ const rulesOf = (specs: readonly Spec[], pods = PODS): PolicyRules =>
   policyRules({
     node: 'n1',
     policies: specs.map((spec, at) => policyFacts({ metadata: { namespace: 'x', name: `p${at}` }, spec })),
+    clusterPolicies: [],
     pods: pods.map(podFacts),
+    nodes: [],
     namespaces: new Map(NAMESPACES.map((one) => [one.name, one])),
   });
-
-interface Packet {
-  readonly from: string;
-  readonly to: string;
-  readonly protocol: string;
-  readonly port: number;
-}
-
-/** What the table's chains do with a packet that begins a connection: the rules are read as the kernel reads them. */
-function passes(rules: PolicyRules, packet: Packet): boolean {
-  const family = packet.from.includes(':') ? 6 : 4;
-  if (rules.sets.get(`self-${family}`)?.elements.has(`${packet.from} . ${packet.to}`) === true) return true;
-  return (['egress', 'ingress'] as const).every((way) => {
-    const chain = rules.maps[`${way}${family}`].get(way === 'egress' ? packet.from : packet.to);
-    if (chain === undefined) return true;
-    const rule = rules.chains.get(chain)!.find((one) => matches(rules, packet, one));
-    return rule !== undefined && rule !== 'drop';
-  });
-}
-
-function matches(rules: PolicyRules, packet: Packet, rule: string): boolean {
-  const family = packet.from.includes(':') ? 'ip6' : 'ip';
-  let rest = rule.replace(/ ?(return comment .*|drop)$/, '');
-  const take = (pattern: RegExp, holds: (...found: string[]) => boolean): boolean => {
-    const found = pattern.exec(rest);
-    if (found === null) return true;
-    rest = rest.replace(found[0], '').trim();
-    return holds(...found.slice(1));
-  };
-  const isIn = (address: string, cidr: string): boolean => contains(parseCidr(cidr)!, parseAddress(address)!);
-  const isMatch =
-    take(
-      /(ip6?) daddr \. meta l4proto \. th dport @(\S+)/,
-      (ip, set) => ip === family && rules.sets.get(set)!.elements.has(`${packet.to} . ${packet.protocol} . ${packet.port}`),
-    ) &&
-    take(/(ip6?) (saddr|daddr) @(\S+)/, (ip, end, set) => ip === family && rules.sets.get(set)!.elements.has(end === 'saddr' ? packet.from : packet.to)) &&
-    take(
-      /(ip6?) (saddr|daddr) != \{ ([^}]*) \}/,
-      (ip, end, list) => ip === family && !list.split(', ').some((cidr) => isIn(end === 'saddr' ? packet.from : packet.to, cidr)),
-    ) &&
-    take(/(ip6?) (saddr|daddr) ([0-9a-f.:]+\/\d+)/, (ip, end, cidr) => ip === family && isIn(end === 'saddr' ? packet.from : packet.to, cidr)) &&
-    take(/meta nfproto ipv([46])/, (version) => (version === '6') === (family === 'ip6')) &&
-    take(/meta l4proto (\S+)/, (protocol) => protocol === packet.protocol) &&
-    take(
-      /(tcp|udp|sctp) dport \{ ([^}]*) \}/,
-      (protocol, list) =>
-        protocol === packet.protocol &&
-        list.split(', ').some((range) => packet.port >= Number(range.split('-')[0]) && packet.port <= Number(range.split('-')[1] ?? range)),
-    );
-  if (isMatch) assert.equal(rest, '', `not read: ${rest}`);
-  return isMatch;
-}
 
 const IP: Record<string, string> = {
   'x/a': '10.244.1.1',
@@ -308,7 +258,7 @@ test('a listing tells what is missing', () => {
       ]),
     ),
     ...[...rules.chains].map(([name, list]) => block('chain', name, [...list])),
-    block('chain', 'forward', ['type filter hook forward priority filter; policy accept;', ...'1234567'.split('')]),
+    block('chain', 'forward', ['type filter hook forward priority filter; policy accept;', ...'12345'.split('')]),
   ];
   const whole = (parts: string[]): string => `table inet nodelet-policy {\n${parts.join('\n')}}\n`;
   assert.equal(isAsWritten(whole(listing), rules), true);

@@ -1,29 +1,31 @@
-import type { LabelSelector, NetworkPolicyPeer, NetworkPolicyPort } from '../../proto/kube/types.ts';
-import { addressText, cidrText, contains, parseCidr, type Cidr } from './address.ts';
+import type { NetworkPolicyPeer, NetworkPolicyPort } from '../../proto/kube/types.ts';
+import { addressText } from './address.ts';
+import { clusterRuleLines, inTier, isSubject, type ClusterPolicy, type Tier } from './cluster-policy.ts';
 import { hashHex } from './names.ts';
-import { protocolOf, selects, type Policy, type PolicyNamespace, type PolicyPod } from './policy-facts.ts';
+import { protocolOf, selects, type Policy, type PolicyNamespace, type PolicyNode, type PolicyPod } from './policy-facts.ts';
+import { blockMatch, named, portMatch, type Match, type PortRanges } from './policy-match.ts';
+import { PolicySets, type SetContent } from './policy-sets.ts';
 
 /**
- * NetworkPolicy v1 as sets, maps and chains: a pod's address leads to the chain of its policies, and a chain names other
- * pods by sets, so that a pod that comes or goes changes elements only. Pods of the same policies share one chain.
+ * NetworkPolicy v1 and ClusterNetworkPolicy as sets, maps and chains: a pod's address leads to the chain of its first tier,
+ * and a chain names other pods by sets, so that a pod that comes or goes changes elements only. Pods of the same policies
+ * share chains.
  */
 
 export interface PolicyWorld {
   readonly node: string;
   readonly policies: Iterable<Policy>;
+  readonly clusterPolicies: Iterable<ClusterPolicy>;
   readonly pods: Iterable<PolicyPod>;
   readonly namespaces: ReadonlyMap<string, PolicyNamespace>;
+  readonly nodes: Iterable<PolicyNode>;
 }
 
-export interface SetContent {
-  readonly type: string;
-  readonly elements: ReadonlySet<string>;
-}
-
-/** Names of chains by address, for each of the four maps. */
+/** Names of chains by address. `node-egress` is of packets to the node itself, of which ClusterNetworkPolicies alone speak. */
 export type Directions = Readonly<Record<MapName, ReadonlyMap<string, string>>>;
 export const MAPS = ['egress4', 'egress6', 'ingress4', 'ingress6'] as const;
-export type MapName = (typeof MAPS)[number];
+export const NODE_MAPS = ['node-egress4', 'node-egress6'] as const;
+export type MapName = (typeof MAPS)[number] | (typeof NODE_MAPS)[number];
 
 export interface PolicyRules {
   readonly sets: ReadonlyMap<string, SetContent>;
@@ -33,90 +35,120 @@ export interface PolicyRules {
 }
 
 type Way = 'ingress' | 'egress';
-type Family = 4 | 6;
-const FAMILIES: readonly Family[] = [4, 6];
-const IP = { 4: 'ip', 6: 'ip6' } as const;
-const TYPE = { 4: 'ipv4_addr', 6: 'ipv6_addr' } as const;
+const WAYS: readonly Way[] = ['ingress', 'egress'];
 const COMMENT_BYTES = 120;
+/** A pod cannot be kept from itself by a NetworkPolicy; packets come back to it by way of a Service. */
+const SELF = ['ip saddr . ip daddr @self-4 return', 'ip6 saddr . ip6 daddr @self-6 return'];
 
 /** Nothing is isolated on this node: there is no table then. */
 export function isEmpty(rules: PolicyRules): boolean {
-  return MAPS.every((name) => rules.maps[name].size === 0);
+  return [...MAPS, ...NODE_MAPS].every((name) => rules.maps[name].size === 0);
+}
+
+/** Whether packets from pods to this node are judged too. */
+export function guardsNode(rules: PolicyRules): boolean {
+  return NODE_MAPS.some((name) => rules.maps[name].size > 0);
 }
 
 /** The ways in which a policy isolates; without policyTypes ingress, and egress where there are such rules. */
 export function waysOf({ policyTypes, egress }: Policy['spec']): readonly Way[] {
   if (policyTypes === undefined || policyTypes.length === 0) return (egress ?? []).length > 0 ? ['ingress', 'egress'] : ['ingress'];
-  return (['ingress', 'egress'] as const).filter((way) => policyTypes.includes(way === 'ingress' ? 'Ingress' : 'Egress'));
+  return WAYS.filter((way) => policyTypes.includes(way === 'ingress' ? 'Ingress' : 'Egress'));
 }
 
 export function policyRules(world: PolicyWorld): PolicyRules {
   return new Planner(world).plan();
 }
 
+/** What speaks of one pod in one way, tier by tier in their order. */
+interface Tiers {
+  readonly admin: ClusterPolicy[];
+  readonly own: Policy[];
+  readonly baseline: ClusterPolicy[];
+}
+
 class Planner {
   readonly #world: PolicyWorld;
   readonly #pods: readonly PolicyPod[];
-  readonly #sets = new Map<string, { type: string; elements: Set<string> }>();
+  readonly #sets: PolicySets;
   readonly #rules = new Map<string, readonly string[]>();
+  readonly #chains = new Map<string, readonly string[]>();
 
   constructor(world: PolicyWorld) {
     this.#world = world;
     this.#pods = [...world.pods].filter((pod) => pod.addresses.length > 0);
+    this.#sets = new PolicySets(this.#pods, world.namespaces, [...world.nodes]);
   }
 
   plan(): PolicyRules {
-    const chosen = this.#isolated();
-    const maps = {
-      egress4: new Map<string, string>(),
-      egress6: new Map<string, string>(),
-      ingress4: new Map<string, string>(),
-      ingress6: new Map<string, string>(),
+    const maps: Record<MapName, Map<string, string>> = {
+      egress4: new Map(),
+      egress6: new Map(),
+      ingress4: new Map(),
+      ingress6: new Map(),
+      'node-egress4': new Map(),
+      'node-egress6': new Map(),
     };
-    const chains = new Map<string, readonly string[]>();
-    for (const [pod, ways] of chosen) {
-      for (const way of ['ingress', 'egress'] as const) {
-        const policies = ways[way];
-        if (policies.length === 0) continue;
-        const chain = `${way}-${hashHex(policies.map((policy) => policy.key).join('\n'))}`;
-        if (!chains.has(chain)) chains.set(chain, [...policies.flatMap((policy) => this.#allowed(policy, way)), 'drop']);
-        for (const address of pod.addresses) maps[`${way}${address.family}`].set(addressText(address), chain);
-      }
-      // A pod cannot be kept from itself; packets come back to it by way of a Service.
-      for (const address of pod.addresses) {
-        const text = addressText(address);
-        this.#set(`self-${address.family}`, `${TYPE[address.family]} . ${TYPE[address.family]}`).add(`${text} . ${text}`);
-      }
+    const lead = (map: Way | 'node-egress', pod: PolicyPod, chain: string | null): void => {
+      if (chain === null) return;
+      for (const address of pod.addresses) maps[`${map}${address.family}`].set(addressText(address), chain);
+    };
+    for (const [pod, tiers] of this.#chosen()) {
+      for (const way of WAYS) lead(way, pod, this.#entry(way, tiers[way], true));
+      lead('node-egress', pod, this.#entry('egress', tiers.egress, false));
+      if (WAYS.some((way) => tiers[way].own.length > 0)) this.#sets.addSelf(pod.addresses);
     }
-    return { sets: this.#sets, maps, chains };
+    return { sets: this.#sets.all, maps, chains: this.#chains };
   }
 
-  /** This node's pods that some policy selects, with their policies in the order of keys. */
-  #isolated(): Map<PolicyPod, Record<Way, Policy[]>> {
-    const chosen = new Map<PolicyPod, Record<Way, Policy[]>>();
-    const own = Map.groupBy(
-      this.#pods.filter((pod) => pod.node === this.#world.node),
-      (pod) => pod.namespace,
-    );
-    const policies = [...this.#world.policies].sort((a, b) => (a.key < b.key ? -1 : 1));
-    for (const policy of policies) {
+  /** This node's pods that some policy speaks of; NetworkPolicies in the order of keys. */
+  #chosen(): Map<PolicyPod, Record<Way, Tiers>> {
+    const chosen = new Map<PolicyPod, Record<Way, Tiers>>();
+    const world = this.#world;
+    const here = this.#pods.filter((pod) => pod.node === world.node);
+    const tiersOf = (pod: PolicyPod): Record<Way, Tiers> => {
+      const known = chosen.get(pod) ?? { ingress: { admin: [], own: [], baseline: [] }, egress: { admin: [], own: [], baseline: [] } };
+      chosen.set(pod, known);
+      return known;
+    };
+    const bySpace = Map.groupBy(here, (pod) => pod.namespace);
+    for (const policy of [...world.policies].sort((a, b) => (a.key < b.key ? -1 : 1))) {
       const ways = waysOf(policy.spec);
-      for (const pod of own.get(policy.namespace) ?? []) {
-        if (!selects(policy.spec.podSelector ?? {}, pod.labels)) continue;
-        const known = chosen.get(pod) ?? { ingress: [], egress: [] };
-        for (const way of ways) known[way].push(policy);
-        chosen.set(pod, known);
-      }
+      for (const pod of bySpace.get(policy.namespace) ?? [])
+        if (selects(policy.spec.podSelector ?? {}, pod.labels)) for (const way of ways) tiersOf(pod)[way].own.push(policy);
     }
+    const clusterPolicies = [...world.clusterPolicies];
+    for (const tier of ['admin', 'baseline'] as const)
+      for (const policy of inTier(clusterPolicies, tier)) {
+        const ways = WAYS.filter((way) => (policy.spec[way] ?? []).length > 0);
+        for (const pod of here) if (isSubject(policy, pod, world.namespaces)) for (const way of ways) tiersOf(pod)[way][tier].push(policy);
+      }
     return chosen;
   }
 
-  #set(name: string, type: string): Set<string> {
-    const known = this.#sets.get(name);
-    if (known !== undefined) return known.elements;
-    const elements = new Set<string>();
-    this.#sets.set(name, { type, elements });
-    return elements;
+  /**
+   * The chain that a packet meets first; null when nothing speaks of it. A NetworkPolicy decides finally, so that the tier
+   * behind it is for pods that none selects; and none speaks of packets to the node.
+   */
+  #entry(way: Way, { admin, own, baseline }: Tiers, withOwn: boolean): string | null {
+    let next: string | null = null;
+    if (own.length > 0) next = withOwn ? this.#ownChain(way, own) : null;
+    else if (baseline.length > 0) next = this.#tierChain('baseline', way, baseline, null);
+    return admin.length > 0 ? this.#tierChain('admin', way, admin, next) : next;
+  }
+
+  #ownChain(way: Way, policies: readonly Policy[]): string {
+    const name = `${way}-${hashHex(policies.map((policy) => policy.key).join('\n'))}`;
+    if (!this.#chains.has(name)) this.#chains.set(name, [...SELF, ...policies.flatMap((policy) => this.#allowed(policy, way)), 'drop']);
+    return name;
+  }
+
+  #tierChain(tier: Tier, way: Way, policies: readonly ClusterPolicy[], next: string | null): string {
+    const name = `${tier}-${way}-${hashHex([...policies.map((policy) => policy.name), next ?? ''].join('\n'))}`;
+    if (this.#chains.has(name)) return name;
+    const lines = policies.flatMap((policy) => (policy.spec[way] ?? []).flatMap((rule, at) => clusterRuleLines(policy, at, rule, way, next, this.#sets)));
+    this.#chains.set(name, next === null ? lines : [...lines, `goto ${next}`]);
+    return name;
   }
 
   /** What a policy lets through, as rules that end the chain. */
@@ -143,107 +175,18 @@ class Planner {
     const end = way === 'ingress' ? 'saddr' : 'daddr';
     if (peer.ipBlock !== undefined) return blockMatch(peer.ipBlock, end);
     if (peer.podSelector === undefined && peer.namespaceSelector === undefined) return [];
-    const name = this.#podSet(peer.podSelector ?? {}, peer.namespaceSelector ?? namespace);
-    return FAMILIES.map((family) => ({ family, text: `${IP[family]} ${end} @${name}-${family}` }));
-  }
-
-  /** Two sets, one a family, of the pods that are selected in one namespace or in all that are selected. */
-  #podSet(pods: LabelSelector, where: LabelSelector | string): string {
-    const name = `pods-${hashHex(JSON.stringify([canonical(pods), typeof where === 'string' ? where : canonical(where)]))}`;
-    if (this.#sets.has(`${name}-4`)) return name;
-    const sets = { 4: this.#set(`${name}-4`, TYPE[4]), 6: this.#set(`${name}-6`, TYPE[6]) };
-    const isThere = new Map<string, boolean>();
-    const inSpace = (namespace: string): boolean => {
-      if (typeof where === 'string') return namespace === where;
-      const known = isThere.get(namespace);
-      if (known !== undefined) return known;
-      const found = this.#world.namespaces.get(namespace);
-      const is = found !== undefined && selects(where, found.labels);
-      isThere.set(namespace, is);
-      return is;
-    };
-    for (const pod of this.#pods)
-      if (inSpace(pod.namespace) && selects(pods, pod.labels)) for (const address of pod.addresses) sets[address.family].add(addressText(address));
-    return name;
+    return named(this.#sets.pods(peer.podSelector ?? {}, peer.namespaceSelector ?? namespace), end);
   }
 
   #ports(ports: readonly NetworkPolicyPort[]): Match[] {
     const matches: Match[] = [];
-    const numbers = new Map<string, [number, number][]>();
-    const whole = new Set<string>();
+    const ranges: PortRanges = new Map();
     for (const { protocol, port, endPort } of ports) {
       const known = protocolOf(protocol);
       if (known === null) continue;
-      if (port === undefined) whole.add(known);
-      else if (typeof port === 'number') numbers.set(known, [...(numbers.get(known) ?? []), [port, Math.max(port, endPort ?? port)]]);
-      else matches.push(...this.#named(port, known));
+      if (typeof port === 'string') matches.push(...portMatch(this.#sets.namedPort(port, known)));
+      else ranges.set(known, [...(ranges.get(known) ?? []), port === undefined ? [0, 65_535] : [port, Math.max(port, endPort ?? port)]]);
     }
-    for (const protocol of whole) matches.push({ family: null, text: `meta l4proto ${protocol}` });
-    for (const [protocol, ranges] of numbers)
-      if (!whole.has(protocol))
-        matches.push({
-          family: null,
-          text: `${protocol} dport { ${joined(ranges)
-            .map(([from, to]) => (from === to ? from : `${from}-${to}`))
-            .join(', ')} }`,
-        });
-    return matches;
+    return [...matches, ...portMatch(ranges)];
   }
-
-  /** A name is another number in each pod: where the packet goes, which is the isolated pod itself for ingress. */
-  #named(port: string, protocol: 'tcp' | 'udp' | 'sctp'): Match[] {
-    const name = `port-${hashHex(`${protocol} ${port}`)}`;
-    if (!this.#sets.has(`${name}-4`)) {
-      const sets = { 4: this.#set(`${name}-4`, `${TYPE[4]} . inet_proto . inet_service`), 6: this.#set(`${name}-6`, `${TYPE[6]} . inet_proto . inet_service`) };
-      for (const pod of this.#pods)
-        for (const one of pod.ports)
-          if (one.name === port && one.protocol === protocol)
-            for (const address of pod.addresses) sets[address.family].add(`${addressText(address)} . ${protocol} . ${one.port}`);
-    }
-    return FAMILIES.map((family) => ({ family, text: `${IP[family]} daddr . meta l4proto . th dport @${name}-${family}` }));
-  }
-}
-
-interface Match {
-  /** Null: both. */
-  readonly family: Family | null;
-  readonly text: string;
-}
-
-/** Selectors that say the same have one text. */
-function canonical(selector: LabelSelector): unknown {
-  return [
-    Object.entries(selector.matchLabels ?? {}).sort(([a], [b]) => (a < b ? -1 : 1)),
-    (selector.matchExpressions ?? []).map(({ key, operator, values = [] }) => JSON.stringify([key, operator, [...values].sort()])).sort(),
-  ];
-}
-
-/** Anonymous sets of ranges take no overlap. */
-function joined(ranges: readonly (readonly [number, number])[]): [number, number][] {
-  const sorted = [...ranges].sort((a, b) => a[0] - b[0]);
-  const result: [number, number][] = [];
-  for (const [from, to] of sorted) {
-    const last = result.at(-1);
-    if (last !== undefined && from <= last[1] + 1) last[1] = Math.max(last[1], to);
-    else result.push([from, to]);
-  }
-  return result;
-}
-
-/** Of networks that lie in each other the widest. */
-function widest(cidrs: readonly Cidr[]): Cidr[] {
-  const sorted = [...cidrs].sort((a, b) => a.prefix - b.prefix);
-  const kept: Cidr[] = [];
-  for (const cidr of sorted) if (!kept.some((one) => contains(one, cidr))) kept.push(cidr);
-  return kept;
-}
-
-function blockMatch(block: { cidr: string; except?: string[] }, end: 'saddr' | 'daddr'): Match[] {
-  const cidr = parseCidr(block.cidr);
-  if (cidr === null) return [];
-  const ip = IP[cidr.family];
-  const except = widest((block.except ?? []).flatMap((text) => parseCidr(text) ?? []).filter((one) => one.family === cidr.family));
-  if (except.some((one) => one.prefix === 0)) return [];
-  const within = cidr.prefix === 0 ? `meta nfproto ipv${cidr.family}` : `${ip} ${end} ${cidrText(cidr)}`;
-  return [{ family: cidr.family, text: except.length === 0 ? within : `${within} ${ip} ${end} != { ${except.map(cidrText).join(', ')} }` }];
 }

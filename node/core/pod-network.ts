@@ -11,6 +11,7 @@ export function podNetworkObjects(): Record<string, unknown>[] {
       rules: [
         { apiGroups: [''], resources: ['namespaces', 'nodes', 'pods'], verbs },
         { apiGroups: ['networking.k8s.io'], resources: ['networkpolicies'], verbs },
+        { apiGroups: ['policy.networking.k8s.io'], resources: ['clusternetworkpolicies'], verbs },
       ],
     },
     {

@@ -11,6 +11,7 @@ import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
 import { createPolicyTable } from '../../cni/io/policy-table.ts';
 import { PolicyNetwork } from '../../cni/policy.ts';
+import type { ClusterNetworkPolicy } from '../../cni/core/cluster-policy.ts';
 import type { NetworkPolicy, Pod } from '../../proto/kube/types.ts';
 import { Lab, missing, type Running } from './lab.ts';
 
@@ -44,6 +45,7 @@ const podOf = (name: string, namespace: string, ips: string[], labels: Record<st
 
 interface Stage {
   readonly lab: Lab;
+  readonly outside: string;
   readonly api: FakeKubeApi;
   readonly network: PolicyNetwork;
   /** `a > b tcp 7000` with `6` behind the arrow by IPv6: which get through and which do not. A crowded machine may need another try for the first. */
@@ -84,6 +86,7 @@ async function stage(run: (stage: Stage) => Promise<void>): Promise<void> {
   try {
     await run({
       lab,
+      outside,
       api,
       network,
       async through(yes, no = []) {
@@ -171,6 +174,66 @@ describe('NetworkPolicies', { skip, concurrency: false, timeout: 600_000 }, () =
       api.put(refs.pods('y', 'b'), podOf('b', 'y', [ADDRESS['b']!, ADDRESS6['b']!], { pod: 'b' }));
       await settled(/egress-/);
       await through(['a > b', 'a >6 b udp', ...always], ['a > out', 'a >6 out udp']);
+    });
+  });
+
+  test('ClusterNetworkPolicies: both tiers about a NetworkPolicy, priorities, nodes', async () => {
+    await stage(async ({ lab, api, through, settled }) => {
+      const cluster = (name: string, spec: Partial<ClusterNetworkPolicy['spec']>): void => {
+        api.put(refs.clusterNetworkPolicies(name), { metadata: { name }, spec: { tier: 'Admin', priority: 10, subject: { namespaces: {} }, ...spec } });
+      };
+      const y = { namespaces: { matchLabels: { ns: 'y' } } };
+      await serve(lab, lab.node, 'node', 7000);
+      await through(['b > a', 'b >6 a udp', 'a > node', 'a >6 node udp', 'out > a']);
+      cluster('tail', { priority: 30, ingress: [{ action: 'Deny', from: [y] }] });
+      cluster('head', {
+        priority: 20,
+        ingress: [{ action: 'Accept', from: [y], protocols: [{ tcp: { destinationPort: { range: { start: 7001, end: 7005 } } } }] }],
+      });
+      await settled(/admin-ingress-[\s\S]*head 0[\s\S]*tail 0/);
+      await through(['b > a tcp 7001', 'b >6 a tcp 7001', 'out > a', 'a > b', 'node > a'], ['b > a', 'b >6 a udp', 'b > a udp 7001']);
+      // Pass: the NetworkPolicy decides, which lets nobody in but the other tier's Accept is above it.
+      cluster('head', { priority: 20, ingress: [{ action: 'Pass', from: [y], protocols: [{ tcp: { destinationPort: { number: 7000 } } }] }] });
+      cluster('baseline', { tier: 'Baseline', priority: 1, ingress: [{ action: 'Deny', from: [y] }] });
+      await settled(/goto baseline-ingress/);
+      await through(['out > a'], ['b > a', 'b > a udp']);
+      put(api, 'p', { podSelector: {}, ingress: [{ from: [{ namespaceSelector: {} }] }] });
+      await settled(/goto ingress-/);
+      await through(['b > a', 'b >6 a'], ['out > a', 'b > a tcp 7001', 'b >6 a udp']);
+      // The node itself, which NetworkPolicies never keep a pod from.
+      api.put(refs.nodes('n1'), {
+        metadata: { name: 'n1' },
+        status: { addresses: [ADDRESS['node']!, ADDRESS6['node']!].map((address) => ({ type: 'InternalIP', address })) },
+      });
+      cluster('nodes', {
+        egress: [
+          { action: 'Accept', to: [{ nodes: {} }], protocols: [{ udp: { destinationPort: { number: 7000 } } }] },
+          { action: 'Deny', to: [{ nodes: {} }] },
+        ],
+      });
+      await settled(/hook input[\s\S]*@node-egress4/);
+      await through(['a > node udp', 'a >6 node udp', 'node > a', 'a > out'], ['a > node', 'a >6 node']);
+      for (const name of ['tail', 'head', 'baseline', 'nodes']) api.remove(refs.clusterNetworkPolicies(name));
+      api.remove(refs.networkPolicies('x', 'p'));
+      await settled(null);
+      await through(['b > a', 'out > a', 'a > node']);
+    });
+  });
+
+  test('a connection that is there goes on when a policy begins to forbid it, and no new one comes', async () => {
+    await stage(async ({ lab, outside, api, through, settled }) => {
+      let said = '';
+      const out = lab.start(outside, node('send', ADDRESS['a']!, '7000'));
+      out.child.stdout!.on('data', (chunk: Buffer) => (said += chunk.toString()));
+      const hears = async (): Promise<void> => {
+        said = '';
+        for (const deadline = performance.now() + SETTLE_MS; !said.includes('a '); await delay(20)) assert.ok(performance.now() < deadline, 'the flow ended');
+      };
+      await hears();
+      put(api, 'p', { podSelector: {} });
+      await settled(/ingress-/);
+      await through([], ['out > a udp', 'out > a']);
+      await hears();
     });
   });
 });
