@@ -16,7 +16,7 @@ export interface HostTableOptions {
   readonly usualDir: string;
 }
 
-/** The nftables table of host ports and masquerading: written whole from the store, changed by elements. */
+/** The nftables table of host ports, masquerading and pods' sources: written whole from the store, changed by elements. */
 export class HostTable {
   readonly #options: HostTableOptions;
   readonly #name: string;
@@ -42,7 +42,7 @@ export class HostTable {
     }
   }
 
-  /** Makes the network's masquerading what its configuration says; nearly always it is already. */
+  /** Makes the network's masquerading what its configuration says; nearly always it is already. The first pod of a boot has the table written. */
   async setMasquerade(conf: NetConf): Promise<void> {
     const { store } = this.#options;
     const wanted = masqueradeText(conf);

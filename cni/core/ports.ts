@@ -5,7 +5,7 @@ import type { Given } from './ipam.ts';
 import { hashHex, linkPrefix } from './names.ts';
 
 /**
- * Host ports and masquerading: one table a family, written whole as text when a daemon starts, and elements of its
+ * Host ports, masquerading and whose addresses a pod may send by: one table a family, written whole as text when a daemon starts, and elements of its
  * maps as netlink messages for each pod. A pod without host ports costs nothing here.
  */
 
@@ -31,6 +31,8 @@ const MULTICAST: Readonly<Record<4 | 6, string>> = { 4: '224.0.0.0/4', 6: 'ff00:
 /** Before the service proxy's chains (-100): a host port wins over a node port of the same number, always. */
 const BEFORE_SERVICES = -110;
 const AT_SOURCE_NAT = 100;
+/** After connection tracking, before anything is translated. */
+const BEFORE_NAT = -150;
 
 /** The table of a data folder; the usual folder has the plain name. */
 export function tableName(dataDir: string, usualDir: string): string {
@@ -101,6 +103,12 @@ function familyText(table: string, dataDir: string, family: 4 | 6, ports: readon
     '  chain host-ports {',
     `    dnat ${ip} addr . port to ${ip} daddr . meta l4proto . th dport map @host-ports-at`,
     `    dnat ${ip} addr . port to meta l4proto . th dport map @host-ports`,
+    '  }',
+    // A pod speaks by its own addresses only: policies, here and on other nodes, know it by them. And the node's loopback is no
+    // pod's, though a link with host ports lets the kernel route to it.
+    `  chain sources { type filter hook prerouting priority ${BEFORE_NAT}; policy accept;`,
+    `    iifname "${linkPrefix(dataDir)}*" fib saddr . iif oif missing drop`,
+    ...(family === 4 ? [`    iifname "${linkPrefix(dataDir)}*" ip daddr 127.0.0.0/8 drop`] : []),
     '  }',
     `  chain prerouting { type nat hook prerouting priority ${BEFORE_SERVICES}; policy accept; fib daddr type local jump host-ports; }`,
     `  chain output { type nat hook output priority ${BEFORE_SERVICES}; policy accept; fib daddr type local jump host-ports; }`,

@@ -2,7 +2,8 @@
  * A server or a client in a namespace, for tests of the pod network.
  *   node peer.ts serve NAME PORT…          TCP and UDP on all addresses: answers "NAME CLIENT"
  *   node peer.ts ask tcp|udp HOST PORT     prints the answer, or "none"
- *   node peer.ts send HOST PORT            UDP from one socket, a datagram a 100 ms; each answer on a line
+ *   node peer.ts send HOST PORT [FROM]     UDP from one socket, a datagram a 100 ms; each answer on a line; by the address FROM
+ *   node peer.ts hear PORT                 UDP; each sender's address on a line, once
  */
 import { createSocket } from 'node:dgram';
 import { connect, createServer } from 'node:net';
@@ -46,9 +47,19 @@ if (what === 'serve') {
     socket.on('error', () => done('none'));
   }
 } else if (what === 'send') {
-  const [host = '', port] = rest;
-  const socket = createSocket('udp4');
+  const [host = '', port, from] = rest;
+  const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4');
   socket.on('message', (message) => process.stdout.write(`${message.toString()}\n`));
   socket.on('error', () => {});
+  socket.bind({ address: from });
   setInterval(() => socket.send('?', Number(port), host), EVERY_MS);
+} else if (what === 'hear') {
+  const heard = new Set<string>();
+  const socket = createSocket('udp6');
+  socket.on('message', (_, from) => {
+    if (heard.has(from.address)) return;
+    heard.add(from.address);
+    process.stdout.write(`${plain(from.address)}\n`);
+  });
+  socket.bind(Number(rest[0]), '::', () => process.stdout.write('listening\n'));
 }
