@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connectRuntime, createCriClient, type CriClient } from '../../cri/mod.ts';
+import { addressesBelow } from './addresses.ts';
 import type { Listing } from './auditor.ts';
 import type { Figures, Footprint } from './footprint.ts';
 import { NAMESPACE } from './workload.ts';
@@ -73,7 +74,7 @@ export class ChurnNode implements AsyncDisposable {
         .split('\n')
         .map((line) => line.split(' ')[4] ?? ''),
       'network namespaces': below('/run/netns'),
-      addresses: below('/run/cni/networks/nodelet').filter((name) => /\/\d+(\.\d+){3}$/.test(name)),
+      addresses: addressesBelow((inNode) => this.path(inNode)),
       'log directories': below('/var/log/pods'),
       'container logs': below('/var/log/containers'),
       'pod directories': below('/var/lib/kubelet/pods'),
@@ -121,11 +122,12 @@ function processesBelow(pid: number): string[] {
     });
 }
 
+/** Pods' links at the node's end: those of the reference plugins, and ours. */
 function linksOf(pid: number): string[] {
   return text(`/proc/${pid}/net/dev`)
     .split('\n')
     .map((line) => line.split(':')[0]?.trim() ?? '')
-    .filter((name) => name.startsWith('veth'));
+    .filter((name) => /^veth|^nl[0-9a-f]{13}$/.test(name));
 }
 
 function names(path: string): string[] {
