@@ -15,13 +15,27 @@ unpack() {
   [ "$(sha256sum "$new/payload" | cut -c 1-64)" = "$sum" ] || { echo "nodelet: $self is damaged: it is not whole, or was changed; copy it again" >&2; exit 1; }
   mkdir -m 0755 "$new/root" || return 1
   gzip -dc "$new/payload" 2>/dev/null | tar -xf - --no-same-owner -C "$new/root" 2>/dev/null || return 1
-    # Another start may have been faster: then its copy is as good.
+  # Another start may have been faster: then its copy is as good.
   mv -T "$new/root" "$root" 2>/dev/null || [ -x "$root/bin/node" ] || return 1
   rm -rf "$new"
   trap - EXIT INT TERM
 }
+# Of those that were here before, the newest stays, for the way back, and each that something still runs from.
+collect() {
+  cd "$releases" || return 0
+  running=$(ls -l /proc/[0-9]*/exe 2>/dev/null) || true
+  kept=
+  for name in $(ls -1t); do
+    case $name in *[!0-9a-f]* | "$sum") continue ;; esac
+    if [ -z "$kept" ]; then kept=$name; continue; fi
+    case $running in *"/$name/bin/node"*) continue ;; esac
+    mv -T "$name" ".new-$name" && rm -rf ".new-$name"
+  done
+  find . -maxdepth 1 -name '.new-*' -mmin +60 -exec rm -rf {} +
+}
 if [ ! -x "$root/bin/node" ]; then
   unpack || { echo "nodelet: unpacking into $releases failed; it needs 170 MB there: make room, or name another folder with NODELET_RELEASES" >&2; exit 1; }
+  (collect) 2>/dev/null || true
 fi
 # What these change is for programs that people write, not for a node's root daemons.
 unset NODE_OPTIONS NODE_TLS_REJECT_UNAUTHORIZED NODE_PATH NODE_EXTRA_CA_CERTS || true

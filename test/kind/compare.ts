@@ -62,7 +62,7 @@ async function subjectsOf(places: readonly Place[]): Promise<Subject[]> {
   const subjects: Subject[] = [];
   for (const place of places) subjects.push(await subjectOf(place, versions.get(place.node) ?? ''));
   if (new Set(subjects.map(({ side }) => side)).size !== 2)
-    throw new OpError('invalid', 'comparing', `${places.map(({ node }) => `${node} runs ${versions.get(node) ?? 'nothing'}`).join(', ')}`, {
+    throw new OpError('invalid', 'comparing', places.map(({ node }) => `${node} runs ${versions.get(node) ?? 'nothing'}`).join(', '), {
       advice: 'one must be ours: nodelet kind swap NODE',
     });
   return subjects.toSorted((a, b) => (a.side === b.side ? 0 : a.side === 'upstream' ? -1 : 1));

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdtemp, open, readdir, readFile, rm, symlink } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { after, before, describe, it } from 'node:test';
 import { execa } from 'execa';
@@ -11,6 +12,7 @@ interface Made {
   readonly file: string;
   readonly sizeBytes: number;
   readonly sha256: string;
+  readonly payloadSha256: string;
 }
 
 describe('one file that runs where nothing is installed', { timeout: 120_000 }, () => {
@@ -79,6 +81,26 @@ describe('one file that runs where nothing is installed', { timeout: 120_000 }, 
     } finally {
       await execa('umount', [small]);
     }
+  });
+
+  it('leaves of older releases the newest and what still runs, and no torn one', async () => {
+    const releases = `${folder}/older`;
+    const name = (digit: string): string => digit.repeat(64);
+    const [oldest, running, previous] = [name('a'), name('b'), name('c')];
+    for (const [at, each] of [oldest, running, previous, '.new-torn', 'notes'].entries()) {
+      await mkdir(`${releases}/${each}/bin`, { recursive: true });
+      await execa('touch', ['-d', `${10 - at} hours ago`, `${releases}/${each}`]);
+    }
+    await execa('cp', ['/bin/sleep', `${releases}/${running}/bin/node`]);
+    await execa('touch', ['-d', '9 hours ago', `${releases}/${running}`]);
+    const sleeper = spawn(`${releases}/${running}/bin/node`, ['60'], { stdio: 'ignore' });
+    try {
+      assert.equal((await start(made.file, ['--version'], releases)).code, 0);
+    } finally {
+      sleeper.kill('SIGKILL');
+    }
+    const left = (await readdir(releases)).filter((each) => each !== made.payloadSha256);
+    assert.deepEqual(left.sort(), [running, previous, 'notes']);
   });
 
   it('has the same bytes when it is made again', async () => {
