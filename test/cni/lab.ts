@@ -135,6 +135,11 @@ export class Lab implements AsyncDisposable {
     return { child, ended };
   }
 
+  /** `nodelet …` on the node. */
+  nodelet(...args: string[]): Running {
+    return this.start(this.node, [process.execPath, '--disable-warning=ExperimentalWarning', program, ...args], { env: { NODELET_SYS: sysPath } });
+  }
+
   /** The plugin as a runtime starts it, with the network configuration of the lab. */
   plugin(command: string, container: string, pod: string, extra: Record<string, unknown> = {}, name = 'nodelet'): Running {
     const conf = { cniVersion: '1.0.0', name: 'lab', type: name, ipam: { ranges: [[{ subnet: '10.244.1.0/24' }]] }, ...this.conf, ...extra };
