@@ -13,6 +13,7 @@ import { makeNodeImage } from './node-image.ts';
 import { makeProxyImage, PROXY_IMAGE, writeProxyArchive } from './proxy-image.ts';
 import { loadAgnhost, prove, type Round } from './prove.ts';
 import { createCluster, deleteCluster } from './up.ts';
+import { addWalks } from './walk-commands.ts';
 
 const root = new URL('../..', import.meta.url).pathname.replace(/\/$/, '');
 
@@ -86,6 +87,7 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     .addOption(RELEASE);
   addCompare(program, root, () => engine(program));
   addConformance(program, root, () => engine(program));
+  addWalks(program, () => engine(program));
   program
     .add<{ json: boolean; refresh: boolean; assets?: string }>(
       'node-image',
@@ -119,8 +121,9 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     'end the Docker Engine that these commands started; one that ran before is left alone',
     ['sudo nodelet kind docker-stop'],
     async (options) => {
-      const ended = await endDocker();
-      program.answer(options.json, { ended }, [ended ? 'ended' : 'none of ours runs']);
+      const done = await endDocker(program);
+      const left = `${done.bridges.length} bridges and ${done.rules} rules and chains of it removed`;
+      program.answer(options.json, done, [done.ended ? `ended; ${left}` : 'none of ours runs']);
       return 0;
     },
   );
