@@ -1,3 +1,5 @@
+import { sharesOfWeight } from './cgroups.ts';
+
 /** What the kernel tells of one cgroup beyond what CRI has fields for; null is "not told". */
 export interface CgroupUsage {
   readonly userNanos: number | null;
@@ -230,7 +232,7 @@ function usageOfV2(text: Text): CgroupUsage {
     pids: pidsIn(text('cgroup.procs')),
     io: ioOfV2(text('io.stat')),
     spec: {
-      cpuShares: weight === null ? null : sharesOf(weight),
+      cpuShares: weight === null ? null : Number(sharesOfWeight(BigInt(weight))),
       cpuPeriod: whole(period),
       cpuQuota: whole(quota),
       memoryLimit: limit(text('memory.max')),
@@ -240,9 +242,6 @@ function usageOfV2(text: Text): CgroupUsage {
     pressure: pressureOf(text('cpu.pressure'), text('memory.pressure'), text('io.pressure')),
   };
 }
-
-/** cAdvisor's way back from a weight (1 to 10,000) to shares (2 to 262,144). */
-const sharesOf = (weight: number): number => Math.trunc(2 + ((weight - 1) * 262_142) / 9_999);
 
 function throttle(periods: number | null, throttled: number | null, nanos: number | null): CgroupUsage['throttle'] {
   return periods === null ? null : { periods, throttled: throttled ?? 0, nanos: nanos ?? 0 };

@@ -1,4 +1,5 @@
 import { metricText, type Labels, type Sample } from './metrics-text.ts';
+import type { Pressure, PressureOf } from './cgroup-usage.ts';
 import { timeText } from '../../base/time.ts';
 
 /** What is measured of one container, sandbox or node. Null is "not told". */
@@ -15,6 +16,14 @@ export interface UsageFacts {
     readonly majorPageFaults: number | null;
   };
   readonly swapBytes: number | null;
+  /** Absent: nobody looked. Without the kernel's PSI for cgroups all of it is nought, as upstream tells it. */
+  readonly pressure?: Pressure | null;
+}
+
+/** Cgroups beside the pods' own that a kubelet tells of: `pods`, `kubelet`, `runtime`, `misc`. */
+export interface SystemContainerFacts extends UsageFacts {
+  readonly name: string;
+  readonly startedAtMs: number;
 }
 
 export interface FileSystemFacts {
@@ -48,6 +57,8 @@ export interface ContainerStatsFacts extends UsageFacts {
   readonly startedAtMs: number;
   readonly rootfsUsedBytes: number | null;
   readonly rootfsInodesUsed: number | null;
+  /** What the files of its log take; absent: not measured. */
+  readonly logs?: FileSystemFacts;
 }
 
 export interface PodStatsFacts {
@@ -61,6 +72,8 @@ export interface PodStatsFacts {
   readonly processCount: number | null;
   readonly containers: readonly ContainerStatsFacts[];
   readonly volumes?: readonly VolumeStatsFacts[];
+  /** Names of those whose contents are the pod's own storage on the node's disk. */
+  readonly ephemeralVolumes?: readonly string[];
 }
 
 export interface NodeStatsFacts extends UsageFacts {
@@ -74,7 +87,11 @@ export interface NodeStatsFacts extends UsageFacts {
   readonly processes: number | null;
   readonly cpus: number;
   readonly memoryBytes: number;
+  readonly systemContainers?: readonly SystemContainerFacts[];
 }
+
+const calm = { total: 0, avg10: 0, avg60: 0, avg300: 0 };
+const noPressure: PressureOf = { full: calm, some: calm };
 
 /** Without what was not told. */
 function known(fields: Record<string, unknown>): Record<string, unknown> {
@@ -83,9 +100,12 @@ function known(fields: Record<string, unknown>): Record<string, unknown> {
 
 function usage(facts: UsageFacts): Record<string, unknown> {
   const time = timeText(facts.atMs);
+  const { pressure } = facts;
+  const psi = (of: PressureOf | null | undefined): object => (pressure === undefined ? {} : { psi: of ?? noPressure });
   return {
-    cpu: known({ time, usageNanoCores: facts.cpuNanoCores, usageCoreNanoSeconds: facts.cpuNanoSeconds }),
-    memory: known({ time, ...facts.memory }),
+    cpu: { ...known({ time, usageNanoCores: facts.cpuNanoCores, usageCoreNanoSeconds: facts.cpuNanoSeconds }), ...psi(pressure?.cpu) },
+    memory: { ...known({ time, ...facts.memory }), ...psi(pressure?.memory) },
+    ...(pressure === undefined ? {} : { io: { time, ...psi(pressure?.io) } }),
     ...(facts.swapBytes === null ? {} : { swap: { time, swapUsageBytes: facts.swapBytes } }),
   };
 }
@@ -130,6 +150,7 @@ export function summaryOf(node: NodeStatsFacts, pods: readonly PodStatsFacts[], 
   return {
     node: {
       nodeName: node.nodeName,
+      systemContainers: (node.systemContainers ?? []).map((one) => ({ name: one.name, startTime: timeText(one.startedAtMs), ...usage(one) })),
       startTime: timeText(node.startedAtMs),
       ...usage(node),
       ...(onlyCpuAndMemory
@@ -151,6 +172,8 @@ function volumeSummary({ name, claim, ...fs }: VolumeStatsFacts): unknown {
 
 function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpuAndMemory: boolean): unknown {
   const total = podUsage(pod);
+  const local = (pick: (volume: VolumeStatsFacts) => number | null): number =>
+    (pod.volumes ?? []).filter(({ name }) => pod.ephemeralVolumes?.includes(name) === true).reduce((sum, volume) => sum + (pick(volume) ?? 0), 0);
   const disk = (used: number | null, inodesUsed: number | null, atMs: number) =>
     known({
       time: timeText(atMs),
@@ -168,7 +191,12 @@ function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpu
       name: container.name,
       startTime: timeText(container.startedAtMs),
       ...usage(container),
-      ...(onlyCpuAndMemory ? {} : { rootfs: disk(container.rootfsUsedBytes, container.rootfsInodesUsed, container.atMs) }),
+      ...(onlyCpuAndMemory
+        ? {}
+        : {
+            rootfs: disk(container.rootfsUsedBytes, container.rootfsInodesUsed, container.atMs),
+            ...(container.logs === undefined ? {} : { logs: fileSystem(container.logs) }),
+          }),
     })),
     ...(total === null ? {} : usage(total)),
     ...(onlyCpuAndMemory || (pod.volumes ?? []).length === 0 ? {} : { volume: pod.volumes?.map(volumeSummary) }),
@@ -177,8 +205,8 @@ function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpu
       : {
           network: network(total.atMs, pod.interfaces, 'eth0'),
           'ephemeral-storage': disk(
-            pod.containers.reduce((sum, each) => sum + (each.rootfsUsedBytes ?? 0), 0),
-            pod.containers.reduce((sum, each) => sum + (each.rootfsInodesUsed ?? 0), 0),
+            pod.containers.reduce((sum, each) => sum + (each.rootfsUsedBytes ?? 0) + (each.logs?.usedBytes ?? 0), 0) + local((volume) => volume.usedBytes),
+            pod.containers.reduce((sum, each) => sum + (each.rootfsInodesUsed ?? 0) + (each.logs?.inodesUsed ?? 0), 0) + local((volume) => volume.inodesUsed),
             total.atMs,
           ),
           ...(pod.processCount === null ? {} : { process_stats: { process_count: pod.processCount } }),
@@ -186,16 +214,17 @@ function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpu
   };
 }
 
-type Row = readonly [labels: Labels, value: number | null, atMs?: number];
+export type Row = readonly [labels: Labels, value: number | null, atMs?: number];
 
-function family(name: string, kind: 'counter' | 'gauge', help: string, rows: readonly Row[]): string {
+/** One metric with a sample for each row that has a value. */
+export function family(name: string, kind: 'counter' | 'gauge', help: string, rows: readonly Row[]): string {
   const samples = rows
     .filter(([, value]) => value !== null)
     .map(([labels, value, atMs]): Sample => ({ labels, value: value ?? 0, ...(atMs === undefined ? {} : { atMs }) }));
   return metricText(name, kind, help, samples);
 }
 
-const seconds = (nanos: number | null): number | null => (nanos === null ? null : nanos / 1e9);
+export const seconds = (nanos: number | null): number | null => (nanos === null ? null : nanos / 1e9);
 
 /** /metrics/resource: what metrics-server reads. */
 export function resourceMetrics(node: NodeStatsFacts, pods: readonly PodStatsFacts[], failed: boolean): string {
@@ -258,113 +287,5 @@ export function resourceMetrics(node: NodeStatsFacts, pods: readonly PodStatsFac
       wholes.map(({ labels, total }) => [labels, total.swapBytes, total.atMs]),
     ),
     family('resource_scrape_error', 'gauge', '[STABLE] 1 if there was an error while getting container metrics, 0 otherwise', error),
-  ].join('');
-}
-
-/** /metrics/cadvisor: the series that dashboards of pods are built on, under cAdvisor's names and labels. */
-export function cadvisorMetrics(node: NodeStatsFacts, pods: readonly PodStatsFacts[]): string {
-  const containers = pods.flatMap((pod) =>
-    pod.containers.map((container) => ({
-      labels: {
-        container: container.name,
-        id: `/kubepods/pod${pod.uid}/${container.id}`,
-        image: container.image,
-        name: container.id,
-        namespace: pod.namespace,
-        pod: pod.name,
-      },
-      facts: container,
-    })),
-  );
-  const wholes = pods.flatMap((pod) => {
-    const total = podUsage(pod);
-    return total === null
-      ? []
-      : [{ labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, facts: total }];
-  });
-  const root = { labels: { container: '', id: '/', image: '', name: '', namespace: '', pod: '' }, facts: node };
-  const all: { labels: Record<string, string>; facts: UsageFacts }[] = [root, ...wholes, ...containers];
-  const each = (pick: (facts: UsageFacts) => number | null): Row[] => all.map(({ labels, facts }) => [labels, pick(facts), facts.atMs]);
-  const nets = pods.flatMap((pod) =>
-    pod.interfaces.map((net) => ({
-      labels: { container: '', id: `/kubepods/pod${pod.uid}`, image: '', interface: net.name, name: '', namespace: pod.namespace, pod: pod.name },
-      net,
-    })),
-  );
-  return [
-    family(
-      'container_cpu_usage_seconds_total',
-      'counter',
-      'Cumulative cpu time consumed in seconds.',
-      all.map(({ labels, facts }) => [{ ...labels, cpu: 'total' }, seconds(facts.cpuNanoSeconds), facts.atMs]),
-    ),
-    family(
-      'container_memory_working_set_bytes',
-      'gauge',
-      'Current working set in bytes.',
-      each((facts) => facts.memory.workingSetBytes),
-    ),
-    family(
-      'container_memory_usage_bytes',
-      'gauge',
-      'Current memory usage in bytes, including all memory regardless of when it was accessed',
-      each((facts) => facts.memory.usageBytes),
-    ),
-    family(
-      'container_memory_rss',
-      'gauge',
-      'Size of RSS in bytes.',
-      each((facts) => facts.memory.rssBytes),
-    ),
-    family(
-      'container_memory_swap',
-      'gauge',
-      'Container swap usage in bytes.',
-      each((facts) => facts.swapBytes),
-    ),
-    family(
-      'container_start_time_seconds',
-      'gauge',
-      'Start time of the container since unix epoch in seconds.',
-      containers.map(({ labels, facts }) => [labels, facts.startedAtMs / 1000]),
-    ),
-    family(
-      'container_fs_usage_bytes',
-      'gauge',
-      'Number of bytes that are consumed by the container on this filesystem.',
-      containers.map(({ labels, facts }) => [labels, facts.rootfsUsedBytes, facts.atMs]),
-    ),
-    family(
-      'container_network_receive_bytes_total',
-      'counter',
-      'Cumulative count of bytes received',
-      nets.map(({ labels, net }) => [labels, net.rxBytes]),
-    ),
-    family(
-      'container_network_receive_errors_total',
-      'counter',
-      'Cumulative count of errors encountered while receiving',
-      nets.map(({ labels, net }) => [labels, net.rxErrors]),
-    ),
-    family(
-      'container_network_transmit_bytes_total',
-      'counter',
-      'Cumulative count of bytes transmitted',
-      nets.map(({ labels, net }) => [labels, net.txBytes]),
-    ),
-    family(
-      'container_network_transmit_errors_total',
-      'counter',
-      'Cumulative count of errors encountered while transmitting',
-      nets.map(({ labels, net }) => [labels, net.txErrors]),
-    ),
-    family(
-      'container_processes',
-      'gauge',
-      'Number of processes running inside the container.',
-      pods.map((pod) => [{ container: '', id: `/kubepods/pod${pod.uid}`, image: '', name: '', namespace: pod.namespace, pod: pod.name }, pod.processCount]),
-    ),
-    family('machine_cpu_cores', 'gauge', 'Number of logical CPU cores.', [[{}, node.cpus]]),
-    family('machine_memory_bytes', 'gauge', 'Amount of memory installed on the machine.', [[{}, node.memoryBytes]]),
   ].join('');
 }

@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import type { GroupFacts } from '../core/cadvisor-groups.ts';
+import { cgroupUsage, cgroupUsageFiles } from '../core/cgroup-usage.ts';
 import type { MachineFacts } from '../core/node-status.ts';
 import type { PodFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
@@ -19,7 +22,7 @@ const proc: Record<string, string> = {
 
 const u64 = (value: number) => ({ value: String(value) });
 
-function setUp(overrides: Partial<StatsOptions['runtime']> = {}) {
+function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<StatsOptions> = {}) {
   const clock = createFakeClock();
   let cpu = 1e9;
   let reads = 0;
@@ -39,6 +42,7 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}) {
     log: silentLog,
     sys: {
       readFiles: async (paths) => paths.map((path) => Buffer.from(proc[path] ?? '')),
+      diskUsage: async (path) => ({ bytes: path.length, inodes: 3 }),
       statfs: async () => ({ totalBytes: 100, freeBytes: 60, availableBytes: 50, inodes: 10, inodesFree: 4, magic: 0 }),
     },
     runtime: {
@@ -86,11 +90,12 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}) {
         containerFilesystems: [],
       }),
     },
-    pods: { allFacts: () => facts } as unknown as Pods,
+    pods: { allFacts: () => facts, byUid: (uid: string) => (uid === 'u1' ? wanted : undefined) } as unknown as Pods,
     nodeName: 'n1',
     rootDir: '/var/lib/kubelet',
     machine: { cpus: 2, memoryBytes: 1_024_000 } as MachineFacts,
     timeoutMs: 1_000,
+    ...more,
   });
   return { clock, stats, useCpu: (nanos: number) => (cpu += nanos), reads: () => reads };
 }
@@ -123,7 +128,7 @@ test('the summary has node, pods that run, their containers, disks and networks'
   assert.deepEqual(many(summary, 'pods.0.memory.workingSetBytes', 'pods.0.network.txBytes', 'pods.0.process_stats.process_count'), [3000, 2, 3]);
   assert.deepEqual(many(summary, 'pods.0.containers.0.name', 'pods.0.containers.0.rootfs.usedBytes'), ['c', 7]);
   const small = await stats.summary(new URLSearchParams('only_cpu_and_memory=true'), signal);
-  assert.deepEqual(Object.keys(at(small, 'node') as object), ['nodeName', 'startTime', 'cpu', 'memory']);
+  assert.deepEqual(Object.keys(at(small, 'node') as object), ['nodeName', 'systemContainers', 'startTime', 'cpu', 'memory']);
 });
 
 test('a rate is worked out where the runtime tells none, and one reading serves for a while', async () => {
@@ -155,6 +160,72 @@ test('resource and cadvisor pages', async () => {
     /container_network_receive_bytes_total\{container="",id="\/kubepods\/podu1",image="",interface="eth0",name="",namespace="ns",pod="p"\} 1\n/,
   );
   assert.match(cadvisor, /machine_cpu_cores 2\n/);
+});
+
+const wanted = {
+  metadata: { name: 'p', namespace: 'ns', uid: 'u1' },
+  spec: { containers: [{ name: 'c' }], volumes: [{ name: 'scratch', emptyDir: {} }] },
+} as unknown as Pod;
+const usage = cgroupUsage(
+  2,
+  cgroupUsageFiles(2, [{ controllers: [] }], ['/g']).map(
+    (path) =>
+      ({
+        '/g/cpu.stat': 'user_usec 2000000\nsystem_usec 1000000\n',
+        '/g/memory.stat': 'anon 10\nfile 20\nfile_mapped 5\npgfault 7\npgmajfault 1\n',
+        '/g/memory.current': '100\n',
+        '/g/memory.max': '1000\n',
+        '/g/io.stat': '254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n',
+        '/g/cgroup.procs': '9\n',
+        '/g/memory.pressure': 'some avg10=1.00 avg60=0.00 avg300=0.00 total=5000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n',
+      })[path] ?? '',
+  ),
+);
+assert.ok(usage !== null);
+const group: GroupFacts = {
+  path: '/kubepods/besteffort/podu1/c1',
+  atMs: 1,
+  usage,
+  processes: { files: 4, sockets: 1, openFilesLimit: 1024 },
+  network: [{ name: 'eth0', rxPackets: 8, rxDropped: 0, txPackets: 9, txDropped: 0 }],
+  devices: new Map([['254:0', '/dev/vda']]),
+};
+const noMemory = { workingSetBytes: null, availableBytes: null, usageBytes: null, rssBytes: null, pageFaults: null, majorPageFaults: null };
+const grouped: Partial<StatsOptions> = {
+  podLogsDir: '/logs',
+  volumes: () => [{ name: 'scratch', claim: null, atMs: 0, capacityBytes: 1, availableBytes: 1, usedBytes: 500, inodes: 1, inodesFree: 1, inodesUsed: 2 }],
+  groups: {
+    read: async () => new Map([['c1', group]]),
+    system: async () => [{ name: 'pods', startedAtMs: 0, atMs: 1, cpuNanoSeconds: 5, cpuNanoCores: null, memory: noMemory, swapBytes: null }],
+  },
+};
+
+test('what cgroups tell: pressure, the cgroup of all pods, and the storage of a pod with its logs and volumes', async () => {
+  const { stats } = setUp({}, grouped);
+  const summary = await stats.summary(query, signal);
+  assert.deepEqual(many(summary, 'node.systemContainers.0.name', 'node.systemContainers.0.cpu.usageCoreNanoSeconds'), ['pods', 5]);
+  assert.deepEqual(many(summary, 'pods.0.containers.0.memory.psi.some.total', 'pods.0.containers.0.cpu.psi.some.total'), [5_000_000, 0]);
+  assert.deepEqual(at(summary, 'node.io.psi.full'), { total: 0, avg10: 0, avg60: 0, avg300: 0 });
+  const logs = '/logs/ns_p_u1/c'.length;
+  assert.deepEqual(many(summary, 'pods.0.containers.0.logs.usedBytes', 'pods.0.containers.0.logs.inodesUsed'), [logs, 3]);
+  assert.deepEqual(many(summary, 'pods.0.ephemeral-storage.usedBytes', 'pods.0.ephemeral-storage.inodesUsed'), [7 + logs + 500, 2 + 3 + 2]);
+});
+
+test('the series of cgroups stand on the cadvisor page under its names', async () => {
+  const { stats } = setUp({}, grouped);
+  const page = await stats.cadvisor(signal);
+  const labels = 'container="c",id="/kubepods/besteffort/podu1/c1",image="i",name="c1",namespace="ns",pod="p"';
+  const has = (name: string, more: string, value: string): void => assert.ok(page.includes(`${name}{${labels}${more}} ${value} 1\n`), `${name}: ${page}`);
+  has('container_cpu_user_seconds_total', '', '2');
+  has('container_memory_cache', '', '20');
+  has('container_memory_failures_total', ',failure_type="pgfault",scope="hierarchy"', '7');
+  has('container_fs_reads_bytes_total', ',device="/dev/vda"', '4096');
+  has('container_blkio_device_usage_total', ',device="/dev/vda",major="254",minor="0",operation="Read"', '4096');
+  has('container_sockets', '', '1');
+  has('container_ulimits_soft', ',ulimit="max_open_files"', '1024');
+  has('container_network_receive_packets_total', ',interface="eth0"', '8');
+  has('container_spec_memory_limit_bytes', '', '1000');
+  has('container_pressure_memory_waiting_seconds_total', '', '5');
 });
 
 test('a runtime that is away is an error mark, not a failed page', async () => {

@@ -5,9 +5,13 @@ import type { Sys } from '../../base/sys/types.ts';
 import type { ContainerStats, CpuUsage, FilesystemUsage, MemoryUsage, NetworkUsage, PodSandboxStats, UInt64Value } from '../../proto/cri/types.ts';
 import type { MachineFacts } from '../core/node-status.ts';
 import { mostPids, PID_FILES } from '../core/settings.ts';
+import { cadvisorMetrics } from '../core/cadvisor-text.ts';
+import type { GroupFacts } from '../core/cadvisor-groups.ts';
+import type { Pressure } from '../core/cgroup-usage.ts';
+import { localVolumes } from '../core/evict-rank.ts';
 import {
-  cadvisorMetrics,
   resourceMetrics,
+  podUsage,
   summaryOf,
   type ContainerStatsFacts,
   type FileSystemFacts,
@@ -19,12 +23,13 @@ import {
 } from '../core/stats.ts';
 import type { ContainerFacts, PodFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
+import type { CgroupReader, ReadPod } from './cgroup-usage.ts';
 import type { Cri } from './cri.ts';
 
 export interface StatsOptions {
   clock: Clock;
   log: Log;
-  sys: Pick<Sys, 'readFiles' | 'statfs'>;
+  sys: Pick<Sys, 'readFiles' | 'statfs' | 'diskUsage'>;
   runtime: Pick<Cri['runtime'], 'listPodSandboxStats' | 'listContainerStats'>;
   images: Pick<Cri['images'], 'imageFsInfo'>;
   pods: Pods;
@@ -34,6 +39,10 @@ export interface StatsOptions {
   timeoutMs: number;
   /** How full a pod's volumes are, as measured last; absent: it is not told. */
   volumes?: (uid: string) => readonly VolumeStatsFacts[];
+  /** What cgroups tell beyond the runtime; absent: it is not told. */
+  groups?: Pick<CgroupReader, 'read' | 'system'>;
+  /** Where the logs of containers lie; absent: they are not measured. */
+  podLogsDir?: string;
 }
 
 export interface Stats {
@@ -79,9 +88,14 @@ export function createStats(options: StatsOptions): Stats {
   };
 
   return {
-    async summary(query) {
+    async summary(query, signal) {
       const { node, pods } = await reading();
-      return summaryOf(node, pods, query.get('only_cpu_and_memory') === 'true');
+      const isSmall = query.get('only_cpu_and_memory') === 'true';
+      const [system, groups] = await Promise.all([options.groups?.system() ?? [], options.groups?.read(readPodsOf(options, pods), false) ?? null]);
+      const systemContainers = system.map((one) => ({ ...one, cpuNanoCores: rates.nanoCores(`system ${one.name}`, one.atMs, one.cpuNanoSeconds) }));
+      const whole = groups === null ? pods : pods.map((pod) => withPressure(pod, groups));
+      const measured = isSmall ? whole : await withLogs(options, whole, signal);
+      return summaryOf({ ...node, systemContainers, ...(groups === null ? {} : { pressure: null }) }, measured, isSmall);
     },
     async resource() {
       const { node, pods, failed } = await reading();
@@ -89,9 +103,50 @@ export function createStats(options: StatsOptions): Stats {
     },
     async cadvisor() {
       const { node, pods } = await reading();
-      return cadvisorMetrics(node, pods);
+      return cadvisorMetrics(node, pods, await options.groups?.read(readPodsOf(options, pods), true), clock.nowMs());
     },
   };
+}
+
+/** Pods that the agent has and the runtime told of, as the reader of cgroups wants them. */
+function readPodsOf({ pods }: StatsOptions, told: readonly PodStatsFacts[]): ReadPod[] {
+  return told.flatMap(({ uid, containers }) => {
+    const pod = pods.byUid(uid);
+    return pod === undefined ? [] : [{ pod, containers: containers.map(({ id }) => id) }];
+  });
+}
+
+function withPressure(pod: PodStatsFacts, groups: ReadonlyMap<string, GroupFacts>): PodStatsFacts {
+  const total = podUsage(pod);
+  const pressure = (key: string): { pressure: Pressure | null } => ({ pressure: groups.get(key)?.usage.pressure ?? null });
+  return {
+    ...pod,
+    usage: total === null ? null : { ...total, ...pressure(pod.uid) },
+    containers: pod.containers.map((container) => ({ ...container, ...pressure(container.id) })),
+  };
+}
+
+/** How many pods' logs are measured at once. */
+const walksMax = 4;
+
+/** What logs take, and which volumes count for the pod's own storage. */
+async function withLogs(options: StatsOptions, pods: readonly PodStatsFacts[], signal: AbortSignal): Promise<PodStatsFacts[]> {
+  const { podLogsDir, sys, timeoutMs } = options;
+  if (podLogsDir === undefined) return [...pods];
+  const disk = await fileSystemAt(options, podLogsDir);
+  const out: PodStatsFacts[] = [];
+  const measure = async (pod: PodStatsFacts): Promise<PodStatsFacts> => {
+    const containers: ContainerStatsFacts[] = [];
+    for (const container of pod.containers) {
+      const path = `${podLogsDir}/${pod.namespace}_${pod.name}_${pod.uid}/${container.name}`;
+      const use = await sys.diskUsage(path, { timeoutMs }, signal).catch(() => null);
+      containers.push(use === null ? container : { ...container, logs: { ...disk, usedBytes: use.bytes, inodesUsed: use.inodes } });
+    }
+    const known = options.pods.byUid(pod.uid);
+    return { ...pod, containers, ephemeralVolumes: known === undefined ? [] : localVolumes(known) };
+  };
+  for (let at = 0; at < pods.length; at += walksMax) out.push(...(await Promise.all(pods.slice(at, at + walksMax).map(measure))));
+  return out;
 }
 
 /** Cores in use now, from two readings of the time used, for runtimes that do not tell. */
@@ -204,12 +259,12 @@ function interfacesOf(network: NetworkUsage | null): InterfaceFacts[] {
   }));
 }
 
-const procFiles = ['/proc/stat', '/proc/meminfo', '/proc/net/dev', '/proc/net/route', '/proc/loadavg', ...PID_FILES] as const;
+const procFiles = ['/proc/stat', '/proc/meminfo', '/proc/net/dev', '/proc/net/route', '/proc/loadavg', '/proc/vmstat', ...PID_FILES] as const;
 
 async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsFacts> {
   const { clock, machine } = options;
   const [files, fs, imageFs] = await Promise.all([options.sys.readFiles(procFiles), readFileSystem(options), readImageFs(options)]);
-  const [stat = '', meminfo = '', dev = '', route = '', loadavg = '', ...pidLimits] = files.map((bytes) =>
+  const [stat = '', meminfo = '', dev = '', route = '', loadavg = '', vmstat = '', ...pidLimits] = files.map((bytes) =>
     bytes === null ? '' : Buffer.from(bytes).toString(),
   );
   const atMs = clock.nowMs();
@@ -231,8 +286,8 @@ async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsF
       availableBytes: free + inactive,
       usageBytes: total - free,
       rssBytes: kib('AnonPages'),
-      pageFaults: null,
-      majorPageFaults: null,
+      pageFaults: countIn(vmstat, 'pgfault'),
+      majorPageFaults: countIn(vmstat, 'pgmajfault'),
     },
     swapBytes: swapTotal === 0 ? null : swapTotal - (kib('SwapFree') ?? 0),
     interfaces: deviceFacts(dev),
@@ -249,6 +304,11 @@ async function readNode(options: StatsOptions, rates: Rates): Promise<NodeStatsF
     cpus: machine.cpus,
     memoryBytes: machine.memoryBytes,
   };
+}
+
+function countIn(text: string, name: string): number | null {
+  const match = new RegExp(`^${name} (\\d+)`, 'm').exec(text);
+  return match === null ? null : Number(match[1]);
 }
 
 /** Time of all processors that was not idle; the kernel counts in hundredths of a second. */
