@@ -20,6 +20,7 @@ import { setOomScore } from './io/oom-score.ts';
 import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
 import { loggedEvents } from './io/standalone.ts';
+import { CgroupReader } from './io/cgroup-usage.ts';
 import { createStats } from './io/stats.ts';
 import { openTracer, traceCalls } from './io/tracer.ts';
 import { createSystemd, isSystemd } from './io/systemd.ts';
@@ -119,7 +120,14 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const { rootDir, certDir } = flags;
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
   const timeoutMs = settings.runtimeRequestTimeoutMs;
-  const stats = createStats({ ...shared, log: log.child('stats'), ...cri, pods: pods.loop, volumes: pods.volumeStats, nodeName, rootDir, timeoutMs });
+  const groups = new CgroupReader({
+    ...shared,
+    cgroups,
+    cgroupRoot: config.cgroupRoot,
+    system: { kubelet: config.kubeletCgroups, runtime: '', misc: config.systemCgroups },
+  });
+  const measured = { groups, podLogsDir: config.podLogsDir, volumes: pods.volumeStats };
+  const stats = createStats({ ...shared, ...cri, ...measured, log: log.child('stats'), pods: pods.loop, nodeName, rootDir, timeoutMs });
   await using serving = await openServing({
     ...shared,
     given,
