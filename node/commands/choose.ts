@@ -31,6 +31,7 @@ export interface SetChoice {
   readonly join?: JoinKind;
   readonly audit?: boolean;
   readonly cni?: CniKind;
+  readonly dualStack?: boolean;
   /** Programs that are not ours, for a set that has none yet. */
   readonly programs?: RealPrograms;
 }
@@ -66,6 +67,7 @@ export async function growSet(context: Context, previous: SavedSet, choice: SetC
     ['--proxy', choice.proxies?.join(','), options.proxies?.join(',')],
     ['--audit', choice.audit?.toString(), options.audit?.toString()],
     ['--cni', choice.cni, options.cni ?? 'reference'],
+    ['--dual-stack', choice.dualStack?.toString(), options.dualStack?.toString()],
   ];
   for (const [flag, wanted, had] of differs) {
     if (wanted !== undefined && wanted !== had)
@@ -144,6 +146,7 @@ function savedSet(name: string, index: number, machine: Machine, choice: SetChoi
       ...(choice.join === undefined ? {} : { join: choice.join }),
       ...(choice.audit === undefined ? {} : { audit: choice.audit }),
       cni: cniOf(choice),
+      ...(choice.dualStack === undefined ? {} : { dualStack: choice.dualStack }),
       ...(choice.subnet === undefined ? {} : { subnet: choice.subnet }),
       ...(choice.podCidr === undefined ? {} : { podCidr: choice.podCidr }),
       ...(choice.serviceCidr === undefined ? {} : { serviceCidr: choice.serviceCidr }),

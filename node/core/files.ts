@@ -1,4 +1,4 @@
-import type { NodePlan, SetPlan } from './plan.ts';
+import { podCidrsOf, type NodePlan, type SetPlan } from './plan.ts';
 
 /** What the files of a node depend on beside its plan. */
 export interface NodeFacts {
@@ -62,8 +62,10 @@ export function mirrorHosts(mirror: string): string {
   return `[host."${mirror}"]\n  capabilities = ["pull", "resolve"]\n`;
 }
 
-/** Addresses by ptp and host-local: one /24 of the pod range for each node. */
+/** Addresses by ptp and host-local: one range of the pods' for each node and family. */
 export function cniConfig(node: NodePlan): string {
+  const ranges = podCidrsOf(node).map((subnet) => [{ subnet }]);
+  const routes = [{ dst: '0.0.0.0/0' }, ...(node.ipv6 === null ? [] : [{ dst: '::/0' }])];
   return `${JSON.stringify(
     {
       cniVersion: '0.4.0',
@@ -73,7 +75,7 @@ export function cniConfig(node: NodePlan): string {
           type: 'ptp',
           ipMasq: false,
           mtu: 1500,
-          ipam: { type: 'host-local', dataDir: '/run/cni/networks', ranges: [[{ subnet: node.podCidr }]], routes: [{ dst: '0.0.0.0/0' }] },
+          ipam: { type: 'host-local', dataDir: '/run/cni/networks', ranges, routes },
         },
         { type: 'portmap', capabilities: { portMappings: true }, snat: true },
       ],
@@ -93,8 +95,8 @@ export function cniDaemonConfig(set: SetPlan, node: NodePlan, facts: Pick<NodeFa
     confFile: `${inside.cniConfDir}/10-nodelet.conflist`,
     // containerd 1 knows no later version.
     cniVersion: facts.containerdMajor >= 2 ? '1.1.0' : '1.0.0',
-    podCIDRs: [node.podCidr],
-    clusterCIDRs: [set.podCidr],
+    podCIDRs: podCidrsOf(node),
+    clusterCIDRs: podCidrsOf(set),
     kubeconfig: `${node.dir}/proxy.kubeconfig`,
     nodeName: node.name,
   };
@@ -172,7 +174,7 @@ export function proxyConfig(set: SetPlan, node: NodePlan): string {
       // A set is small: new endpoints need not wait out the second that spares a large table. What is judged has the default.
       ...(set.join === 'token' ? {} : { [mode]: { minSyncPeriod: '100ms' } }),
       ...(node.proxy.startsWith('upstream-') ? { conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' } } : {}),
-      clusterCIDR: set.podCidr,
+      clusterCIDR: podCidrsOf(set).join(','),
       hostnameOverride: node.name,
       clientConnection: { kubeconfig: `${node.dir}/proxy.kubeconfig` },
     },

@@ -1,5 +1,5 @@
 import { inside, LAX_EVICTION } from './files.ts';
-import type { SetPlan } from './plan.ts';
+import { podCidrsOf, serviceCidrsOf, type SetPlan } from './plan.ts';
 
 const JOINING = 'system:bootstrappers:kubeadm:default-node-token';
 const RBAC = 'rbac.authorization.k8s.io';
@@ -82,7 +82,7 @@ export function kubeadmObjects(set: SetPlan, facts: KubeadmFacts): Record<string
     etcd: { local: { dataDir: '/var/lib/etcd' } },
     imageRepository: 'registry.k8s.io',
     kubernetesVersion: facts.version,
-    networking: { dnsDomain: 'cluster.local', podSubnet: set.podCidr, serviceSubnet: set.serviceCidr },
+    networking: { dnsDomain: 'cluster.local', podSubnet: podCidrsOf(set).join(','), serviceSubnet: serviceCidrsOf(set).join(',') },
     proxy: {},
     scheduler: {},
   };

@@ -1,5 +1,5 @@
 import { inside } from './files.ts';
-import type { NodePlan, SetPlan } from './plan.ts';
+import { nodeIpsOf, type NodePlan, type SetPlan } from './plan.ts';
 import type { ServiceSpec } from './services.ts';
 
 /**
@@ -44,7 +44,7 @@ export function kubeletArguments(set: SetPlan, node: NodePlan): string[] {
       : ['--kubeconfig', `${node.dir}/agent.kubeconfig`];
   return [
     ...credentials,
-    ...['--config', `${node.dir}/agent.json`, '--hostname-override', node.name, '--node-ip', node.ip],
+    ...['--config', `${node.dir}/agent.json`, '--hostname-override', node.name, '--node-ip', nodeIpsOf(node).join(',')],
     ...['--root-dir', inside.kubeletRoot, '--cert-dir', `${inside.kubeletRoot}/pki`],
   ];
 }

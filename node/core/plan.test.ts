@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { conflicts, nameProblem, overlap, planSet, subnetProblem, type SetOptions } from './plan.ts';
+import { conflicts, nameProblem, nodeIpsOf, overlap, planSet, podCidrsOf, serviceCidrsOf, subnetProblem, type SetOptions, type SetPlan } from './plan.ts';
 
 const plan = planSet({ name: 'default', index: 0, stateHome: '/var/lib/nodelet', nodeCount: 2, controlPlane: 'embedded' });
 
@@ -51,4 +51,19 @@ test('each node has a kubelet and a service proxy of the maker that was asked fo
   assert.deepEqual(of({ agents: ['upstream'] }, 2), ['upstream upstream-nftables', 'upstream upstream-nftables']);
   assert.deepEqual(of({ agents: ['upstream', 'ours'] }, 3), ['upstream upstream-nftables', 'ours nftables', 'upstream upstream-nftables']);
   assert.deepEqual(of({ agents: ['upstream', 'ours'], proxies: ['upstream-iptables'] }, 2), ['upstream upstream-iptables', 'ours upstream-iptables']);
+});
+
+test('a set of both families has a range of each for pods, Services and nodes; another one has one', () => {
+  const of = (dualStack: boolean): SetPlan => planSet({ name: 's', index: 11, stateHome: '/x', nodeCount: 2, controlPlane: 'real', cni: 'nodelet', dualStack });
+  const [single, dual] = [of(false), of(true)];
+  assert.deepEqual(podCidrsOf(dual), ['10.222.0.0/16', 'fd00:244:c::/48']);
+  assert.deepEqual(serviceCidrsOf(dual), ['10.107.0.0/16', 'fd00:96:c::/112']);
+  assert.deepEqual(
+    dual.nodes.map((node) => [...nodeIpsOf(node), ...podCidrsOf(node)]),
+    [
+      ['10.89.11.11', 'fd00:89:c::b', '10.222.1.0/24', 'fd00:244:c:1::/64'],
+      ['10.89.11.12', 'fd00:89:c::c', '10.222.2.0/24', 'fd00:244:c:2::/64'],
+    ],
+  );
+  assert.deepEqual([podCidrsOf(single), serviceCidrsOf(single), nodeIpsOf(single.nodes[0]!)], [['10.222.0.0/16'], ['10.107.0.0/16'], ['10.89.11.11']]);
 });

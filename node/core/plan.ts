@@ -29,7 +29,15 @@ export interface SetPlan {
   /** Whether the API server writes an audit log. */
   readonly audit: boolean;
   readonly cni: CniKind;
+  /** The second family's ranges; null: IPv4 alone. */
+  readonly ipv6: Ipv6Ranges | null;
   readonly nodes: readonly NodePlan[];
+}
+
+export interface Ipv6Ranges {
+  readonly podCidr: string;
+  readonly serviceCidr: string;
+  readonly hubIp: string;
 }
 
 export interface HubPlan {
@@ -46,6 +54,8 @@ export interface NodePlan {
   readonly number: number;
   readonly ip: string;
   readonly podCidr: string;
+  /** Its own and its pods' of the second family. */
+  readonly ipv6: { readonly ip: string; readonly podCidr: string } | null;
   readonly dir: string;
   /** Below the cgroup file system's root, leading slash. */
   readonly cgroup: string;
@@ -67,6 +77,8 @@ export interface SetOptions {
   readonly audit?: boolean;
   /** The reference plugins when absent. */
   readonly cni?: CniKind;
+  /** Nodes, pods and Services of both families. */
+  readonly dualStack?: boolean;
   /** Given by the user; derived from the set's number when absent. */
   readonly subnet?: string;
   readonly serviceCidr?: string;
@@ -85,6 +97,9 @@ export function planSet(options: SetOptions): SetPlan {
   const base = subnet.slice(0, subnet.lastIndexOf('.'));
   const podBase = podCidr.split('.').slice(0, 2).join('.');
   const serviceBase = serviceCidr.split('.').slice(0, 2).join('.');
+  const isDual = options.dualStack === true;
+  // From 1 on: a group of zeros would be left out of the text form.
+  const group = (options.index + 1).toString(16);
   const nodes = Array.from({ length: options.nodeCount }, (_, at): NodePlan => {
     const number = at + 1;
     const agent = each(options.agents, at) ?? 'ours';
@@ -93,6 +108,7 @@ export function planSet(options: SetOptions): SetPlan {
       number,
       ip: `${base}.${10 + number}`,
       podCidr: `${podBase}.${number}.0/24`,
+      ipv6: isDual ? { ip: `fd00:89:${group}::${(10 + number).toString(16)}`, podCidr: `fd00:244:${group}:${number.toString(16)}::/64` } : null,
       dir: `${state}/nodes/node-${number}`,
       cgroup: `${cgroupOf(options.name)}/node-${number}`,
       agent,
@@ -113,9 +129,15 @@ export function planSet(options: SetOptions): SetPlan {
     join: options.join ?? 'certificate',
     audit: options.audit ?? false,
     cni: options.cni ?? 'reference',
+    ipv6: isDual ? { podCidr: `fd00:244:${group}::/48`, serviceCidr: `fd00:96:${group}::/112`, hubIp: `fd00:89:${group}::1` } : null,
     nodes,
   };
 }
+
+/** Ranges and addresses of both families, where there are two; the first family first. */
+export const podCidrsOf = (of: SetPlan | NodePlan): string[] => [of.podCidr, ...(of.ipv6 === null ? [] : [of.ipv6.podCidr])];
+export const serviceCidrsOf = (set: SetPlan): string[] => [set.serviceCidr, ...(set.ipv6 === null ? [] : [set.ipv6.serviceCidr])];
+export const nodeIpsOf = (node: NodePlan): string[] => [node.ip, ...(node.ipv6 === null ? [] : [node.ipv6.ip])];
 
 const each = <T>(list: readonly T[] | undefined, at: number): T | undefined => list?.[at % list.length];
 

@@ -1,4 +1,4 @@
-import type { SetPlan } from './plan.ts';
+import { podCidrsOf, serviceCidrsOf, type SetPlan } from './plan.ts';
 import type { ServiceSpec } from './services.ts';
 
 /** Components of a real control plane. */
@@ -90,7 +90,7 @@ export function realControlPlane(set: SetPlan, real: RealControlPlane, { path, n
       '--service-account-issuer=https://kubernetes.default.svc.cluster.local',
       `--service-account-key-file=${pki}/sa.pub`,
       `--service-account-signing-key-file=${pki}/sa.key`,
-      `--service-cluster-ip-range=${set.serviceCidr}`,
+      `--service-cluster-ip-range=${serviceCidrsOf(set).join(',')}`,
       '--authorization-mode=Node,RBAC',
       '--enable-admission-plugins=NodeRestriction',
       '--enable-bootstrap-token-auth=true',
@@ -112,8 +112,8 @@ export function realControlPlane(set: SetPlan, real: RealControlPlane, { path, n
       `--flex-volume-plugin-dir=${set.hub.dir}/volumeplugins`,
       // A node's range follows from its number and is in its CNI configuration before it registers; `up` writes it into the Node.
       '--allocate-node-cidrs=false',
-      `--cluster-cidr=${set.podCidr}`,
-      `--service-cluster-ip-range=${set.serviceCidr}`,
+      `--cluster-cidr=${podCidrsOf(set).join(',')}`,
+      `--service-cluster-ip-range=${serviceCidrsOf(set).join(',')}`,
       '--leader-elect=false',
     ]),
     plain('kube-scheduler', [real.scheduler, ...ownKubeconfig('scheduler'), '--leader-elect=false']),

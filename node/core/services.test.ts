@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { agentConfig, proxyConfig, type NodeFacts } from './files.ts';
+import { agentConfig, cniConfig, proxyConfig, type NodeFacts } from './files.ts';
 import { initSpec } from './launch.ts';
 import { planSet, type NodePlan, type SetOptions } from './plan.ts';
 import type { RealPrograms } from './real.ts';
@@ -86,4 +86,25 @@ test('our pod network’s daemon lives in our proxy’s process, and beside upst
       .includes(`--cni-config ${nodeOf(set, 1).dir}/cni.json`),
   );
   assert.ok(!argvOf(nodeServices(judged(), nodeOf(judged(), 1), paths, { proxy: 1 }, real), 'netfilter').includes('--cni-config'));
+});
+
+test('both families reach each program that asks for ranges or addresses', () => {
+  const set = judged({ dualStack: true, cni: 'nodelet' });
+  const node = nodeOf(set, 0);
+  const both = (argv: readonly string[], flag: string): string => argv.find((word) => word.startsWith(`${flag}=`))?.slice(flag.length + 1) ?? '';
+  const hub = hubServices(set, paths, '/net', real);
+  assert.equal(both(argvOf(hub, 'kube-apiserver'), '--service-cluster-ip-range'), '10.96.0.0/16,fd00:96:1::/112');
+  assert.equal(both(argvOf(hub, 'kube-controller-manager'), '--cluster-cidr'), '10.244.0.0/16,fd00:244:1::/48');
+  const kubelet = argvOf(nodeServices(set, node, paths, { proxy: 1 }, real), 'kubelet');
+  assert.equal(kubelet[kubelet.indexOf('--node-ip') + 1], '10.89.0.11,fd00:89:1::b');
+  assert.equal((JSON.parse(proxyConfig(set, node)) as { clusterCIDR: string }).clusterCIDR, '10.244.0.0/16,fd00:244:1::/48');
+  const ipam = (JSON.parse(cniConfig(node)) as { plugins: { ipam: { ranges: { subnet: string }[][]; routes: { dst: string }[] } }[] }).plugins[0]!.ipam;
+  assert.deepEqual(
+    ipam.ranges.flat().map((range) => range.subnet),
+    ['10.244.1.0/24', 'fd00:244:1:1::/64'],
+  );
+  assert.deepEqual(
+    ipam.routes.map((route) => route.dst),
+    ['0.0.0.0/0', '::/0'],
+  );
 });

@@ -10,7 +10,7 @@ import { realRng } from '../../base/rng.ts';
 import type { Node, Pod, Service } from '../../proto/kube/types.ts';
 import { builtinResource } from '../core/builtin.ts';
 import type { ManifestObject } from '../core/manifest.ts';
-import type { SetPlan } from '../core/plan.ts';
+import { podCidrsOf, type SetPlan } from '../core/plan.ts';
 
 const POLL_MS = 50;
 const LOOK = 'the set runs on for you to look at: nodelet status, nodelet logs agent, nodelet kubectl describe pods';
@@ -89,7 +89,7 @@ export async function connectCluster(plan: SetPlan, signal: AbortSignal): Promis
       for (const node of plan.nodes) {
         if (known.get(node.name)?.spec?.podCIDR !== undefined) continue;
         await api
-          .patch({ group: '', version: 'v1', resource: 'nodes', name: node.name }, 'merge', { spec: { podCIDR: node.podCidr, podCIDRs: [node.podCidr] } })
+          .patch({ group: '', version: 'v1', resource: 'nodes', name: node.name }, 'merge', { spec: { podCIDR: node.podCidr, podCIDRs: podCidrsOf(node) } })
           .catch((error: unknown) => {
             if (!isApiError(error, 422) && !isApiError(error, 409)) throw error;
           });

@@ -8,9 +8,10 @@ async function ip(lines: readonly string[], doing: string, pid?: number): Promis
   if (result.exitCode !== 0) throw new OpError('failed', doing, result.stderr.trim().split('\n')[0] ?? 'ip failed');
 }
 
-/** Makes a namespace of ours a router; the setting is the namespace's own. */
-async function forward(pid: number): Promise<void> {
-  const result = await execa('nsenter', ['-t', String(pid), '-n', 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'], { reject: false });
+/** Makes a namespace of ours a router; the settings are the namespace's own. */
+async function forward(pid: number, isDual: boolean): Promise<void> {
+  const settings = ['ipv4/ip_forward', ...(isDual ? ['ipv6/conf/all/forwarding'] : [])].map((path) => `echo 1 > /proc/sys/net/${path}`);
+  const result = await execa('nsenter', ['-t', String(pid), '-n', 'sh', '-c', settings.join(' && ')], { reject: false });
   if (result.exitCode !== 0) throw new OpError('denied', 'letting the hub forward packets', result.stderr.trim());
 }
 
@@ -52,11 +53,13 @@ export async function connectHub(set: SetPlan, hubPid: number): Promise<void> {
       'link set host0 master br0',
       'link set host0 up',
       `route add default via ${hub.hostIp} dev br0`,
+      // Both families end here: the second one leads nowhere outside.
+      ...(set.ipv6 === null ? [] : [`addr add ${set.ipv6.hubIp}/64 dev br0 nodad`]),
     ],
     'connecting the hub',
     hubPid,
   );
-  await Promise.all([forward(hubPid), hostEnd(set)]);
+  await Promise.all([forward(hubPid, set.ipv6 !== null), hostEnd(set)]);
 }
 
 async function hostEnd(set: SetPlan): Promise<void> {
@@ -88,20 +91,26 @@ export async function connectNode(set: SetPlan, node: NodePlan, hubPid: number, 
     hubPid,
   );
   // Our pod network keeps these routes itself.
-  const others = (set.cni === 'nodelet' ? [] : set.nodes.filter((other) => other.number !== node.number)).map(
-    (other) => `route add ${other.podCidr} via ${other.ip} dev eth0`,
-  );
+  const others = (set.cni === 'nodelet' ? [] : set.nodes.filter((other) => other.number !== node.number)).flatMap((other) => [
+    `route add ${other.podCidr} via ${other.ip} dev eth0`,
+    ...(other.ipv6 === null ? [] : [`route add ${other.ipv6.podCidr} via ${other.ipv6.ip} dev eth0`]),
+  ]);
+  const second =
+    node.ipv6 === null || set.ipv6 === null ? [] : [`addr add ${node.ipv6.ip}/64 dev eth0 nodad`, `route add default via ${set.ipv6.hubIp} dev eth0`];
   await ip(
-    ['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...others],
+    ['link set lo up', `addr add ${node.ip}/24 dev eth0`, 'link set eth0 up', `route add default via ${set.hub.ip} dev eth0`, ...second, ...others],
     `connecting ${node.name}`,
     nodePid,
   );
-  await forward(nodePid);
+  await forward(nodePid, node.ipv6 !== null);
 }
 
 /** Points the hub's routes at the nodes that run: each node's pods, and Services over all of them. */
 export async function routeHub(set: SetPlan, running: readonly NodePlan[], hubPid: number): Promise<void> {
-  const lines = running.map((node) => `route replace ${node.podCidr} via ${node.ip} dev br0`);
+  const lines = running.flatMap((node) => [
+    `route replace ${node.podCidr} via ${node.ip} dev br0`,
+    ...(node.ipv6 === null ? [] : [`route replace ${node.ipv6.podCidr} via ${node.ipv6.ip} dev br0`]),
+  ]);
   if (running.length > 0) lines.push(`route replace ${set.serviceCidr} ${running.map((node) => `nexthop via ${node.ip} dev br0 weight 1`).join(' ')}`);
   if (lines.length > 0) await ip(lines, 'routing to the nodes', hubPid);
 }

@@ -29,6 +29,7 @@ interface UpOptions extends NameOptions {
   readonly images: 'e2e' | 'basic';
   readonly assets?: string;
   readonly cni?: CniKind;
+  readonly dualStack?: boolean;
   readonly timeout: string;
 }
 
@@ -53,6 +54,7 @@ async function clusterUp(context: Context, options: UpOptions): Promise<number> 
     ...(proxies === undefined ? {} : { proxies }),
     ...(options.audit === undefined ? {} : { audit: options.audit }),
     ...(options.cni === undefined ? {} : { cni: options.cni }),
+    ...(options.dualStack === undefined ? {} : { dualStack: options.dualStack }),
     timeout: options.timeout,
   };
   checkUp(choice);
@@ -116,6 +118,7 @@ function commands(program: Program): void {
         .default('e2e'),
     )
     .option('--assets <dir>', 'folder of components that goes before all others')
+    .option('--dual-stack', 'IPv4 and IPv6 for nodes, pods and Services; IPv4 alone when left out')
     .option('--audit', 'let the API server write an audit log (hub/log/audit.log, at most 500 MB)')
     .option('--timeout <seconds>', 'how long to wait for pods; what comes before them, 60 s at 120, in proportion', '300');
   named(
