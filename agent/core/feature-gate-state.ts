@@ -42,6 +42,7 @@ const done = `
   KubeletCrashLoopBackOffMax
   KubeletEnsureSecretPulledImages
   KubeletFineGrainedAuthz
+  KubeletPSI
   KubeletPodResourcesDynamicResources
   KubeletPodResourcesGet
   KubeletPodResourcesListUseActivePods
@@ -102,7 +103,6 @@ const notDone = `
   KubeProxyNFTablesLocalhostNodePorts
   KubeletAllocatedPodsEndpoint
   KubeletInUserNamespace
-  KubeletPSI
   KubeletRegistrationGetOnExistsOnly
   LocalStorageCapacityIsolationFSQuotaMonitoring
   LoggingAlphaOptions
