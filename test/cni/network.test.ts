@@ -247,4 +247,31 @@ describe('the pod network', { skip, concurrency: false }, () => {
     assert.match(await tc(lab.node, result.interfaces[0]!.name), /tbf .* rate 8Mbit burst 100000b lat 25ms/);
     assert.match(await tc(pod, 'eth0'), /tbf .* rate 16Gbit/);
   });
+
+  test('a limit holds for what flows, each way', async () => {
+    await using lab = new Lab();
+    await lab.daemon();
+    const pod = lab.space('p');
+    const [rateBits, burstBits, bytes] = [8_000_000, 800_000, 2_000_000];
+    await lab.call('ADD', 'c', pod, {
+      runtimeConfig: { bandwidth: { ingressRate: rateBits, ingressBurst: burstBits, egressRate: rateBits, egressBurst: burstBits } },
+    });
+    const leastMs = ((bytes - burstBits / 8) / (rateBits / 8)) * 1_000;
+    for (const [from, to, host] of [
+      [lab.node, pod, '10.244.1.2'],
+      [pod, lab.node, '10.244.1.1'],
+    ] as const) {
+      const sink = lab.start(to, node('sink', '7100'));
+      const lines: string[] = [];
+      const line = async (at: number): Promise<string> => {
+        for (const deadline = performance.now() + 30_000; lines.length <= at; await delay(20)) assert.ok(performance.now() < deadline, 'nothing came through');
+        return lines[at]!;
+      };
+      sink.child.stdout!.on('data', (chunk: Buffer) => lines.push(...chunk.toString().trim().split('\n')));
+      await line(0);
+      lab.start(from, node('pour', host, '7100', String(bytes)));
+      const tookMs = Number(await line(1));
+      assert.ok(tookMs >= leastMs, `${bytes} bytes in ${tookMs} ms`);
+    }
+  });
 });

@@ -4,6 +4,8 @@
  *   node peer.ts ask tcp|udp HOST PORT     prints the answer, or "none"
  *   node peer.ts send HOST PORT [FROM]     UDP from one socket, a datagram a 100 ms; each answer on a line; by the address FROM
  *   node peer.ts hear PORT                 UDP; each sender's address on a line, once
+ *   node peer.ts sink PORT                 TCP; milliseconds from a connection's first byte to its end, on a line
+ *   node peer.ts pour HOST PORT BYTES      TCP; so many bytes at once
  */
 import { createSocket } from 'node:dgram';
 import { connect, createServer } from 'node:net';
@@ -62,4 +64,14 @@ if (what === 'serve') {
     process.stdout.write(`${plain(from.address)}\n`);
   });
   socket.bind(Number(rest[0]), '::', () => process.stdout.write('listening\n'));
+} else if (what === 'sink') {
+  createServer((socket) => {
+    let begunAt = 0;
+    socket.on('error', () => {});
+    socket.on('data', () => (begunAt ||= performance.now()));
+    socket.on('end', () => process.stdout.write(`${performance.now() - begunAt}\n`));
+  }).listen(Number(rest[0]), '::', () => process.stdout.write('listening\n'));
+} else if (what === 'pour') {
+  const [host = '', port, bytes] = rest;
+  connect({ host, port: Number(port) }).end(Buffer.alloc(Number(bytes)));
 }
