@@ -71,7 +71,7 @@ export class IptablesTable implements ServiceTable {
     const wanted = await this.#render(changes, this.#settings);
     const refused: string[] = [];
     for (;;) {
-      const restore = planChanges(this.#ports, wanted, this.#fixed);
+      const restore = planChanges(this.#ports, wanted, this.#fixed, this.#options.iptables.linesAtOnce);
       const result = await this.#write(family, restore, signal);
       if (result.ok) {
         this.#accept(family, applied(this.#ports, wanted));
@@ -105,7 +105,7 @@ export class IptablesTable implements ServiceTable {
       return { ok: false, error };
     }
     for (let round = 0; ; round++) {
-      const result = await this.#write(family, planWhole(wanted, fixed, saved), signal);
+      const result = await this.#write(family, planWhole(wanted, fixed, saved, iptables.linesAtOnce), signal);
       if (result.ok) {
         this.#settings = settings;
         this.#fixed = fixed;

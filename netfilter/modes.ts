@@ -8,7 +8,7 @@ import { INVALID_COUNTER, LOCALHOST_COUNTER, type IptablesOptions } from './core
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { IptablesTable } from './iptables-table.ts';
 import { createConntrack, type Conntrack } from './io/conntrack.ts';
-import { createIptables, detectVariant, usableFamilies } from './io/iptables.ts';
+import { createIptables, detectVariant, isLegacyKind, usableFamilies } from './io/iptables.ts';
 import { checkKernelVersion, findMeans, kernelFamilies } from './io/machine.ts';
 import type { Metrics } from './io/metrics.ts';
 import { createPacketCounters } from './io/nfacct.ts';
@@ -53,7 +53,7 @@ async function openIptables(sys: Sys, facts: ModeFacts): Promise<Mode> {
   const { log, metrics } = facts;
   const where = facts.netns === undefined ? {} : { netns: facts.netns };
   const variant = await detectVariant(sys, where);
-  const iptables = createIptables(sys, { ...where, variant });
+  const iptables = createIptables(sys, { ...where, variant, isLegacy: await isLegacyKind(sys, variant, where) });
   const usable = await usableFamilies(iptables);
   const families = (await kernelFamilies(log)).filter((family) => usable.includes(family));
   if (families.length === 0) throw new OpError('unsupported', 'start the proxy', 'iptables works for no address family of this host');

@@ -14,9 +14,13 @@ interface Part {
   rules: { line: string; owner: string | undefined }[];
 }
 
-/** Collects one restore: chains before rules, filter before nat. */
+/**
+ * Collects one restore: of what was said since the last cut, chains before rules, mangle and filter before nat. Each
+ * table of each part is a transaction of its own.
+ */
 export class Restore {
-  readonly #parts = new Map<TableName, Part>();
+  readonly #closed: { table: TableName; part: Part }[] = [];
+  #parts = new Map<TableName, Part>();
 
   #part(table: TableName): Part {
     let part = this.#parts.get(table);
@@ -25,7 +29,16 @@ export class Restore {
   }
 
   get isEmpty(): boolean {
-    return this.#parts.size === 0;
+    return this.#closed.length === 0 && this.#parts.size === 0;
+  }
+
+  /** What follows is a part of its own. */
+  cut(): void {
+    for (const table of TABLES) {
+      const part = this.#parts.get(table);
+      if (part !== undefined) this.#closed.push({ table, part });
+    }
+    this.#parts = new Map();
   }
 
   /** Makes the chain, or empties it. */
@@ -49,21 +62,46 @@ export class Restore {
   }
 
   input(): RestoreInput {
+    this.cut();
     const lines: string[] = [];
     const owners: (string | undefined)[] = [];
     const push = (line: string, owner?: string): void => {
       lines.push(line);
       owners.push(owner);
     };
-    for (const table of TABLES) {
-      const part = this.#parts.get(table);
-      if (part === undefined) continue;
+    for (const { table, part } of this.#closed) {
       push(`*${table}`);
-      for (const chain of part.chains) push(`:${chain} - [0:0]`);
+      // From the last name to the first: the programs keep a sorted list, into which they look from its start.
+      for (const chain of [...part.chains].sort().reverse()) push(`:${chain} - [0:0]`);
       for (const { line, owner } of part.rules) push(line, owner);
       push('COMMIT');
     }
     return { text: lines.length === 0 ? '' : `${lines.join('\n')}\n`, owners };
+  }
+}
+
+/** Cuts a restore whenever so many lines were counted; with Infinity never. */
+class Pieces {
+  readonly #restore: Restore;
+  readonly #linesAtOnce: number;
+  #lines = 0;
+
+  constructor(restore: Restore, linesAtOnce: number) {
+    this.#restore = restore;
+    this.#linesAtOnce = linesAtOnce;
+  }
+
+  /** So many lines follow that must not be torn apart. */
+  next(lines: number): void {
+    if (this.#lines > 0 && this.#lines + lines > this.#linesAtOnce) this.cut();
+    this.#lines += lines;
+  }
+
+  /** What follows needs what came before; nothing is cut where nothing ever is. */
+  cut(): void {
+    if (this.#linesAtOnce === Infinity) return;
+    this.#restore.cut();
+    this.#lines = 0;
   }
 }
 
@@ -77,28 +115,75 @@ function sharedParts(chain: SharedChain): [TableName, string] {
   return [table as TableName, name!];
 }
 
-/** Writes a chain that all ports share. The first port by its key comes first, so that a claim by two is decided as in nftables. */
-function fillShared(restore: Restore, shared: SharedChain, ports: ReadonlyMap<string, PortChains>, sorted: readonly string[], fixed: FixedRules): void {
+/** The first port by its key comes first in a shared chain, so that a claim by two is decided as in nftables. */
+function fillShared(
+  restore: Restore,
+  shared: SharedChain,
+  ports: ReadonlyMap<string, PortChains>,
+  sorted: readonly string[],
+  fixed: FixedRules,
+  pieces?: Pieces,
+): void {
   const [table, chain] = sharedParts(shared);
   restore.chain(table, chain);
-  for (const port of sorted) for (const rule of ports.get(port)!.shared.get(shared) ?? []) restore.line(table, `-A ${chain} ${rule}`, port);
-  for (const rule of fixed.tails.get(shared) ?? []) restore.line(table, `-A ${chain} ${rule}`);
+  const line = (rule: string, owner?: string): void => {
+    pieces?.next(1);
+    restore.line(table, `-A ${chain} ${rule}`, owner);
+  };
+  for (const port of sorted) for (const rule of ports.get(port)!.shared.get(shared) ?? []) line(rule, port);
+  for (const rule of fixed.tails.get(shared) ?? []) line(rule);
 }
 
-/** Only the chains whose rules differ once `changes` are in (null takes a port out). */
-export function planChanges(ports: ReadonlyMap<string, PortChains>, changes: ReadonlyMap<string, PortChains | null>, fixed: FixedRules): Restore {
+/** Nobody leads to a chain before those that lead to it are gone: a firewall to the way in, that to the endpoints' choice, and so on. */
+const DROP_ORDER = ['KUBE-FW-', 'KUBE-EXT-', 'KUBE-SVL-', 'KUBE-SVC-', 'KUBE-SEP-'];
+
+function dropOrder(chains: readonly string[]): string[] {
+  return DROP_ORDER.flatMap((prefix) => chains.filter((chain) => chain.startsWith(prefix)));
+}
+
+function countLines(chains: PortChains['chains']): number {
+  let lines = 0;
+  for (const rules of chains.values()) lines += 1 + rules.length;
+  return lines;
+}
+
+/**
+ * Only the chains whose rules differ once `changes` are in (null takes a port out).
+ * @param linesAtOnce how many lines a transaction may have, as far as one port's do not belong together
+ */
+export function planChanges(
+  ports: ReadonlyMap<string, PortChains>,
+  changes: ReadonlyMap<string, PortChains | null>,
+  fixed: FixedRules,
+  linesAtOnce = Infinity,
+): Restore {
   const restore = new Restore();
+  const pieces = new Pieces(restore, linesAtOnce);
   const touched = new Set<SharedChain>();
+  const gone = new Map<string, string>();
+  let written = 0;
   for (const [port, after] of changes) {
     const before = ports.get(port);
-    for (const [chain, rules] of after?.chains ?? []) if (!same(before?.chains.get(chain), rules)) restore.fill('nat', chain, rules, port);
-    for (const chain of before?.chains.keys() ?? []) if (after?.chains.has(chain) !== true) restore.drop('nat', chain, port);
+    const filled = [...(after?.chains ?? [])].filter(([chain, rules]) => !same(before?.chains.get(chain), rules));
+    const lines = countLines(new Map(filled));
+    if (lines > 0) pieces.next(lines);
+    written += lines;
+    for (const [chain, rules] of filled) restore.fill('nat', chain, rules, port);
+    for (const chain of before?.chains.keys() ?? []) if (after?.chains.has(chain) !== true) gone.set(chain, port);
     for (const shared of SHARED_CHAINS) if (!same(before?.shared.get(shared), after?.shared.get(shared))) touched.add(shared);
   }
-  if (touched.size === 0) return restore;
-  const next = applied(ports, changes);
-  const sorted = [...next.keys()].sort();
-  for (const shared of SHARED_CHAINS) if (touched.has(shared)) fillShared(restore, shared, next, sorted, fixed);
+  if (written > linesAtOnce) pieces.cut();
+  if (touched.size > 0) {
+    const next = applied(ports, changes);
+    const sorted = [...next.keys()].sort();
+    for (const shared of SHARED_CHAINS) if (touched.has(shared)) fillShared(restore, shared, next, sorted, fixed);
+  }
+  const dropped = dropOrder([...gone.keys()]);
+  if (dropped.length > linesAtOnce) pieces.cut();
+  for (const chain of dropped) {
+    pieces.next(1);
+    restore.drop('nat', chain, gone.get(chain));
+  }
   return restore;
 }
 
@@ -128,25 +213,50 @@ export function readSaved(text: string): SavedTable {
   return { chains, rules };
 }
 
-/** Everything: the ways into our chains, the fixed chains, those of all ports; what no port wants any more goes. */
-export function planWhole(ports: ReadonlyMap<string, PortChains>, fixed: FixedRules, saved: Readonly<Record<'filter' | 'nat', SavedTable>>): Restore {
+/**
+ * Everything: the fixed chains, those of all ports, the shared ones that lead there, and the ways in; what no port wants
+ * any more goes last. Whatever is there already stays whole at every moment: a shared chain that exists is written at once.
+ * @param linesAtOnce how many lines a transaction may have, as far as they do not belong together
+ */
+export function planWhole(
+  ports: ReadonlyMap<string, PortChains>,
+  fixed: FixedRules,
+  saved: Readonly<Record<'filter' | 'nat', SavedTable>>,
+  linesAtOnce = Infinity,
+): Restore {
   const restore = new Restore();
+  const pieces = new Pieces(restore, linesAtOnce);
   for (const { table, chain, rules } of fixed.chains) restore.fill(table, chain, rules);
   if (!saved.filter.chains.has(KUBELET_FIREWALL)) restore.chain('filter', KUBELET_FIREWALL);
-  for (const wanted of JUMPS) {
-    const there = saved[wanted.table as 'filter' | 'nat'].rules;
-    if (!there.some((line) => isJump(line, wanted))) restore.line(wanted.table, `-I ${wanted.from} 1 ${jumpText(wanted)}`);
-  }
-  const sorted = [...ports.keys()].sort();
-  for (const shared of SHARED_CHAINS) fillShared(restore, shared, ports, sorted, fixed);
   const wanted = new Set<string>();
   for (const [port, { chains }] of ports) {
+    pieces.next(countLines(chains));
     for (const [chain, rules] of chains) {
       wanted.add(chain);
       restore.fill('nat', chain, rules, port);
     }
   }
-  for (const chain of saved.nat.chains) if (isServiceChain(chain) && !wanted.has(chain)) restore.drop('nat', chain);
+  pieces.cut();
+  const sorted = [...ports.keys()].sort();
+  for (const shared of SHARED_CHAINS) {
+    const [table, chain] = sharedParts(shared);
+    const isNew = !saved[table as 'filter' | 'nat'].chains.has(chain);
+    if (isNew) fillShared(restore, shared, ports, sorted, fixed, pieces);
+  }
+  pieces.cut();
+  for (const shared of SHARED_CHAINS) {
+    const [table, chain] = sharedParts(shared);
+    if (saved[table as 'filter' | 'nat'].chains.has(chain)) fillShared(restore, shared, ports, sorted, fixed);
+  }
+  for (const way of JUMPS) {
+    const there = saved[way.table as 'filter' | 'nat'].rules;
+    if (!there.some((line) => isJump(line, way))) restore.line(way.table, `-I ${way.from} 1 ${jumpText(way)}`);
+  }
+  pieces.cut();
+  for (const chain of dropOrder([...saved.nat.chains].filter((name) => isServiceChain(name) && !wanted.has(name)))) {
+    pieces.next(1);
+    restore.drop('nat', chain);
+  }
   return restore;
 }
 

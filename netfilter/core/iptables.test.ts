@@ -33,10 +33,13 @@ function linesFor(namespace: string, clusterIP: string, addresses = ['10.244.2.3
   for (const rules of rulesFor(world, `${namespace}/web`, 'ip', { nodeName: 'node-a', zone: '' }))
     ports.set(portKey(rules.id), portChains(rules, settings, options, false));
   const whole = planWhole(ports, fixedRules(settings, options), { filter: nothing, nat: nothing });
-  return whole
+  const lines = whole
     .input()
     .text.split('\n')
     .filter((line) => line.startsWith('-A'));
+  // As the tools print them: what leads to a Service before its chains.
+  const isWay = (line: string): boolean => line.startsWith('-A KUBE-SERVICES ');
+  return [...lines.filter(isWay), ...lines.filter((line) => !isWay(line))];
 }
 
 test('shop/web with three endpoints has eleven lines, and the names of upstream', () => {

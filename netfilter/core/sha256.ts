@@ -1,6 +1,6 @@
 /** SHA-256 (FIPS 180-4) and base32 (RFC 4648), since this room knows no platform. */
 
-const ROUND = Uint32Array.of(
+const ROUND = Int32Array.of(
   0x428a2f98,
   0x71374491,
   0xb5c0fbcf,
@@ -71,7 +71,18 @@ function rotate(value: number, bits: number): number {
   return (value >>> bits) | (value << (32 - bits));
 }
 
+/** Whether every character is one byte. */
+function isAscii(text: string): boolean {
+  for (let index = 0; index < text.length; index++) if (text.charCodeAt(index) >= 0x80) return false;
+  return true;
+}
+
 export function utf8(text: string): Uint8Array {
+  if (isAscii(text)) {
+    const bytes = new Uint8Array(text.length);
+    for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
+    return bytes;
+  }
   const bytes: number[] = [];
   for (const character of text) {
     const point = character.codePointAt(0)!;
@@ -83,37 +94,65 @@ export function utf8(text: string): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
+/** The message with its end mark and its length in bits, in whole blocks of 16 words. */
+function padded(message: Uint8Array): Int32Array {
+  const words = new Int32Array(Math.ceil((message.length + 9) / 64) * 16);
+  for (let index = 0; index < message.length; index++) words[index >> 2]! |= message[index]! << (24 - 8 * (index & 3));
+  words[message.length >> 2]! |= 0x80 << (24 - 8 * (message.length & 3));
+  words[words.length - 1] = message.length * 8;
+  return words;
+}
+
+/** The block's 16 words and the 48 that follow from them. */
+function expand(schedule: Int32Array, words: Int32Array, offset: number): void {
+  for (let t = 0; t < 16; t++) schedule[t] = words[offset + t]!;
+  for (let t = 16; t < 64; t++) {
+    const w15 = schedule[t - 15]!;
+    const w2 = schedule[t - 2]!;
+    const s0 = rotate(w15, 7) ^ rotate(w15, 18) ^ (w15 >>> 3);
+    const s1 = rotate(w2, 17) ^ rotate(w2, 19) ^ (w2 >>> 10);
+    schedule[t] = (schedule[t - 16]! + s0 + schedule[t - 7]! + s1) | 0;
+  }
+}
+
+/** One block's 64 rounds. Plain variables: names are hashed by the ten thousand when a proxy starts. */
+function compress(state: Int32Array, schedule: Int32Array): void {
+  let a = state[0]!;
+  let b = state[1]!;
+  let c = state[2]!;
+  let d = state[3]!;
+  let e = state[4]!;
+  let f = state[5]!;
+  let g = state[6]!;
+  let h = state[7]!;
+  for (let t = 0; t < 64; t++) {
+    const big1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
+    const t1 = (h + big1 + ((e & f) ^ (~e & g)) + ROUND[t]! + schedule[t]!) | 0;
+    const big0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
+    const t2 = (big0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+    h = g;
+    g = f;
+    f = e;
+    e = (d + t1) | 0;
+    d = c;
+    c = b;
+    b = a;
+    a = (t1 + t2) | 0;
+  }
+  const after = [a, b, c, d, e, f, g, h];
+  for (let index = 0; index < 8; index++) state[index] = (state[index]! + after[index]!) | 0;
+}
+
 export function sha256(message: Uint8Array): Uint8Array {
-  const blocks = Math.ceil((message.length + 9) / 64);
-  const padded = new Uint8Array(blocks * 64);
-  padded.set(message);
-  padded[message.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setUint32(padded.length - 4, message.length * 8);
-  const state = Uint32Array.of(0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19);
-  const word = new Uint32Array(64);
-  for (let offset = 0; offset < padded.length; offset += 64) {
-    for (let t = 0; t < 16; t++) word[t] = view.getUint32(offset + t * 4);
-    for (let t = 16; t < 64; t++) {
-      const w15 = word[t - 15]!;
-      const w2 = word[t - 2]!;
-      const s0 = rotate(w15, 7) ^ rotate(w15, 18) ^ (w15 >>> 3);
-      const s1 = rotate(w2, 17) ^ rotate(w2, 19) ^ (w2 >>> 10);
-      word[t] = word[t - 16]! + s0 + word[t - 7]! + s1;
-    }
-    let [a, b, c, d, e, f, g, h] = state as unknown as [number, number, number, number, number, number, number, number];
-    for (let t = 0; t < 64; t++) {
-      const big1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
-      const t1 = (h + big1 + ((e & f) ^ (~e & g)) + ROUND[t]! + word[t]!) | 0;
-      const big0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
-      const t2 = (big0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
-      [h, g, f, e, d, c, b, a] = [g, f, e, (d + t1) | 0, c, b, a, (t1 + t2) | 0];
-    }
-    for (const [index, value] of [a, b, c, d, e, f, g, h].entries()) state[index] = state[index]! + value;
+  const state = Int32Array.of(0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19);
+  const words = padded(message);
+  const schedule = new Int32Array(64);
+  for (let offset = 0; offset < words.length; offset += 16) {
+    expand(schedule, words, offset);
+    compress(state, schedule);
   }
   const digest = new Uint8Array(32);
-  const out = new DataView(digest.buffer);
-  for (const [index, value] of state.entries()) out.setUint32(index * 4, value);
+  for (let index = 0; index < 32; index++) digest[index] = state[index >> 2]! >>> (24 - 8 * (index & 3));
   return digest;
 }
 

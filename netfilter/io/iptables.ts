@@ -5,6 +5,12 @@ import type { TableName } from '../core/iptables-table.ts';
 
 /** The seam to the iptables programs. Real: started through `sys`; fake: `fake-iptables.ts`. */
 export interface Iptables {
+  /**
+   * How many lines one transaction should have. The nft kind looks every chain that a transaction names up in a sorted
+   * list, line by line, so its time grows with the square of the lines; and the kernel's lock is held for each. The legacy
+   * kind reads and replaces the whole table each time: there it is Infinity.
+   */
+  readonly linesAtOnce: number;
   /** Runs `iptables-restore --noflush`. A refusal is a value; throws only when aborted. */
   restore(family: Family, text: string, signal?: AbortSignal): Promise<RestoreResult>;
   /** One table as `iptables-save` prints it; all that are there without a table. */
@@ -19,6 +25,7 @@ export type RestoreResult = { ok: true } | { ok: false; error: OpError; failedLi
 /** Which of the programs: what the distribution chose (''), or one of the two kinds by name. */
 export type Variant = '' | '-nft' | '-legacy';
 
+const NFT_LINES_AT_ONCE = 1000;
 const RESTORE_TIMEOUT_MS = 300_000;
 const TIMEOUT_MS = 60_000;
 const MAX_SAVED_BYTES = 512 << 20;
@@ -45,10 +52,13 @@ function failure(doing: string, result: RunResult): OpError {
   return new OpError(result.timedOut ? 'deadline' : 'failed', doing, words === '' ? `exit code ${result.code}` : words);
 }
 
-export function createIptables(sys: Sys, options: { netns?: string; variant?: Variant } = {}): Iptables {
+/** @param isLegacy which kind the programs of that variant are; by default what the variant's name says */
+export function createIptables(sys: Sys, options: { netns?: string; variant?: Variant; isLegacy?: boolean } = {}): Iptables {
   const variant = options.variant ?? '';
+  const isLegacy = options.isLegacy ?? variant === '-legacy';
   const where = options.netns === undefined ? {} : { netns: options.netns };
   return {
+    linesAtOnce: isLegacy ? Infinity : NFT_LINES_AT_ONCE,
     async restore(family, input, signal) {
       const argv = [program(family, variant, '-restore'), ...WAIT, '--noflush'];
       try {
@@ -107,6 +117,18 @@ export async function detectVariant(sys: Sys, where: { netns?: string } = {}): P
   const counts = { nft: count((await savedBy(sys, '-nft', null, where)) ?? ''), legacy: count(legacy) };
   if (counts.nft === counts.legacy) return '';
   return counts.legacy > counts.nft ? '-legacy' : '-nft';
+}
+
+/** Whether the programs of a variant are the legacy kind: newer ones say so, those from before there were two do not. */
+export async function isLegacyKind(sys: Sys, variant: Variant, where: { netns?: string } = {}): Promise<boolean> {
+  if (variant !== '') return variant === '-legacy';
+  try {
+    const result = await sys.run({ argv: ['iptables', '--version'], timeoutMs: TIMEOUT_MS, ...where });
+    return !text(result.stdout).includes('nf_tables');
+  } catch (error) {
+    if (hasCode(error, 'not-found')) return false;
+    throw error;
+  }
 }
 
 /** Families whose nat table the programs can read; throws when there is none. */
