@@ -58,6 +58,7 @@ export function createLoop(options: LoopOptions): Loop {
   const workers = new Map<string, PodWorker>();
   const busySinceMs = new Map<string, number>();
   let waiting = 0;
+  let came = 0;
   const runtimeListeners: ((uids: readonly string[]) => void)[] = [];
   /** Pods that came new and do not run yet: for how long a start takes. */
   const newSinceMs = new Map<string, number>();
@@ -78,7 +79,7 @@ export function createLoop(options: LoopOptions): Loop {
     const view = viewOf(uid);
     const facts = pleg.facts().get(uid);
     if (view === undefined && (facts === undefined || !synced())) return undefined;
-    const worker = new PodWorker(options.worker, view?.key ?? key ?? { uid, namespace: facts?.namespace ?? '', name: facts?.name ?? '' });
+    const worker = new PodWorker(options.worker, view?.key ?? key ?? { uid, namespace: facts?.namespace ?? '', name: facts?.name ?? '' }, came++);
     workers.set(uid, worker);
     if (view !== undefined && facts === undefined) newSinceMs.set(uid, clock.monoMs());
     return worker;
@@ -143,6 +144,7 @@ export function createLoop(options: LoopOptions): Loop {
       for (const uid of uids) {
         const sinceMs = busySinceMs.get(uid);
         const worker = workers.get(uid);
+        worker?.listed(pleg.facts().get(uid));
         // What the worker has just read itself is no news.
         if (worker !== undefined && sinceMs === undefined && worker.knows(pleg.facts().get(uid))) continue;
         kick(uid);

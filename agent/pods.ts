@@ -37,6 +37,7 @@ import { hasApparmor, hasSelinux, hasSwapController, hugePageSizes, thermalPaths
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { PluginWatcher } from './io/plugin-watcher.ts';
+import { createPodLines, linesOf } from './io/pod-lines.ts';
 import { PodCertificates } from './io/pod-certificates.ts';
 import { createProbes } from './io/probes.ts';
 import { createProbeRunner } from './io/probes-run.ts';
@@ -244,6 +245,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     resizes,
     grants: granted.grants,
     claims: dra.claims,
+    lines: createPodLines(clock, linesOf(machine.cpus)),
     context: {
       podLogsDir,
       rootDir,

@@ -7,7 +7,7 @@ import type { AdmitPodDeps } from './admit-pod.ts';
 import { grow, rebuilt } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { backOffKey } from './core/hash.ts';
-import { specContainers } from './core/containers.ts';
+import { isUp, specContainers, statesText } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
@@ -23,6 +23,7 @@ import type { DraClaims } from './io/dra/claims.ts';
 import type { FactsReader } from './io/facts.ts';
 import type { PodFiles } from './io/files.ts';
 import { whileRefreshed, type RefreshEndingDeps } from './io/refresh-ending.ts';
+import { removeRemains } from './io/remains.ts';
 import { runSteps } from './io/steps.ts';
 import type { RunContext, StepDeps, StepsOutcome } from './io/step-types.ts';
 import type { Cgroups, EnvSources, Volumes } from './seams.ts';
@@ -72,6 +73,7 @@ const networkWaitMs = 1000;
 export class PodWorker {
   readonly key: PodKey;
   readonly #deps: WorkerDeps;
+  readonly #place: number;
   readonly #log: Log;
   readonly #teller: Teller;
   #life: PodLife = { phase: 'waiting' };
@@ -81,6 +83,7 @@ export class PodWorker {
   #facts: PodFacts | undefined;
   #eviction: Eviction | null = null;
   #adopted = false;
+  #hasStrays = false;
   /** By container name; without a prototype, for `constructor` is a name too. */
   readonly #backoffs = Object.create(null) as Record<string, Backoff | undefined>;
   readonly #preStopBegun = new Set<string>();
@@ -90,9 +93,11 @@ export class PodWorker {
   #doing: AbortController | null = null;
   readonly #stopped = Promise.withResolvers<void>();
 
-  constructor(deps: WorkerDeps, key: PodKey) {
+  /** @param place the pod's place in the order in which pods came */
+  constructor(deps: WorkerDeps, key: PodKey, place: number) {
     this.#deps = deps;
     this.key = key;
+    this.#place = place;
     this.#log = deps.log;
     this.#teller = new Teller(deps, key);
   }
@@ -164,10 +169,12 @@ export class PodWorker {
 
   /** Whether a listing of the runtime shows nothing that the last own look did not. */
   knows(listed: PodFacts | undefined): boolean {
-    if (this.#facts === undefined) return false;
-    const states = (facts: PodFacts): string =>
-      [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
-    return states(this.#facts) === (listed === undefined ? '' : states(listed));
+    return this.#facts !== undefined && statesText(this.#facts) === (listed === undefined ? '' : statesText(listed));
+  }
+
+  /** A listing of the runtime: what a process asked for that was killed meanwhile may come up when the pod has ended. */
+  listed(facts: PodFacts | undefined): void {
+    if (this.#life.phase === 'terminated' && facts !== undefined && isUp(facts)) this.#hasStrays = true;
   }
 
   async sync(signal: AbortSignal): Promise<SyncResult> {
@@ -188,7 +195,10 @@ export class PodWorker {
   }
 
   async #sync(stop: AbortSignal, signal: AbortSignal): Promise<SyncResult> {
-    if (this.#life.phase === 'terminated') return this.#terminated(signal);
+    if (this.#life.phase === 'terminated') {
+      if (this.#hasStrays) await this.#stopStrays(this.#life, signal);
+      return this.#terminated(signal);
+    }
     const facts = await this.#deps.facts.read(this.key.uid, stop);
     this.#facts = facts;
     this.#adopt(facts);
@@ -289,6 +299,7 @@ export class PodWorker {
   async #do(pod: Pod, facts: PodFacts, steps: readonly Step[], stop: AbortSignal): Promise<StepsOutcome> {
     const run: RunContext = {
       pod,
+      place: this.#place,
       facts,
       preStopBegun: this.#preStopBegun,
       tell: (event) => this.#event(pod, event),
@@ -375,14 +386,25 @@ export class PodWorker {
     }
     const after = outcome.done === 0 ? facts : await this.#deps.facts.read(this.key.uid, signal);
     this.#facts = after;
-    if (after.containers.some((container) => container.state === 'running') || after.sandboxes.some((sandbox) => sandbox.ready))
-      return { again: this.#pause(), gone: false };
+    if (isUp(after)) return { again: this.#pause(), gone: false };
     await this.#deps.claims?.unprepare(this.key.uid, signal);
     this.#deps.probes.remove(this.key.uid);
     this.#move({ phase: 'terminated', end, cleaned: false });
     if (this.#wanted && !wasPutBack(pod, end)) this.#tell(pod, after, true);
     this.#stopped.resolve();
     return this.#terminated(signal);
+  }
+
+  /** What came up after the end goes down again, and with it what was made for it. */
+  async #stopStrays(life: Extract<PodLife, { phase: 'terminated' }>, signal: AbortSignal): Promise<void> {
+    const facts = await this.#deps.facts.read(this.key.uid, signal);
+    const pod = this.#known ?? orphanPod(this.key, facts);
+    this.#log.warn('Stopping what came up after the end of its pod', { pod: this.#name(), podUID: this.key.uid });
+    const { error } = await this.#do(pod, facts, stopPod(pod, facts, 0), signal);
+    if (error !== null) throw error;
+    this.#facts = await this.#deps.facts.read(this.key.uid, signal);
+    this.#hasStrays = false;
+    this.#move({ ...life, cleaned: false });
   }
 
   async #terminated(signal: AbortSignal): Promise<SyncResult> {
@@ -403,28 +425,13 @@ export class PodWorker {
       await statuses.finish(pod, life.end.cause === 'rejected' ? told : lastStatus(pod, told), signal);
       return { again: null, gone: false };
     }
-    await this.#removeFromRuntime(signal);
+    // Since it ended nothing has been made for it; what comes up all the same, the next listing shows as nobody's.
+    await removeRemains(this.#deps, this.key, this.#facts ?? (await this.#deps.facts.read(uid, signal)), signal);
     statuses.forget(uid);
     this.#deps.facts.forget(uid);
     this.#deps.resizes.forget(uid);
     this.#move({ phase: 'gone' });
     return { again: null, gone: true };
-  }
-
-  /** The object is gone, so nobody can ask for its logs any more. */
-  async #removeFromRuntime(signal: AbortSignal): Promise<void> {
-    const { cri, timeoutMs } = this.#deps.steps;
-    // Since it ended nothing has been made for it; what comes up all the same, the next listing shows as nobody's.
-    const facts = this.#facts ?? (await this.#deps.facts.read(this.key.uid, signal));
-    for (const container of facts.containers) {
-      // The link first: who is killed in between finds the container again, and nobody would look for the link.
-      await this.#deps.files.unlinkLog(this.#deps.containersLogDir, container.id);
-      await cri.runtime.removeContainer({ containerId: container.id }, { timeoutMs, signal });
-    }
-    for (const sandbox of facts.sandboxes) await cri.runtime.removePodSandbox({ podSandboxId: sandbox.id }, { timeoutMs, signal });
-    await this.#deps.files.removeTree(
-      this.#deps.podLogDir({ ...this.key, namespace: this.key.namespace || facts.namespace, name: this.key.name || facts.name }),
-    );
   }
 
   #reject(pod: Pod, verdict: Verdict): SyncResult {

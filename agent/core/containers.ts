@@ -124,3 +124,13 @@ export function sandboxNeed(pod: Pod, facts: PodFacts): { attempt: number; repla
   if (!hostNetwork && newest.ips.length === 0) return { attempt, replaces: newest.id, message: 'pod sandbox has no IP address' };
   return undefined;
 }
+
+/** Whether anything of a pod runs. */
+export function isUp(facts: PodFacts): boolean {
+  return facts.containers.some((container) => container.state === 'running') || facts.sandboxes.some((sandbox) => sandbox.ready);
+}
+
+/** What there is of a pod and in which state, to be told apart from another look. */
+export function statesText(facts: PodFacts): string {
+  return [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
+}

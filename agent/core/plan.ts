@@ -186,6 +186,8 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
       grows.push({ key, endedAtMs: ended.finishedAtMs });
     }
     const latest = latestOf(facts, container.name);
+    // A process that was killed may have asked for its start, and that may still come: with it there would be two.
+    if (latest?.state === 'created') steps.push({ kind: 'remove-container', containerId: latest.id, name: container.name, keepLogs: false });
     steps.push({
       kind: 'start-container',
       name: container.name,

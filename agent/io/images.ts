@@ -13,6 +13,7 @@ import { durationText } from '../../base/duration.ts';
 import type { EventText } from '../core/types.ts';
 import { runtimeWords, rpcErrorText } from './cri.ts';
 import type { Cri } from './cri.ts';
+import { createLine } from './line.ts';
 import type { PullRecords } from './pull-records.ts';
 
 export interface ImageNeed {
@@ -82,7 +83,7 @@ interface Pulled {
 export function createImagePuller(options: ImagePullerOptions): ImagePuller {
   const { cri, clock, timeoutMs } = options;
   const failures = new Map<string, Failed>();
-  const turns = createTurns(options.serial ? 1 : options.maxParallel);
+  const turns = createLine({ clock, what: 'pull an image', limit: options.serial ? 1 : options.maxParallel });
 
   /** For the event alone: no reason to fail. */
   const sizeOf = async (image: ImageSpecInput, signal: AbortSignal): Promise<string> => {
@@ -94,7 +95,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
   };
   const pull = async (need: ImageNeed, name: ImageName, signal: AbortSignal): Promise<Pulled> => {
     const { auths, missing } = await options.credentials.forImage(need.pod, name, signal);
-    using _turn = await turns.take(signal);
+    using _turn = await turns.take(0, signal);
     const beganMs = clock.monoMs();
     const image = {
       image: name.pullName,
@@ -250,38 +251,4 @@ function pullFailure(image: string, error: unknown): { reason: string; message: 
     if (words.startsWith(mark)) return { reason: mark, message: `image pull failed for ${image} because ${because}${words.slice(mark.length)}` };
   }
   return { reason: 'ErrImagePull', message: rpcErrorText(error) };
-}
-
-/** `limit` holders at once, first come first served; 0 is no limit. */
-function createTurns(limit: number): { take(signal: AbortSignal): Promise<Disposable> } {
-  let held = 0;
-  const waiting: (() => void)[] = [];
-  const release = (): Disposable => ({
-    [Symbol.dispose]() {
-      held -= 1;
-      waiting.shift()?.();
-    },
-  });
-  return {
-    async take(signal) {
-      if (limit === 0 || held < limit) {
-        held += 1;
-        return release();
-      }
-      await new Promise<void>((resolve, reject) => {
-        const go = (): void => {
-          signal.removeEventListener('abort', stop);
-          held += 1;
-          resolve();
-        };
-        const stop = (): void => {
-          waiting.splice(waiting.indexOf(go), 1);
-          reject(new OpError('aborted', 'wait for the turn to pull an image', 'stopped by the caller'));
-        };
-        waiting.push(go);
-        signal.addEventListener('abort', stop, { once: true });
-      });
-      return release();
-    },
-  };
 }

@@ -27,7 +27,6 @@ export async function startContainer(
   sandbox: OpenSandbox,
   signal: AbortSignal,
 ): Promise<StartFailure | null> {
-  const { cri, timeoutMs } = deps;
   const { pod, tell } = run;
   const container = findContainer(pod.spec, step.name)?.container;
   if (container === undefined)
@@ -52,41 +51,68 @@ export async function startContainer(
   } catch (error) {
     return fail('CreateContainerConfigError', failureWords(error));
   }
+  const ran = await createAndStart(deps, run, { container, attempt, logDir, targetId: step.targetId, imageRef: image.imageRef, sandbox, made, fail }, signal);
+  if (typeof ran !== 'string') return ran;
+  const { namespace, name } = keyOf(pod);
+  await deps.files.linkLog(
+    deps.containersLogDir,
+    `${name}_${namespace}_${container.name}-${ran}.log`,
+    `${podLogDir(deps.context, pod)}/${logPathOf(container.name, attempt)}`,
+  );
+  return postStart(deps, run, container, ran, sandbox, signal);
+}
+
+interface Making {
+  readonly container: Container;
+  readonly attempt: number;
+  readonly logDir: string;
+  readonly targetId: string | null;
+  readonly imageRef: string;
+  readonly sandbox: OpenSandbox;
+  readonly made: Extract<Prepared, { ok: true }>;
+  readonly fail: (reason: string, message: string) => StartFailure;
+}
+
+/** The part that is the runtime's work, in its turn; answers the container's id. */
+async function createAndStart(deps: StepDeps, run: RunContext, making: Making, signal: AbortSignal): Promise<string | StartFailure> {
+  const { cri, timeoutMs } = deps;
+  const { pod, tell } = run;
+  const { container, made, sandbox, fail } = making;
+  using _turn = await deps.lines.starts.take(run.place, signal);
   let containerId: string;
   try {
-    await deps.files.mkdir(logDir);
+    await deps.files.mkdir(making.logDir);
+    // What came before may have taken its time, and the pod may have ended meanwhile.
+    signal.throwIfAborted();
     const plain = containerConfig(deps.context, {
       pod,
       container,
-      attempt,
-      imageRef: image.imageRef,
+      attempt: making.attempt,
+      imageRef: making.imageRef,
       imageUser: made.user,
       env: made.env,
       mounts: made.mounts,
       devices: made.devices,
       cdiDevices: made.cdiDevices,
-      targetId: step.targetId,
+      targetId: making.targetId,
     });
     const config = withGrants(plain, made.grants);
     ({ containerId } = await cri.runtime.createContainer({ podSandboxId: sandbox.id, config, sandboxConfig: sandbox.config }, { timeoutMs }));
   } catch (error) {
+    signal.throwIfAborted();
     return fail('CreateContainerError', failureWords(error));
   }
   tell({ type: 'Normal', reason: 'Created', message: 'Container created', container: container.name });
   deps.grants?.made(pod, container, containerId);
+  // A pod that has begun to end starts nothing.
+  signal.throwIfAborted();
   try {
     await cri.runtime.startContainer({ containerId }, { timeoutMs });
   } catch (error) {
     return fail('RunContainerError', failureWords(error));
   }
   tell({ type: 'Normal', reason: 'Started', message: 'Container started', container: container.name });
-  const { namespace, name } = keyOf(pod);
-  await deps.files.linkLog(
-    deps.containersLogDir,
-    `${name}_${namespace}_${container.name}-${containerId}.log`,
-    `${podLogDir(deps.context, pod)}/${logPathOf(container.name, attempt)}`,
-  );
-  return postStart(deps, run, container, containerId, sandbox, signal);
+  return containerId;
 }
 
 /** The hook runs beside the container's own start; when it fails the container is stopped. */

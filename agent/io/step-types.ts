@@ -12,6 +12,7 @@ import type { DraClaims } from './dra/claims.ts';
 import type { Environment } from './environment.ts';
 import type { PodFiles } from './files.ts';
 import type { ImagePuller } from './images.ts';
+import type { PodLines } from './pod-lines.ts';
 
 /** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
 export interface RuntimeClasses {
@@ -51,6 +52,7 @@ export interface StepDeps {
   readonly grants?: Pick<Grants, 'forContainer' | 'made'>;
   /** Dynamic resources; absent: no container has any. */
   readonly claims?: Pick<DraClaims, 'cdiDevices'>;
+  readonly lines: PodLines;
 }
 
 /** Why a container does not run, for its waiting state. */
@@ -75,6 +77,8 @@ export interface StepsOutcome {
 
 export interface RunContext {
   readonly pod: Pod;
+  /** The pod's place in the order in which pods came. */
+  readonly place: number;
   readonly facts: PodFacts;
   readonly tell: (event: EventText) => void;
   readonly preStopBegun: Set<string>;

@@ -75,12 +75,17 @@ async function plainStep(
       );
       return;
     case 'stop-sandbox':
-      await ignoreMissing(cri.runtime.stopPodSandbox({ podSandboxId: step.sandboxId }, { timeoutMs, signal }));
+      await stopSandbox(deps, run, step.sandboxId, signal);
       return;
     case 'remove-container':
       await ignoreMissing(cri.runtime.removeContainer({ containerId: step.containerId }, { timeoutMs, signal }));
       return;
   }
+}
+
+async function stopSandbox({ cri, timeoutMs, lines }: StepDeps, run: RunContext, podSandboxId: string, signal: AbortSignal): Promise<void> {
+  using _turn = await lines.ends.take(run.place, signal);
+  await ignoreMissing(cri.runtime.stopPodSandbox({ podSandboxId }, { timeoutMs, signal }));
 }
 
 async function ignoreMissing(call: Promise<unknown>): Promise<void> {
@@ -112,7 +117,9 @@ async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, s
     runtimeHandler = await deps.runtimeClasses.handlerOf(run.pod.spec.runtimeClassName, signal);
     // Running it without what it asked for would hand root on the node to a pod that gave it up.
     if (run.pod.spec.hostUsers === false) throw new Error("can't set `spec.hostUsers: false`, runtime does not support user namespaces");
-    // Not cut off by the pod's end: a sandbox that was half made would be known to nobody.
+    using _turn = await deps.lines.starts.take(run.place, signal);
+    // What came before may have taken its time. From here on it is not cut off: a sandbox half made would be known to nobody.
+    signal.throwIfAborted();
     ({ podSandboxId: id } = await cri.runtime.runPodSandbox({ config, runtimeHandler }, { timeoutMs: timeoutMs * 2 }));
   } catch (error) {
     if (!signal.aborted) run.tell({ type: 'Warning', reason: 'FailedCreatePodSandBox', message: `Failed to create pod sandbox: ${rpcErrorText(error)}` });

@@ -1,6 +1,7 @@
 /**
  * Fails the n-th call to the runtime, for n = 1, 2, … until a run is not hit any more: refused, done but with the answer
- * lost, and refused from then on for a while. Each time the pod must come to run, end when it is deleted, and leave
+ * lost, refused from then on for a while; or the agent is killed during the call, which is never done, done, or done
+ * when the next agent is at work already. Each time the pod must come to run, end when it is deleted, and leave
  * nothing; and no two containers of one name may ever run at once.
  */
 import assert from 'node:assert/strict';
@@ -11,7 +12,7 @@ import { pods } from '../../base/kubeapi/refs.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { AgentWorld } from './agent-world.ts';
 
-type Mode = 'refused' | 'answer lost' | 'from then on';
+type Mode = 'refused' | 'answer lost' | 'from then on' | 'killed, never done' | 'killed, done' | 'killed, done late';
 
 const manifest = `
 metadata: {name: p}
@@ -38,6 +39,17 @@ class FaultyWorld extends AgentWorld {
         if (!hit) return next(call, options);
         this.hits += 1;
         this.hitMethod ||= call.method;
+        if (mode.startsWith('killed')) {
+          // Nobody who could cut it off is left.
+          const late = async (): Promise<void> => {
+            await this.clock.sleep(mode === 'killed, done' ? 0 : 3000);
+            await next(call, { timeoutMs: options.timeoutMs });
+          };
+          if (mode !== 'killed, never done') late().catch(() => undefined);
+          this.kill();
+          void this.start();
+          return new Promise(() => {});
+        }
         if (mode === 'answer lost') await next(call, options);
         throw new RpcError('Unknown', call.method, 'injected failure');
       },
@@ -71,7 +83,8 @@ async function run(hitAt: number, mode: Mode): Promise<boolean> {
   const find = (): Pod | undefined => world.api.find<Pod>(pods('default', 'p'));
   const isReady = (): boolean => find()?.status?.conditions?.find((condition) => condition.type === 'Ready')?.status === 'True';
   const where = (): string => `call ${hitAt} (${world.hitMethod}) ${mode}\n${world.criLines.join('\n')}\n${JSON.stringify(find()?.status)}`;
-  await tick(world, 8, isReady);
+  // What comes late has come when the pod is deleted.
+  await tick(world, 8, mode === 'killed, done late' ? undefined : isReady);
   const hitEarly = world.hits > 0;
   world.cured = hitEarly;
   await tick(world, 60, isReady);
@@ -86,7 +99,7 @@ async function run(hitAt: number, mode: Mode): Promise<boolean> {
   return world.hits > 0;
 }
 
-for (const mode of ['refused', 'answer lost', 'from then on'] satisfies Mode[]) {
+for (const mode of ['refused', 'answer lost', 'from then on', 'killed, never done', 'killed, done', 'killed, done late'] satisfies Mode[]) {
   test(`any one call ${mode}`, async () => {
     let hitAt = 1;
     while (await run(hitAt, mode)) hitAt += 1;

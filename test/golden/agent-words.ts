@@ -55,3 +55,29 @@ export function stateWords(state: ContainerState | undefined): string {
   if (state?.terminated !== undefined) return `terminated(${state.terminated.exitCode} ${state.terminated.reason ?? ''})`;
   return `waiting(${state?.waiting?.reason ?? ''})`;
 }
+
+export function milliseconds(text: string): number {
+  const match = /^([\d.]+)(ms|s|m|h)$/.exec(text);
+  if (match === null) throw new Error(`not a duration: ${text}`);
+  return Number(match[1]) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }[match[2] as 'ms'];
+}
+
+/** What an API server would have filled in. */
+export function fullPod(short: Pod, uid: string): Pod {
+  const spec = short.spec;
+  const defaults = { terminationMessagePath: '/dev/termination-log', terminationMessagePolicy: 'File', image: 'busybox:1' };
+  return {
+    ...short,
+    metadata: { namespace: 'default', generation: 1, name: 'p', uid, ...short.metadata },
+    spec: {
+      restartPolicy: 'Always',
+      terminationGracePeriodSeconds: 30,
+      enableServiceLinks: true,
+      nodeName: 'node-1',
+      ...spec,
+      containers: spec.containers.map((container) => ({ ...defaults, ...container })),
+      ...(spec.initContainers === undefined ? {} : { initContainers: spec.initContainers.map((container) => ({ ...defaults, ...container })) }),
+    },
+    status: { phase: 'Pending', qosClass: 'BestEffort', conditions: [{ type: 'PodScheduled', status: 'True' }], ...short.status },
+  };
+}

@@ -14,6 +14,7 @@ import { createImagePuller } from '../../agent/io/images.ts';
 import { createApiPods } from '../../agent/io/pods-api.ts';
 import { createStatusApi } from '../../agent/io/status-api.ts';
 import type { StepDeps } from '../../agent/io/step-types.ts';
+import { createPodLines } from '../../agent/io/pod-lines.ts';
 import { createLoop } from '../../agent/loop.ts';
 import type { Loop } from '../../agent/loop.ts';
 import { keyOf } from '../../agent/core/containers.ts';
@@ -35,7 +36,7 @@ import { CallRenderer } from '../../cri/render.ts';
 import { compose } from '../../cri/transport.ts';
 import type { Interceptor } from '../../cri/transport.ts';
 import type { GoldenWorld } from '../golden.ts';
-import { sizesText, stateWords, statusText } from './agent-words.ts';
+import { fullPod, milliseconds, sizesText, stateWords, statusText } from './agent-words.ts';
 
 const timeoutMs = 120_000;
 
@@ -66,6 +67,7 @@ export class AgentWorld implements GoldenWorld {
   crashLoopMaxMs: number | undefined;
   serial = true;
   maxParallel = 0;
+  startsAtOnce = 4;
   wishes: readonly Wish[] = [];
   #agent: { stop: AbortController; loop: Loop; done: Promise<unknown> } | undefined;
   readonly #startMs: number;
@@ -165,6 +167,7 @@ export class AgentWorld implements GoldenWorld {
       timeoutMs,
       runtimeClasses: { handlerOf: async () => '' },
       resizes,
+      lines: createPodLines(clock, this.startsAtOnce),
       context: {
         podLogsDir: '/var/log/pods',
         rootDir: '/var/lib/kubelet',
@@ -223,6 +226,12 @@ export class AgentWorld implements GoldenWorld {
     // Calls that were under way end with the process.
     await this.clock.advance(1);
     await agent?.done;
+  }
+
+  /** Ends the process as SIGKILL does: nobody waits for what it has under way. */
+  kill(): void {
+    this.#agent?.stop.abort();
+    this.#agent = undefined;
   }
 
   async command(words: readonly string[], input: string): Promise<string> {
@@ -470,30 +479,4 @@ export async function makeAgentWorld(): Promise<AgentWorld> {
   const world = new AgentWorld();
   await world.start();
   return world;
-}
-
-function milliseconds(text: string): number {
-  const match = /^([\d.]+)(ms|s|m|h)$/.exec(text);
-  if (match === null) throw new Error(`not a duration: ${text}`);
-  return Number(match[1]) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }[match[2] as 'ms'];
-}
-
-/** What an API server would have filled in. */
-export function fullPod(short: Pod, uid: string): Pod {
-  const spec = short.spec;
-  const defaults = { terminationMessagePath: '/dev/termination-log', terminationMessagePolicy: 'File', image: 'busybox:1' };
-  return {
-    ...short,
-    metadata: { namespace: 'default', generation: 1, name: 'p', uid, ...short.metadata },
-    spec: {
-      restartPolicy: 'Always',
-      terminationGracePeriodSeconds: 30,
-      enableServiceLinks: true,
-      nodeName: 'node-1',
-      ...spec,
-      containers: spec.containers.map((container) => ({ ...defaults, ...container })),
-      ...(spec.initContainers === undefined ? {} : { initContainers: spec.initContainers.map((container) => ({ ...defaults, ...container })) }),
-    },
-    status: { phase: 'Pending', qosClass: 'BestEffort', conditions: [{ type: 'PodScheduled', status: 'True' }], ...short.status },
-  };
 }
