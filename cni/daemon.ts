@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { DaemonConfig } from './core/conflist.ts';
+import { CniError } from './core/errors.ts';
 import type { Engine } from './engine.ts';
 import type { Kernel } from './io/kernel.ts';
 import { serveCalls } from './io/socket.ts';
@@ -34,12 +35,15 @@ export async function runDaemon(options: DaemonOptions, signal: AbortSignal): Pr
   await network.begin();
   log.info('The pod network answers', { socket: config.socket, dataDir: config.dataDir });
   const look = async (): Promise<void> => {
-    for (let isFirst = true; !signal.aborted; isFirst = false) {
+    for (let isWritten = false; !signal.aborted;) {
       try {
-        if (isFirst) await workshop.table.rebuild();
+        // At the start, and after a failure: the store may know of less than the table still has.
+        if (!isWritten) await workshop.table.rebuild();
+        isWritten = false;
         await reconcile(workshop);
+        isWritten = true;
       } catch (error) {
-        if (!(error instanceof OpError)) throw error;
+        if (!(error instanceof OpError || error instanceof CniError)) throw error;
         log.error('What dead pods left could not be taken back', { error: messageOf(error) });
       }
       await clock.sleep(RECONCILE_MS, signal);

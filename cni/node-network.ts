@@ -98,13 +98,13 @@ export class NodeNetwork {
   async #idle(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     await new Promise<void>((resolve) => {
-      const timer = clock.after(LOOK_MS, resolve);
       const wake = (): void => {
         timer[Symbol.dispose]();
         signal.removeEventListener('abort', wake);
         this.#wake = null;
         resolve();
       };
+      const timer = clock.after(LOOK_MS, wake);
       this.#wake = wake;
       signal.addEventListener('abort', wake, { once: true });
     });
@@ -158,8 +158,12 @@ export class NodeNetwork {
     if (config.confFile === '') return;
     const text = conflist(config, podCIDRs, mtu);
     if ((await readFile(config.confFile, 'utf8').catch(() => '')) === text) return;
-    await mkdir(dirname(config.confFile), { recursive: true });
-    await replaceFile(config.confFile, text);
+    try {
+      await mkdir(dirname(config.confFile), { recursive: true });
+      await replaceFile(config.confFile, text);
+    } catch (cause) {
+      throw new OpError('failed', `write ${config.confFile}`, messageOf(cause), { cause });
+    }
     log.info('The runtime’s network configuration is written', { file: config.confFile, podCIDRs: podCIDRs.join(',') });
   }
 }

@@ -11,6 +11,10 @@ export type Ask = (env: Readonly<Record<string, string>>, stdin: string) => Prom
 
 /** What no network configuration is as large as. */
 const MAX_QUESTION_BYTES = 5 * 1024 * 1024;
+/** A front writes its question at once. */
+const QUESTION_MS = 30_000;
+/** How long an answer may take to be read when the daemon ends. */
+const PARTING_MS = 1_000;
 
 /** Environment and standard input out of a whole question; null when it is cut off. */
 export function readQuestion(question: Buffer): { env: Record<string, string>; stdin: string } | null {
@@ -37,6 +41,7 @@ export function answerBytes({ code, text }: Answer): Buffer {
 function serve(socket: Socket, ask: Ask, log: Log): void {
   const chunks: Buffer[] = [];
   let bytes = 0;
+  socket.setTimeout(QUESTION_MS, () => socket.destroy());
   socket.on('error', (error) => log.debug(2, 'A caller went away', { error: error.message }));
   socket.on('data', (chunk) => {
     bytes += chunk.length;
@@ -44,6 +49,7 @@ function serve(socket: Socket, ask: Ask, log: Log): void {
     else chunks.push(chunk);
   });
   socket.on('end', () => {
+    socket.setTimeout(0);
     const question = readQuestion(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks));
     if (question === null) return void socket.destroy();
     ask(question.env, question.stdin).then(
@@ -80,7 +86,12 @@ export async function serveCalls(path: string, ask: Ask, log: Log): Promise<Asyn
     void one.finally(() => running.delete(one)).catch(() => undefined);
     return one;
   };
-  const server = createServer({ allowHalfOpen: true }, (socket) => serve(socket, counted, log));
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+    serve(socket, counted, log);
+  });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause) => reject(new OpError('failed', `listen on ${path}`, cause.message, { cause })));
     server.listen(path, resolve);
@@ -90,8 +101,14 @@ export async function serveCalls(path: string, ask: Ask, log: Log): Promise<Asyn
     async [Symbol.asyncDispose]() {
       // Without the socket's file the front stands in at once.
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      // Who has not asked yet asks the one that stands in.
+      for (const socket of sockets) if (!socket.readableEnded) socket.destroy();
       await Promise.allSettled(running);
+      const late = setTimeout(() => {
+        for (const socket of sockets) socket.destroy();
+      }, PARTING_MS);
       await closed;
+      clearTimeout(late);
       await rm(path, { force: true });
     },
   };

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
-import { OpError } from '../../base/errors.ts';
+import { OpError, type OpCode } from '../../base/errors.ts';
 import { addressText, parseAddress, parseCidr, type Address } from '../core/address.ts';
 import type { Attachment } from '../core/config.ts';
 import type { HostPort, Masquerade } from '../core/ports.ts';
@@ -33,7 +33,8 @@ export interface Store extends Disposable {
   holderOf(ports: readonly HostPort[]): (Attachment & { network: string; port: HostPort }) | null;
   insertPorts(network: string, who: Attachment, ports: readonly HostPort[]): void;
   ports(of?: { network: string; who: Attachment }): HostPort[];
-  masquerade(network: string): string;
+  /** Null: the network has no pod yet since the boot. */
+  masquerade(network: string): string | null;
   setMasquerade(network: string, value: string): void;
   masquerades(): Masquerade[];
   /** Grows whenever ports or masquerading change. */
@@ -83,16 +84,50 @@ const portOf = (row: PortRow): HostPort => ({
   containerPort: row.target,
 });
 
-/** Opens `dir`/state.db. Acknowledged means: survives the death of any process; a crash of the machine ends the pods too. */
-export function openStore(dir: string, options: StoreOptions = {}): Store {
-  let db: DatabaseSync;
+/** SQLite's primary result codes that something can be done about (sqlite.org/rescode.html). */
+const REASONS: Readonly<Record<number, { readonly code: OpCode; readonly advice: string }>> = {
+  5: { code: 'unavailable', advice: 'another process writes' },
+  11: { code: 'failed', advice: 'the file is damaged: drain the node, remove the folder, start the pods anew' },
+  13: { code: 'exhausted', advice: 'make room on its file system' },
+  26: { code: 'failed', advice: 'the file is none of ours: drain the node, remove the folder, start the pods anew' },
+};
+
+/** What SQLite or the file system refuses is the machine's trouble and no defect. */
+function guarded<T>(doing: string, work: () => T): T {
   try {
-    mkdirSync(dir, { recursive: true, mode: 0o700 });
-    db = new DatabaseSync(`${dir}/state.db`);
-    db.exec(`PRAGMA busy_timeout = ${BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
+    return work();
   } catch (cause) {
-    throw new OpError('failed', `open ${dir}/state.db`, (cause as Error).message, { cause });
+    const { code, errcode, message } = cause as { code?: unknown; errcode?: number; message: string };
+    if (cause instanceof OpError || typeof code !== 'string' || code.startsWith('ERR_ASSERTION')) throw cause;
+    const reason = code === 'ERR_SQLITE_ERROR' ? REASONS[(errcode ?? 0) & 0xff] : undefined;
+    throw new OpError(reason?.code ?? 'failed', doing, message, { cause, advice: reason?.advice ?? '' });
   }
+}
+
+/** Opens `dir`/state.db. Acknowledged means: survives the death of any process; a crash of the machine ends the pods too. Throws OpError, as all of it does. */
+export function openStore(dir: string, options: StoreOptions = {}): Store {
+  let db: DatabaseSync | undefined;
+  try {
+    return guarded(`open ${dir}/state.db`, () => {
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      db = new DatabaseSync(`${dir}/state.db`);
+      db.exec(`PRAGMA busy_timeout = ${BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
+      return guardedStore(storeOf(db, options.boot ?? bootOf()), `${dir}/state.db`);
+    });
+  } catch (error) {
+    db?.close();
+    throw error;
+  }
+}
+
+function guardedStore(store: Store, path: string): Store {
+  const guard = (method: unknown): unknown =>
+    typeof method === 'function' ? (...args: unknown[]) => guarded(`use ${path}`, () => (method as (...args: unknown[]) => unknown)(...args)) : method;
+  const methods = Object.entries(store).map(([name, method]) => [name, guard(method)] as const);
+  return { ...(Object.fromEntries(methods) as unknown as Store), [Symbol.dispose]: () => store[Symbol.dispose]() };
+}
+
+function storeOf(db: DatabaseSync, boot: string): Store {
   const transaction = <T>(work: () => T): T => {
     db.exec('BEGIN IMMEDIATE');
     try {
@@ -100,11 +135,11 @@ export function openStore(dir: string, options: StoreOptions = {}): Store {
       db.exec('COMMIT');
       return result;
     } catch (error) {
-      db.exec('ROLLBACK');
+      // A full disk has ended it already.
+      if (db.isTransaction) db.exec('ROLLBACK');
       throw error;
     }
   };
-  const boot = options.boot ?? bootOf();
   const known = (): boolean => {
     try {
       return (db.prepare("SELECT value FROM fact WHERE name = 'boot'").get() as { value: string } | undefined)?.value === boot;
@@ -183,7 +218,7 @@ export function openStore(dir: string, options: StoreOptions = {}): Store {
       const rows = of === undefined ? sql('SELECT * FROM port').all() : sql(`SELECT * FROM port ${ofWho}`).all(...ids(of.network, of.who));
       return (rows as unknown as PortRow[]).map(portOf);
     },
-    masquerade: (network) => (sql('SELECT value FROM masquerade WHERE network = ?').get(network) as { value: string } | undefined)?.value ?? '',
+    masquerade: (network) => (sql('SELECT value FROM masquerade WHERE network = ?').get(network) as { value: string } | undefined)?.value ?? null,
     setMasquerade(network, value) {
       sql('INSERT OR REPLACE INTO masquerade VALUES (?, ?)').run(network, value);
       grow();

@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { test, type TestContext } from 'node:test';
+import { hasCode, OpError } from '../../base/errors.ts';
+import { openStore, type Store } from './store.ts';
+
+const who = { containerId: 'c', ifname: 'eth0' };
+const row = { ...who, network: 'pods', hostLink: 'nl-1', phase: 'adding' } as const;
+
+function folder(t: TestContext): string {
+  const dir = mkdtempSync(join(tmpdir(), 'cni-store-'));
+  t.after(() => rmSync(dir, { recursive: true }));
+  return dir;
+}
+
+function opened(t: TestContext, dir: string): Store {
+  const store = openStore(dir, { boot: 'b' });
+  t.after(() => store[Symbol.dispose]());
+  return store;
+}
+
+test('a file that is no database is told of, with what to do', (t) => {
+  const dir = folder(t);
+  writeFileSync(`${dir}/state.db`, 'this is not a database, and long enough to be looked at'.repeat(100));
+  assert.throws(
+    () => openStore(dir, { boot: 'b' }),
+    (error) => error instanceof OpError && /drain the node/.test(error.advice) && /state\.db/.test(error.message),
+  );
+});
+
+test('a damaged one, too, when it is found out later', (t) => {
+  const dir = folder(t);
+  const first = openStore(dir, { boot: 'b' });
+  for (let at = 0; at < 500; at += 1) first.insert({ ...row, containerId: `c${at}` });
+  first[Symbol.dispose]();
+  truncateSync(`${dir}/state.db`, 8192);
+  assert.throws(
+    () => opened(t, dir).all(),
+    (error) => error instanceof OpError && /damaged|none of ours/.test(error.advice),
+  );
+});
+
+test('what ends a transaction by itself is the failure that is told, and the next one works', (t) => {
+  const dir = folder(t);
+  const store = opened(t, dir);
+  const other = new DatabaseSync(`${dir}/state.db`);
+  // As a full disk does it.
+  other.exec("CREATE TRIGGER full BEFORE INSERT ON attachment BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END");
+  assert.throws(
+    () => store.transaction(() => store.insert(row)),
+    (error) => hasCode(error, 'failed') && /disk is full/.test(String(error)),
+  );
+  other.exec('DROP TRIGGER full');
+  other.close();
+  store.transaction(() => store.insert(row));
+  assert.equal(store.all().length, 1);
+});
+
+test('what a caller throws inside of a transaction comes out as it is, and undoes it', (t) => {
+  const store = opened(t, folder(t));
+  const own = Object.assign(new Error('no address is free'), { code: 100 });
+  assert.throws(
+    () =>
+      store.transaction(() => {
+        store.insert(row);
+        throw own;
+      }),
+    own,
+  );
+  assert.deepEqual(store.all(), []);
+});
+
+test('a folder that cannot be made', (t) => {
+  const dir = folder(t);
+  writeFileSync(`${dir}/file`, '');
+  assert.throws(() => openStore(`${dir}/file/below`, { boot: 'b' }), OpError);
+});
