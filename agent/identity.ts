@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
 import { followKubeConfig, readKubeConfig, type KubeConfig } from '../base/kubeapi/config.ts';
+import type { RequestObserver } from '../base/kubeapi/sender.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
@@ -24,6 +25,8 @@ export interface IdentityOptions {
   readonly flags: Pick<AgentFlags, 'kubeconfig' | 'bootstrapKubeconfig' | 'certDir'>;
   readonly nodeName: string;
   readonly certificates: CertMetrics;
+  /** Counts and traces what is asked of the API server. */
+  readonly observer?: RequestObserver;
 }
 
 /** As whom this node speaks to the API server. */
@@ -59,6 +62,7 @@ export async function openIdentity(options: IdentityOptions, signal: AbortSignal
       log: options.log.child('api'),
       clock,
       rng,
+      observer: options.observer,
       userAgent: `kubelet/${kubernetesVersion} (linux) nodelet`,
       ...(limited && { qps: config.kubeAPIQPS, burst: config.kubeAPIBurst }),
     });

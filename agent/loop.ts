@@ -11,10 +11,11 @@ import { messageOf, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { createKeyedQueue } from '../base/queue.ts';
 import type { Pod } from '../proto/kube/types.ts';
-import { mayRun } from './core/phase.ts';
+import { mayRun, mayStart } from './core/phase.ts';
 import type { PodFacts, PodKey, PodView } from './core/types.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createPleg } from './io/pleg.ts';
+import type { PodCounts } from './io/pod-metrics.ts';
 import { noTracer, type Tracer } from './io/tracer.ts';
 import type { RunningPleg } from './io/pleg.ts';
 import type { PodSourceReader, Pods } from './seams.ts';
@@ -28,7 +29,7 @@ export interface LoopOptions {
   readonly worker: WorkerDeps;
   /** A defect of ours: the process must end and start again from what it re-reads. */
   readonly onBug: (error: unknown) => void;
-  readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked' | 'podStarted'>;
+  readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked' | 'podStarted' | 'lives'>;
   readonly tracer?: Tracer;
 }
 
@@ -40,6 +41,8 @@ export interface Loop extends Pods {
   holdsDisk(uid: string): boolean;
   /** Called with the UIDs of which a listing of the runtime showed something new. */
   onRuntimeChange(callback: (uids: readonly string[]) => void): void;
+  /** The pods that are worked on, as metrics tell of them. */
+  working(): PodCounts['workers'];
   /** Works until `signal` is aborted; the sources are run by the caller. */
   run(signal: AbortSignal): Promise<void>;
   /** Resolves when no pod is being worked on; for tests. */
@@ -81,7 +84,11 @@ export function createLoop(options: LoopOptions): Loop {
     if (view === undefined && (facts === undefined || !synced())) return undefined;
     const worker = new PodWorker(options.worker, view?.key ?? key ?? { uid, namespace: facts?.namespace ?? '', name: facts?.name ?? '' }, came++);
     workers.set(uid, worker);
-    if (view !== undefined && facts === undefined) newSinceMs.set(uid, clock.monoMs());
+    if (view === undefined) options.metrics?.lives.orphaned();
+    else if (facts === undefined) {
+      newSinceMs.set(uid, clock.monoMs());
+      options.metrics?.lives.appeared(view.pod);
+    }
     return worker;
   };
 
@@ -94,18 +101,28 @@ export function createLoop(options: LoopOptions): Loop {
       worker.wish(viewOf(uid));
       const beganMs = clock.monoMs();
       busySinceMs.set(uid, beganMs);
+      const was = worker.life.phase;
       const result = await tracedSync(options.tracer ?? noTracer, worker, signal);
       busySinceMs.delete(uid);
       options.metrics?.podWorked('sync', clock.monoMs() - beganMs);
       const newMs = newSinceMs.get(uid);
+      if (newMs !== undefined && was === 'waiting' && mayStart(worker.life) && worker.life.phase !== 'waiting' && worker.pod !== undefined)
+        options.metrics?.lives.taken(worker.pod, beganMs - newMs);
       if (newMs !== undefined && worker.life.phase !== 'waiting' && worker.life.phase !== 'starting') {
         newSinceMs.delete(uid);
         if (worker.life.phase === 'running') options.metrics?.podStarted(clock.monoMs() - newMs);
       }
-      if (result.gone) workers.delete(uid);
+      if (result.gone) {
+        workers.delete(uid);
+        newSinceMs.delete(uid);
+        options.metrics?.lives.gone(uid);
+      }
       // A pod of the same UID may have come back (a static pod put back): it gets a new worker.
-      if (result.gone && viewOf(uid) !== undefined) queue.add(uid);
-      else if (result.again === 'now') queue.add(uid);
+      const again = result.gone ? viewOf(uid) : undefined;
+      if (again !== undefined) {
+        options.metrics?.lives.cameBack(again.pod);
+        queue.add(uid);
+      } else if (result.again === 'now') queue.add(uid);
       else if (result.again !== null) queue.addAfter(uid, result.again);
     },
     onError(uid, error) {
@@ -164,7 +181,9 @@ export function createLoop(options: LoopOptions): Loop {
 
   for (const source of sources) {
     source.onUpdate((key, change) => {
-      if (change === 'status') return workers.get(key.uid)?.reconcile(viewOf(key.uid));
+      const view = viewOf(key.uid);
+      if (view !== undefined) options.metrics?.lives.watched(view.pod);
+      if (change === 'status') return workers.get(key.uid)?.reconcile(view);
       // First, so that what is told of the new spec says what becomes of its new size.
       options.worker.resizes.wished(key.uid);
       kick(key.uid);
@@ -189,6 +208,8 @@ export function createLoop(options: LoopOptions): Loop {
 
   return {
     pleg,
+    working: () =>
+      [...workers].map(([uid, { life, pod }]) => ({ uid, pod, phase: mayStart(life) ? 'sync' : life.phase === 'terminating' ? 'terminating' : 'terminated' })),
     async run(signal) {
       try {
         await Promise.all([pleg.run(signal), options.worker.resizes.run(signal)]);

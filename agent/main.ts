@@ -1,3 +1,4 @@
+import { uptime } from 'node:os';
 import { realClock } from '../base/clock.ts';
 import { BugError } from '../base/assert.ts';
 import { OpError, messageOf } from '../base/errors.ts';
@@ -11,6 +12,7 @@ import { version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { withReservedCpus } from './core/resources/reserved.ts';
+import { ClientMetrics } from './io/client-metrics.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
@@ -82,9 +84,17 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const { nodeName } = settings;
   const tracer = openTracer(config.tracing, { clock, log: log.child('trace'), hostname: machine.hostname });
   log.info('Kubelet version', { kubeletVersion: version, node: nodeName });
-  const counted = { cgroupVersion: () => cgroups.version, memoryQos: () => cgroups.memoryQos, counts: () => countsOf(pods.loop, events.dropped) };
+  const counted = {
+    cgroupVersion: () => cgroups.version,
+    memoryQos: () => cgroups.memoryQos,
+    counts: () =>
+      countsOf({ ...pods.loop, workers: pods.loop.working(), isActive: (uid) => pods.loop.holdsResources(uid) }, pods.source.mirrors().length, events.dropped),
+    upMs: uptime() * 1000,
+  };
   using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, ...counted });
-  await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates }, signal);
+  const observer = new ClientMetrics(clock, tracer);
+  metrics.also.push(() => observer.text());
+  await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates, observer }, signal);
   const { api } = identity;
   await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics), traceCalls(tracer)));
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
@@ -110,6 +120,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     volumesInUse: () => pods.csi.inUse(),
     pressures,
     devices: () => granted.offer(),
+    startup: metrics.startup,
     ending,
   });
   const { node, runtime } = nodeSide;

@@ -15,6 +15,7 @@ import { createNodeApi } from './io/node-api.ts';
 import type { NodeApi } from './io/node-api.ts';
 import { watchRuntime } from './io/node-runtime.ts';
 import type { RuntimeWatch } from './io/node-runtime.ts';
+import type { StartupMetrics } from './io/startup-metrics.ts';
 import { nodeSettings } from './io/settings.ts';
 import type { Events, EventTarget } from './seams.ts';
 
@@ -37,6 +38,7 @@ export interface NodeSideOptions {
   readonly ending: () => { trouble(): string | null };
   /** What device plugins offer. */
   readonly devices: () => NonNullable<NodeFacts['devices']>;
+  readonly startup: StartupMetrics;
 }
 
 export interface NodeSide {
@@ -67,6 +69,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
     register: config.registerNode,
     registerAgain: flags.wishes.has('RegisterDeletedNode'),
     standalone: flags.kubeconfig === '',
+    startup: options.startup,
     leaseDurationSeconds: config.nodeLeaseDurationSeconds,
     statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
     statusReportMs: durationMs(config.nodeStatusReportFrequency),

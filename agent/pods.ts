@@ -239,12 +239,14 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       cri,
       clock,
       tell: (pod, reason, message) => tell(pod, { type: 'Warning', reason, message }),
+      metrics: metrics.lives,
     }),
     dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
     runtimeClasses: createRuntimeClasses(api),
     resizes,
     grants: granted.grants,
     claims: dra.claims,
+    metrics: metrics.lives,
     lines: createPodLines(clock, linesOf(machine.cpus)),
     context: {
       podLogsDir,
@@ -307,6 +309,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
         if (current === undefined) return isStatic(pod) ? null : 'later';
         return admission.admit(pod);
       },
+      metrics: metrics.lives,
       rejected: (reason) => metrics.rejected(countedReason(reason)),
     },
   });

@@ -9,6 +9,7 @@ import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.t
 import type { PodCgroupValues } from './core/resize/moves.ts';
 import type { Grants } from './grants.ts';
 import type { DraClaims } from './io/dra/claims.ts';
+import type { PodMetrics } from './io/pod-metrics.ts';
 import type { Resizes } from './resizes.ts';
 import type { EventTarget, Events, NodeInfo, Probes, StatusWriter } from './seams.ts';
 
@@ -22,6 +23,7 @@ export interface TellerDeps {
   readonly runtimeName: () => string;
   readonly recursiveReadOnly: () => boolean;
   readonly resizes: Resizes;
+  readonly metrics?: Pick<PodMetrics, 'told'>;
   /** Whether and how devices are told of; absent: they are not. */
   readonly grants?: Grants;
   /** The same of devices that pods have by claims. */
@@ -80,6 +82,7 @@ export class Teller {
     const status = this.#deps.claims?.withHealth(pod, withDevices) ?? withDevices;
     // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
     if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
+    this.#deps.metrics?.told(old, status);
     statuses.set(pod, status);
     return status;
   }

@@ -78,6 +78,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     files: createPodFiles(options.rng),
     containerLogsDir: containersLogDir,
     tracer: options.tracer,
+    collected: (reason) => options.metrics.images.collected(reason),
     pruneRecords: async (imageRefs, beforeMs) => options.pods.records?.prune(imageRefs, beforeMs),
     images: {
       highThresholdPercent: config.imageGCHighThresholdPercent,

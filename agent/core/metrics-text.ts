@@ -45,6 +45,12 @@ export class Counter {
     this.kind = kind;
   }
 
+  /** Shown from the start: what has no labels is there before it was ever counted. */
+  zero(labels: Labels = {}): this {
+    this.add(labels, 0);
+    return this;
+  }
+
   add(labels: Labels, amount = 1): void {
     const entry = this.#entry(labels);
     if (entry !== undefined) entry.value += amount;
@@ -78,6 +84,15 @@ export class Counter {
   }
 }
 
+/** A counter of upstream's that may still change (its word for it stands before the help). */
+export function alpha(name: string, help: string, kind: 'counter' | 'gauge' = 'counter'): Counter {
+  return new Counter(name, `[ALPHA] ${help}`, kind);
+}
+
+export function alphaHistogram(name: string, help: string, buckets?: readonly number[]): Histogram {
+  return new Histogram(name, `[ALPHA] ${help}`, buckets);
+}
+
 /** prometheus' default buckets, seconds. */
 export const defaultBuckets: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
@@ -93,18 +108,29 @@ export class Histogram {
     this.#buckets = buckets;
   }
 
+  /** Shown from the start, as what has no labels is. */
+  zero(): this {
+    this.#entry({});
+    return this;
+  }
+
   observe(labels: Labels, value: number): void {
-    const key = labelText(labels);
-    let entry = this.#series.get(key);
-    if (entry === undefined) {
-      if (this.#series.size >= seriesMax) return;
-      entry = { labels, counts: this.#buckets.map(() => 0), sum: 0, count: 0 };
-      this.#series.set(key, entry);
-    }
+    const entry = this.#entry(labels);
+    if (entry === undefined) return;
     const at = this.#buckets.findIndex((bound) => value <= bound);
     if (at >= 0) entry.counts[at] = (entry.counts[at] ?? 0) + 1;
     entry.sum += value;
     entry.count += 1;
+  }
+
+  #entry(labels: Labels): { labels: Labels; counts: number[]; sum: number; count: number } | undefined {
+    const key = labelText(labels);
+    const known = this.#series.get(key);
+    if (known !== undefined) return known;
+    if (this.#series.size >= seriesMax) return undefined;
+    const entry = { labels, counts: this.#buckets.map(() => 0), sum: 0, count: 0 };
+    this.#series.set(key, entry);
+    return entry;
   }
 
   remove(labels: Labels): void {

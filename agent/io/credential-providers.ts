@@ -33,6 +33,8 @@ export interface CredentialProvidersOptions {
   readonly binDir: string;
   /** `KubeletServiceAccountTokenForCredentialProviders`. */
   readonly tokensAllowed: boolean;
+  /** A program was run for so long. */
+  readonly onRun?: (name: string, tookMs: number, failed: boolean) => void;
   /** The agent's own environment, which the programs get too. */
   readonly env: Readonly<Record<string, string | undefined>>;
 }
@@ -101,6 +103,18 @@ export async function openCredentialProviders(options: CredentialProvidersOption
     return read;
   };
 
+  const timed = async <T>(name: string, work: () => Promise<T>): Promise<T> => {
+    const beganMs = clock.monoMs();
+    let failed = true;
+    try {
+      const answer = await work();
+      failed = false;
+      return answer;
+    } finally {
+      options.onRun?.(name, clock.monoMs() - beganMs, failed);
+    }
+  };
+
   const provide = async (provider: CredentialProvider, pod: Pod, repository: string, signal: AbortSignal): Promise<PullEntry[]> => {
     const asWhom = provider.token === null ? { kind: 'node' as const } : await accountOf(options, provider.token, pod, signal);
     if (asWhom === null) return [];
@@ -115,7 +129,7 @@ export async function openCredentialProviders(options: CredentialProvidersOption
     // Equal questions at one time are one run of the program.
     const question = JSON.stringify([provider.name, repository, digest(token), annotations]);
     const present = asking.get(question);
-    const running = present ?? ask(provider, repository, token, annotations, signal);
+    const running = present ?? timed(provider.name, () => ask(provider, repository, token, annotations, signal));
     if (present === undefined) asking.set(question, running);
     let answer: ProviderAnswer;
     try {

@@ -36,6 +36,7 @@ export interface GcOptions {
   readonly tracer?: Tracer;
   /** Forgets what is remembered of pulls of images that are not among these, from before that moment. */
   readonly pruneRecords?: (imageRefs: ReadonlySet<string>, beforeMs: number) => Promise<void>;
+  readonly collected?: (reason: 'age' | 'space') => void;
   readonly containers?: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
 }
 
@@ -164,7 +165,7 @@ export class Gc {
     const whole = { capacityBytes: 1, availableBytes: 0, nowMs: clock.nowMs(), beganMs: this.#beganMs };
     const { tooOld, candidates } = planImageGc({ records: this.#images, policy: full, ...whole });
     const failures: string[] = [];
-    for (const record of [...tooOld, ...candidates]) await this.#removeImage(record, failures, signal);
+    for (const record of [...tooOld, ...candidates]) await this.#removeImage(record, tooOld.includes(record) ? 'age' : 'space', failures, signal);
     if (failures.length > 0) throw new OpError('failed', 'remove unused images', failures.join(', '));
   }
 
@@ -273,12 +274,11 @@ export class Gc {
     };
     const plan = planImageGc(input);
     const failures: string[] = [];
-    const remove = (record: ImageRecord): Promise<number> => this.#removeImage(record, failures, signal);
-    for (const record of plan.tooOld) await remove(record);
+    for (const record of plan.tooOld) await this.#removeImage(record, 'age', failures, signal);
     let freed = 0;
     for (const record of plan.candidates) {
       if (freed >= plan.bytesToFree) break;
-      freed += await remove(record);
+      freed += await this.#removeImage(record, 'space', failures, signal);
     }
     if (failures.length > 0)
       return `wanted to free ${plan.bytesToFree} bytes, but freed ${freed} bytes space with errors in image deletion: ${failures.join(', ')}`;
@@ -289,12 +289,13 @@ export class Gc {
   }
 
   /** Bytes that it freed; why not goes to `failures`. */
-  async #removeImage(record: ImageRecord, failures: string[], signal: AbortSignal): Promise<number> {
+  async #removeImage(record: ImageRecord, reason: 'age' | 'space', failures: string[], signal: AbortSignal): Promise<number> {
     const { cri, log } = this.#options;
     log.info('Removing image to free bytes', { imageID: record.id, size: record.sizeBytes });
     try {
       await orGone(cri.images.removeImage({ image: { image: record.id } }, { timeoutMs, signal }));
       this.#images.delete(record.id);
+      this.#options.collected?.(reason);
       return record.sizeBytes;
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;

@@ -8,13 +8,19 @@ import { keyOf, podText } from '../core/containers.ts';
 import type { Hooks } from '../seams.ts';
 import { rpcErrorText } from './cri.ts';
 import type { Cri } from './cri.ts';
+import type { PodMetrics } from './pod-metrics.ts';
 
 type HttpGet = NonNullable<LifecycleHandler['httpGet']>;
 
 const userAgent = 'kube-lifecycle/1.37';
 
 /** postStart and preStop: exec in the container, HTTP from the node, or a pause. */
-export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, reason: string, message: string) => void }): Hooks {
+export function createHooks(deps: {
+  cri: Cri;
+  clock: Clock;
+  tell: (pod: Pod, reason: string, message: string) => void;
+  metrics?: Pick<PodMetrics, 'hookFellBack' | 'sleepCutShort'>;
+}): Hooks {
   const { cri, clock } = deps;
 
   const exec = async (containerId: string, command: readonly string[], timeoutMs: number, signal: AbortSignal): Promise<string | null> => {
@@ -47,6 +53,7 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
       if (!secure || (error as { code?: string }).code !== 'ERR_SSL_WRONG_VERSION_NUMBER') return messageOf(error);
       try {
         await fetchOnce(false, host, port, hook, signal);
+        deps.metrics?.hookFellBack();
         deps.tell(pod, 'LifecycleHTTPFallback', `request to HTTPS lifecycle hook ${host}:${port} got HTTP response, retry with HTTP succeeded`);
         return null;
       } catch (again) {
@@ -74,6 +81,7 @@ export function createHooks(deps: { cri: Cri; clock: Clock; tell: (pod: Pod, rea
           await clock.sleep(handler.sleep.seconds * 1000, limit);
           return { ok: true };
         } catch (error) {
+          deps.metrics?.sleepCutShort();
           return { ok: false, message: `Sleep lifecycle hook (${handler.sleep.seconds}) ${where}error: ${messageOf(error)}` };
         }
       }

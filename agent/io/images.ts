@@ -13,6 +13,7 @@ import { durationText } from '../../base/duration.ts';
 import type { EventText } from '../core/types.ts';
 import { runtimeWords, rpcErrorText } from './cri.ts';
 import type { Cri } from './cri.ts';
+import type { ImageMetrics } from './image-metrics.ts';
 import { createLine } from './line.ts';
 import type { PullRecords } from './pull-records.ts';
 
@@ -58,6 +59,9 @@ export interface ImagePullerOptions {
   /** Without `serial`: how many at once, 0 is no bound. */
   readonly maxParallel: number;
   readonly timeoutMs: number;
+  readonly metrics?: Pick<ImageMetrics, 'pulled' | 'ensured'>;
+  /** How long pods waited for pulls. */
+  readonly onPulled?: (uid: string, tookMs: number) => void;
   /** `KubeletEnsureSecretPulledImages`: who may use what is here already; null: everybody. */
   readonly records: PullRecords | null;
 }
@@ -143,19 +147,23 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
       const name = parseImage(asked);
       if (typeof name === 'string') {
         const message = `Failed to apply default image tag "${asked}": ${name}`;
+        options.metrics?.ensured(pullPolicyOf(container), null, null);
         say('Warning', 'InspectFailed', message);
         return refused('InvalidImageName', message);
       }
       const policy = pullPolicyOf(container);
+      if (policy === 'Always') options.metrics?.ensured(policy, null, true);
       if (policy !== 'Always') {
         const here = await present(cri, name, need.runtimeHandler, timeoutMs, signal);
         if (!here.ok) {
+          options.metrics?.ensured(policy, null, null);
           const message = `Failed to inspect image "${name.pullName}": ${here.words}`;
           say('Warning', 'InspectFailed', message);
           return refused('ImageInspectError', message);
         }
         const { records } = options;
         const mustProve = here.imageRef !== null && records !== null && (await records.mustPull(asked, here.imageRef, () => shownBy(need, name, signal)));
+        options.metrics?.ensured(policy, here.imageRef !== null, policy === 'Never' && here.imageRef === null ? null : here.imageRef === null || mustProve);
         if (here.imageRef !== null && !mustProve) {
           say('Normal', 'Pulled', `Container image "${asked}" already present on machine and can be accessed by the pod`);
           return { ok: true, imageRef: here.imageRef, user: here.user };
@@ -187,6 +195,8 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         }
         failures.delete(key);
         const waitedMs = clock.monoMs() - askedAtMs;
+        options.metrics?.pulled(Number(pulled.sizeBytes), waitedMs);
+        options.onPulled?.(keyOf(pod).uid, waitedMs);
         say(
           'Normal',
           'Pulled',

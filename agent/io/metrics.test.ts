@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { AgentMetrics } from './metrics.ts';
 
+const noPods = { pods: [], isActive: () => false, mirrors: 0, workers: [] };
 const labels = { kind: 'readiness', container: 'c', pod: 'p', namespace: 'ns', uid: 'u1' } as const;
 
 test('the page has upstream’s names, the process and the event loop', async () => {
@@ -11,7 +12,8 @@ test('the page has upstream’s names, the process and the event loop', async ()
     clock,
     nodeName: 'n1',
     cgroupVersion: () => 2,
-    counts: () => ({ runningPods: 3, containers: { running: 4, exited: 1 }, desiredPods: 3, staticPods: 0, eventsDropped: 2 }),
+    upMs: 5_000,
+    counts: () => ({ runningPods: 3, containers: { running: 4, exited: 1 }, pods: noPods, eventsDropped: 2 }),
   });
   metrics.relisted(20);
   await clock.advance(1_000);
@@ -43,7 +45,8 @@ test('probe series end with their container', () => {
     clock: createFakeClock(),
     nodeName: 'n1',
     cgroupVersion: () => 2,
-    counts: () => ({ runningPods: 0, containers: {}, desiredPods: 0, staticPods: 0, eventsDropped: 0 }),
+    upMs: 5_000,
+    counts: () => ({ runningPods: 0, containers: {}, pods: noPods, eventsDropped: 0 }),
   });
   metrics.probed(labels, 'successful', 3);
   metrics.probed(labels, 'failed', 3);

@@ -3,10 +3,14 @@ import type { Clock } from '../../base/clock.ts';
 import { watchLoopDelay } from '../../base/loop-delay.ts';
 import { Counter, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
 import type { Interceptor } from '../../cri/mod.ts';
+import type { RunPodSandboxRequest } from '../../proto/cri/types.ts';
 import type { Pods } from '../seams.ts';
 import { createCertMetrics, type CertMetrics } from './cert-metrics.ts';
 import type { ProbeLabels } from './probes.ts';
+import { ImageMetrics } from './image-metrics.ts';
+import { PodMetrics, podStartBuckets, type PodCounts } from './pod-metrics.ts';
 import { ResourceMetrics } from './resource-metrics.ts';
+import { StartupMetrics } from './startup-metrics.ts';
 
 /** Fifteen steps from 0.1 to 40 s, each as much larger as the one before: upstream's. */
 const draBuckets = Array.from({ length: 15 }, (_, step) => 0.1 * 400 ** (step / 14));
@@ -18,8 +22,10 @@ export interface MetricsOptions {
   cgroupVersion: () => 1 | 2;
   /** Bytes that pods' cgroups protect; left out: nothing is. */
   memoryQos?: () => { readonly minBytes: bigint; readonly lowBytes: bigint };
-  /** What is counted at the scrape: running pods and containers by state, desired pods by kind. */
-  counts: () => { runningPods: number; containers: Readonly<Record<string, number>>; desiredPods: number; staticPods: number; eventsDropped: number };
+  /** What is counted at the scrape. */
+  counts: () => { runningPods: number; containers: Readonly<Record<string, number>>; pods: PodCounts; eventsDropped: number };
+  /** For how long the machine runs; null: not known. */
+  upMs: number | null;
 }
 
 /** The agent's own metrics, under the kubelet's names; what upstream has no name for begins with nodelet_. */
@@ -37,7 +43,7 @@ export class AgentMetrics implements Disposable {
   readonly #podStart = new Histogram(
     'kubelet_pod_start_duration_seconds',
     '[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run',
-    [0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1_200, 1_800, 2_700, 3_600],
+    podStartBuckets,
   );
   readonly #status = new Histogram(
     'kubelet_pod_status_sync_duration_seconds',
@@ -75,7 +81,6 @@ export class AgentMetrics implements Disposable {
     "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. The number of failed operations is provided through the histogram's overall count.",
     draBuckets,
   );
-  readonly #startedPods = new Counter('kubelet_started_pods_total', '[ALPHA] Cumulative number of pods started');
   readonly #probes = new Counter('prober_probe_total', '[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.');
   readonly #probeDuration = new Histogram('prober_probe_duration_seconds', '[ALPHA] Duration in seconds for a probe response.');
   readonly #shutdownStart = new Counter(
@@ -90,12 +95,17 @@ export class AgentMetrics implements Disposable {
   );
   readonly certificates: CertMetrics;
   readonly resources = new ResourceMetrics();
+  readonly lives: PodMetrics;
+  readonly images = new ImageMetrics();
+  readonly startup: StartupMetrics;
   /** What others tell at each scrape. */
   readonly also: (() => string)[] = [];
   #relistBeganMs: number | undefined;
 
   constructor(options: MetricsOptions) {
     this.certificates = createCertMetrics(options.clock);
+    this.lives = new PodMetrics(options.clock);
+    this.startup = new StartupMetrics(options.clock, options.upMs);
     this.#options = options;
     this.shutdown({ startMs: null, endMs: null });
     this.#startedSeconds = options.clock.nowMs() / 1000;
@@ -118,7 +128,6 @@ export class AgentMetrics implements Disposable {
   /** `afterMs`: from the first sight of the pod until it runs. */
   podStarted(afterMs: number): void {
     this.#podStart.observe({}, afterMs / 1000);
-    this.#startedPods.add({});
   }
 
   /** `reason`: one of few. */
@@ -212,10 +221,9 @@ export class AgentMetrics implements Disposable {
         '[ALPHA] Number of containers currently running',
         Object.entries(counts.containers).map(([state, count]): [Labels, number] => [{ container_state: state }, count]),
       ),
-      gauge('kubelet_desired_pods', '[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.', [
-        [{ static: '' }, counts.desiredPods],
-        [{ static: 'true' }, counts.staticPods],
-      ]),
+      this.lives.text(counts.pods),
+      this.images.text(),
+      this.startup.text(),
       ...[
         this.#relist,
         this.#relistInterval,
@@ -229,7 +237,6 @@ export class AgentMetrics implements Disposable {
         this.#csi,
         this.#draCalls,
         this.#draRounds,
-        this.#startedPods,
         this.#shutdownStart,
         this.#shutdownEnd,
         this.#evictions,
@@ -258,21 +265,24 @@ export class AgentMetrics implements Disposable {
   }
 }
 
-/** What /metrics tells of pods, from the last listing of the runtime. */
-export function countsOf(pods: Pods, eventsDropped: number): ReturnType<MetricsOptions['counts']> {
+/** What /metrics tells of pods: of the last listing of the runtime, and of what is wanted. */
+export function countsOf(
+  pods: Pick<Pods, 'allFacts' | 'list'> & Pick<PodCounts, 'workers' | 'isActive'>,
+  mirrors: number,
+  eventsDropped: number,
+): ReturnType<MetricsOptions['counts']> {
   const containers: Record<string, number> = {};
   let runningPods = 0;
   for (const facts of pods.allFacts()) {
     if (facts.sandboxes.some(({ ready }) => ready)) runningPods++;
     for (const { state } of facts.containers) containers[state] = (containers[state] ?? 0) + 1;
   }
-  const desired = pods.list();
-  const isStatic = desired.filter(({ metadata }) => metadata.annotations?.['kubernetes.io/config.source'] === 'file').length;
-  return { runningPods, containers, desiredPods: desired.length - isStatic, staticPods: isStatic, eventsDropped };
+  const { workers, isActive } = pods;
+  return { runningPods, containers, pods: { pods: pods.list(), isActive, mirrors, workers }, eventsDropped };
 }
 
 /** Counts every call to the runtime, under the kubelet's names: RunPodSandbox is run_podsandbox. */
-export function countCalls(clock: Clock, metrics: Pick<AgentMetrics, 'runtimeCalled'>): Interceptor {
+export function countCalls(clock: Clock, metrics: Pick<AgentMetrics, 'runtimeCalled' | 'lives'>): Interceptor {
   return {
     async call(call, options, next) {
       const operation = call.method
@@ -286,7 +296,13 @@ export function countCalls(clock: Clock, metrics: Pick<AgentMetrics, 'runtimeCal
         failed = false;
         return answer;
       } finally {
-        metrics.runtimeCalled(operation, clock.monoMs() - beganMs, failed);
+        const tookMs = clock.monoMs() - beganMs;
+        metrics.runtimeCalled(operation, tookMs, failed);
+        if (call.method === 'RunPodSandbox') {
+          const { runtimeHandler = '', config } = call.request as Partial<RunPodSandboxRequest>;
+          const users = config?.linux?.securityContext?.namespaceOptions?.usernsOptions?.mode;
+          metrics.lives.sandboxRun(runtimeHandler, tookMs, failed, users === 'POD');
+        }
       }
     },
   };

@@ -17,6 +17,7 @@ import {
   type NodeSettings,
 } from '../core/node-status.ts';
 import type { EventTarget, Events, NodeInfo } from '../seams.ts';
+import type { StartupMetrics } from './startup-metrics.ts';
 import { keepLease } from './node-lease.ts';
 
 export interface NodeApiOptions {
@@ -35,6 +36,8 @@ export interface NodeApiOptions {
   leaseDurationSeconds: number;
   statusUpdateMs: number;
   statusReportMs: number;
+  /** How long it takes to become a node. */
+  startup?: Pick<StartupMetrics, 'tries' | 'registered' | 'ready'>;
   /** What goes into the status now; must answer quickly. */
   facts: () => Promise<NodeFacts>;
 }
@@ -93,10 +96,12 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
   const registerOnce = async (signal: AbortSignal): Promise<void> => {
     const facts = await options.facts();
     addresses = internalIPs(facts);
+    options.startup?.tries();
     if (!options.register) return learn(await api.get<Node>(ref, heartbeat, signal));
     try {
       const created = await api.create<Node>(nodes, newNode(settings, facts, rfc3339(clock.nowMs())), heartbeat, signal);
       learn(created);
+      options.startup?.registered();
       for (const { type, reason, message } of nodeEvents(settings.nodeName, undefined, created.status ?? {})) events.event(target, type, reason, message);
       reportedMs = clock.monoMs();
       return;
@@ -141,7 +146,8 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       reportJitterMs = changed ? (rng.float() - 0.5) * options.statusReportMs : 0;
       learn(updated);
     }
-    wasReady ||= next.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') ?? false;
+    if (isReady(next)) options.startup?.ready();
+    wasReady ||= isReady(next);
   };
 
   /** False when the API server was not reached or has no such Node. */
@@ -259,6 +265,11 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       await Promise.all([lease, reportStatus(signal), follow(signal), options.registerAgain === true && options.register ? registerAgain(signal) : null]);
     },
   };
+}
+
+/** Whether a status that is told says that the node is ready. */
+function isReady(status: NonNullable<Node['status']>): boolean {
+  return status.conditions?.some(({ type, status: state }) => type === 'Ready' && state === 'True') ?? false;
 }
 
 function internalIPs(facts: NodeFacts): string[] {

@@ -6,6 +6,7 @@ import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { replaceFile } from '../../base/replace-file.ts';
 import type { AuthConfig } from '../../proto/cri/types.ts';
+import type { ImageMetrics, PullCheck } from './image-metrics.ts';
 import {
   isProven,
   mergedRecord,
@@ -27,6 +28,7 @@ export interface PullRecordsOptions {
   readonly policy: string;
   /** `preloadedImagesVerificationAllowlist`. */
   readonly allowlist: readonly string[];
+  readonly metrics?: Pick<ImageMetrics, 'checked' | 'remembered'>;
 }
 
 /** What is remembered of pulls, so that a pod does not get by name what others proved a right to (KEP-2535). */
@@ -65,10 +67,16 @@ function fileName(key: string): string {
 }
 
 /** Opens the folders of records. Throws when they cannot be made. */
-export async function openPullRecords({ clock, log, rootDir, policy, allowlist }: PullRecordsOptions): Promise<PullRecords> {
+export async function openPullRecords({ clock, log, rootDir, policy, allowlist, metrics }: PullRecordsOptions): Promise<PullRecords> {
   const pulling = join(rootDir, 'image_manager', 'pulling');
   const pulled = join(rootDir, 'image_manager', 'pulled');
   for (const folder of [pulling, pulled]) await mkdir(folder, { recursive: true, mode: 0o700 });
+  const count = async (folder: string): Promise<void> =>
+    metrics?.remembered(
+      folder === pulling ? 'intents' : 'records',
+      (await readdir(folder).catch(() => [])).filter((name) => /^sha256-[0-9a-f]{64}$/.test(name)).length,
+    );
+  for (const folder of [pulling, pulled]) await count(folder);
   const underWay = new Map<string, number>();
   /** One change of a record after another. */
   let last: Promise<unknown> = Promise.resolve();
@@ -103,14 +111,16 @@ export async function openPullRecords({ clock, log, rootDir, policy, allowlist }
       const now = `${new Date(clock.nowMs()).toISOString().slice(0, 19)}Z`;
       const next = mergedRecord(record, imageRef, bare, credentials, now);
       if (next !== record) await write(pulled, imageRef, next);
+      await count(pulled);
     });
   /** In turn, too: several pods pull one image at once, and share its intent. */
   const leave = (image: string): Promise<void> =>
     inTurn(async () => {
-      const count = (underWay.get(image) ?? 1) - 1;
-      if (count > 0) return void underWay.set(image, count);
+      const left = (underWay.get(image) ?? 1) - 1;
+      if (left > 0) return void underWay.set(image, left);
       underWay.delete(image);
       await rm(join(pulling, fileName(image)), { force: true });
+      await count(pulling);
     });
   const all = async <T extends { kind: string }>(folder: string, kind: T['kind']): Promise<T[]> => {
     const names = (await readdir(folder)).filter((name) => /^sha256-[0-9a-f]{64}$/.test(name));
@@ -125,13 +135,38 @@ export async function openPullRecords({ clock, log, rootDir, policy, allowlist }
     return objects.filter((object) => object !== null);
   };
 
+  const mustPull = async (image: string, imageRef: string, shown: () => Promise<ShownCredentials>): Promise<PullCheck> => {
+    let record: ImagePulledRecord | null;
+    let ours: boolean;
+    try {
+      record = await recordOf(imageRef);
+      ours = record !== null || (underWay.get(image) ?? 0) > 0 || (await read<ImagePullIntent>(join(pulling, fileName(image)), 'ImagePullIntent')) !== null;
+    } catch (error) {
+      log.error('Unable to access cache records about image pulls', { image, err: messageOf(error) });
+      return 'error';
+    }
+    if (!needsProof(policy, allowlist, image, ours)) return 'credentialPolicyAllowed';
+    const known = record?.credentialMapping?.[withoutTag(image) ?? image];
+    if (known === undefined) return 'mustAuthenticate';
+    if (known.nodePodsAccessible === true) return 'credentialRecordFound';
+    if (!known.kubernetesSecrets?.length && !known.kubernetesServiceAccounts?.length) return 'mustAuthenticate';
+    const { proven, learn } = isProven(known, await shown());
+    if (learn !== null) {
+      await remember(image, imageRef, { kubernetesSecrets: [learn] }).catch((error: unknown) =>
+        log.error('failed to write an image pulled record', { image, imageRef, err: messageOf(error) }),
+      );
+    }
+    return proven ? 'credentialRecordFound' : 'mustAuthenticate';
+  };
+
   return {
     async begin(image) {
       const intent: ImagePullIntent = { kind: 'ImagePullIntent', apiVersion: recordsVersion, image };
       await inTurn(async () => {
-        const count = underWay.get(image) ?? 0;
-        if (count === 0) await write(pulling, image, intent);
-        underWay.set(image, count + 1);
+        const others = underWay.get(image) ?? 0;
+        if (others === 0) await write(pulling, image, intent);
+        underWay.set(image, others + 1);
+        await count(pulling);
       });
     },
     async done(image, imageRef, credentials) {
@@ -147,31 +182,14 @@ export async function openPullRecords({ clock, log, rootDir, policy, allowlist }
       await leave(image).catch((error: unknown) => log.error('failed to remove image pull intent', { image, err: messageOf(error) }));
     },
     async mustPull(image, imageRef, shown) {
-      let record: ImagePulledRecord | null;
-      let ours: boolean;
-      try {
-        record = await recordOf(imageRef);
-        ours = record !== null || (underWay.get(image) ?? 0) > 0 || (await read<ImagePullIntent>(join(pulling, fileName(image)), 'ImagePullIntent')) !== null;
-      } catch (error) {
-        log.error('Unable to access cache records about image pulls', { image, err: messageOf(error) });
-        return true;
-      }
-      if (!needsProof(policy, allowlist, image, ours)) return false;
-      const known = record?.credentialMapping?.[withoutTag(image) ?? image];
-      if (known === undefined) return true;
-      if (known.nodePodsAccessible === true) return false;
-      if (!known.kubernetesSecrets?.length && !known.kubernetesServiceAccounts?.length) return true;
-      const { proven, learn } = isProven(known, await shown());
-      if (learn !== null) {
-        await remember(image, imageRef, { kubernetesSecrets: [learn] }).catch((error: unknown) =>
-          log.error('failed to write an image pulled record', { image, imageRef, err: messageOf(error) }),
-        );
-      }
-      return !proven;
+      const result = await mustPull(image, imageRef, shown);
+      metrics?.checked(result);
+      return result === 'mustAuthenticate' || result === 'error';
     },
     async prune(imageRefs, beforeMs) {
       for (const { imageRef, lastUpdatedTime } of await all<ImagePulledRecord>(pulled, 'ImagePulledRecord'))
         if (!imageRefs.has(imageRef) && Date.parse(lastUpdatedTime) < beforeMs) await inTurn(() => rm(join(pulled, fileName(imageRef)), { force: true }));
+      await count(pulled);
     },
     async recover(list) {
       const intents = await all<ImagePullIntent>(pulling, 'ImagePullIntent');

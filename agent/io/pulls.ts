@@ -9,7 +9,9 @@ import { gateEnabled } from '../core/feature-gates.ts';
 import type { AgentSettings, EnvSources } from '../seams.ts';
 import { openCredentialProviders } from './credential-providers.ts';
 import type { Cri } from './cri.ts';
+import type { ImageMetrics } from './image-metrics.ts';
 import { createImagePuller, type ImagePuller } from './images.ts';
+import type { PodMetrics } from './pod-metrics.ts';
 import { createPullCredentials } from './pull-credentials.ts';
 import { openPullRecords, type PullRecords } from './pull-records.ts';
 import type { Tokens } from './tokens.ts';
@@ -25,6 +27,7 @@ export interface PullsOptions {
   readonly sources: Pick<EnvSources, 'secret'>;
   readonly tokens: Pick<Tokens, 'get'>;
   readonly env: Readonly<Record<string, string | undefined>>;
+  readonly metrics: { readonly images: ImageMetrics; readonly lives: Pick<PodMetrics, 'pulled'> };
   readonly signal: AbortSignal;
 }
 
@@ -36,7 +39,7 @@ export interface Pulls {
 
 /** Everything about getting images: credentials of three kinds, what is remembered of pulls, and turns. Throws OpError for a configuration that cannot be used. */
 export async function openPulls(options: PullsOptions): Promise<Pulls> {
-  const { cri, clock, sys, api, settings, config, sources, tokens, env } = options;
+  const { cri, clock, sys, api, settings, config, sources, tokens, env, metrics } = options;
   const log = options.log.child('images');
   const { rootDir, runtimeRequestTimeoutMs: timeoutMs } = settings;
   const providers = await openCredentialProviders({
@@ -46,6 +49,7 @@ export async function openPulls(options: PullsOptions): Promise<Pulls> {
     tokens,
     env,
     log,
+    onRun: (name, tookMs, failed) => metrics.images.programRan(name, tookMs, failed),
     config: settings.credentialProviderConfig,
     binDir: settings.credentialProviderBinDir,
     tokensAllowed: gateEnabled(config.featureGates, 'KubeletServiceAccountTokenForCredentialProviders'),
@@ -55,6 +59,7 @@ export async function openPulls(options: PullsOptions): Promise<Pulls> {
         clock,
         log,
         rootDir,
+        metrics: metrics.images,
         policy: config.imagePullCredentialsVerificationPolicy,
         allowlist: config.preloadedImagesVerificationAllowlist,
       })
@@ -70,6 +75,8 @@ export async function openPulls(options: PullsOptions): Promise<Pulls> {
     clock,
     timeoutMs,
     records,
+    metrics: metrics.images,
+    onPulled: (uid, tookMs) => metrics.lives.pulled(uid, tookMs),
     rules: backoffRules(),
     credentials: createPullCredentials({ sources, log, providers, nodeFiles: [`${rootDir}/config.json`, '/root/.docker/config.json'] }),
     serial: settings.serializeImagePulls,

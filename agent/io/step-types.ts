@@ -13,6 +13,7 @@ import type { Environment } from './environment.ts';
 import type { PodFiles } from './files.ts';
 import type { ImagePuller } from './images.ts';
 import type { PodLines } from './pod-lines.ts';
+import type { PodMetrics } from './pod-metrics.ts';
 
 /** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
 export interface RuntimeClasses {
@@ -50,6 +51,8 @@ export interface StepDeps {
   readonly resizes: Actuation;
   /** Devices, CPUs and memory of its own; absent: no container has any. */
   readonly grants?: Pick<Grants, 'forContainer' | 'made'>;
+  /** What is counted; absent: nothing is. */
+  readonly metrics?: Pick<PodMetrics, 'containerStarts' | 'containerFailed' | 'imageVolumes'>;
   /** Dynamic resources; absent: no container has any. */
   readonly claims?: Pick<DraClaims, 'cdiDevices'>;
   readonly lines: PodLines;

@@ -1,7 +1,7 @@
 import { BugError } from '../../base/assert.ts';
 import type { PodSandboxConfig } from '../../proto/cri/types.ts';
 import { sandboxConfig } from '../core/container-config.ts';
-import { keyOf, podText } from '../core/containers.ts';
+import { findContainer, keyOf, podText } from '../core/containers.ts';
 import { hostnameOf } from '../core/hostname.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
@@ -24,7 +24,7 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
       signal.throwIfAborted();
       if (step.kind === 'start-container') {
         sandbox ??= await openSandbox(deps, run, step.sandboxAttempt, signal);
-        const failure = await startContainer(deps, run, step, sandbox, signal);
+        const failure = await countedStart(deps, run, step, sandbox, signal);
         if (failure === null) {
           started.push(step.name);
           done += 1;
@@ -53,6 +53,18 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
   } catch (error) {
     return { done, started, failures, resizeFailure, error };
   }
+}
+
+async function countedStart(deps: StepDeps, run: RunContext, step: Extract<Step, { kind: 'start-container' }>, sandbox: OpenSandbox, signal: AbortSignal) {
+  const place = findContainer(run.pod.spec, step.name);
+  const kind = place?.kind ?? 'app';
+  deps.metrics?.containerStarts(kind);
+  const failure = await startContainer(deps, run, step, sandbox, signal);
+  if (failure !== null) deps.metrics?.containerFailed(kind, failure.reason);
+  const images = new Set((run.pod.spec.volumes ?? []).filter(({ image }) => image !== undefined).map(({ name }) => name));
+  const mounts = (place?.container.volumeMounts ?? []).filter(({ name }) => images.has(name)).length;
+  deps.metrics?.imageVolumes(mounts, failure?.reason === 'CreateContainerError');
+  return failure;
 }
 
 async function plainStep(

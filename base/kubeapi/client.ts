@@ -6,7 +6,7 @@ import type { KubeConfig } from './config.ts';
 import { LineSplitter } from './lines.ts';
 import { pathOf } from './refs.ts';
 import { reflectLoop, type ReflectSource, type WatchEvent } from './reflect.ts';
-import { Sender, type Request } from './sender.ts';
+import { Sender, type Request, type RequestObserver } from './sender.ts';
 import type { CallOptions, KubeApi, KubeList, KubeObject, ListOptions, PatchType, ReflectHandler, ResourceRef } from './types.ts';
 
 export interface KubeApiOptions {
@@ -22,6 +22,8 @@ export interface KubeApiOptions {
   pingMs?: number;
   /** For a kubeconfig that may change: `followKubeConfig` of its path. */
   reload?: () => Promise<KubeConfig | undefined>;
+  /** Counts and traces requests. */
+  observer?: RequestObserver;
 }
 
 export const patchContentTypes: Readonly<Record<PatchType, string>> = {

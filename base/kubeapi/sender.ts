@@ -107,6 +107,26 @@ function isConnectionLoss(error: unknown): boolean {
   return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE' || code === 'UND_ERR_INFO' || code === 'ERR_HTTP2_STREAM_ERROR';
 }
 
+/** One request as it goes out. */
+export interface OutgoingRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly bodyBytes: number;
+}
+
+/** Sends with more headers; tells the status as soon as it is known, and how much came when that is known. */
+export type Send<T> = (headers: Readonly<Record<string, string>>, answered: (status: number, bodyBytes: number | null) => void) => Promise<T>;
+
+/** For those who count and trace; each retry is a request of its own. */
+export interface RequestObserver {
+  /** Runs a request. */
+  around<T>(request: OutgoingRequest, send: Send<T>): Promise<T>;
+  /** A request waited so long for its turn. */
+  waited(method: string, server: string, tookMs: number): void;
+  /** A request is sent again because of that answer. */
+  retried(method: string, server: string, status: number): void;
+}
+
 export interface SenderOptions {
   config: KubeConfig;
   clock: Clock;
@@ -117,7 +137,10 @@ export interface SenderOptions {
   pingMs?: number;
   /** Asked every ten seconds while there are requests: another configuration, or undefined while it is the same. */
   reload?: () => Promise<KubeConfig | undefined>;
+  observer?: RequestObserver;
 }
+
+type Use<T> = (response: Dispatcher.ResponseData, answered: (status: number, bodyBytes: number | null) => void) => Promise<T>;
 
 /** Sends requests: credentials, lanes, rate, deadlines, Retry-After. Knows no resources. */
 export class Sender implements AsyncDisposable {
@@ -158,12 +181,13 @@ export class Sender implements AsyncDisposable {
     let lost = false;
     for (let attempt = 0; ; attempt++) {
       try {
-        if (lane !== 'heartbeat') await this.#limiter?.take(deadline.signal);
-        const answer = await this.#once(this.#sessions[lane], request, timeoutMs, deadline.signal, async (response) => ({
-          status: response.statusCode,
-          headers: flatHeaders(response.headers),
-          body: await response.body.bytes(),
-        }));
+        if (lane !== 'heartbeat') await this.#wait(request.method, deadline.signal);
+        const answer = await this.#once(this.#sessions[lane], request, timeoutMs, deadline.signal, async (response, answered) => {
+          const { statusCode: status, headers } = response;
+          const body = await response.body.bytes();
+          answered(status, body.length);
+          return { status, headers: flatHeaders(headers), body };
+        });
         if (answer.status === 401) this.#credentials.forgetToken();
         if (!judge || answer.status < 400) return answer;
         const error = apiErrorFrom(answer.status, Buffer.from(answer.body).toString('utf8'), answer.headers);
@@ -171,6 +195,7 @@ export class Sender implements AsyncDisposable {
         const waitMs = error.retryAfterMs || 1000;
         if (!asked || attempt >= maxRetries || this.#options.clock.monoMs() + waitMs >= untilMs) throw error;
         await this.#options.clock.sleep(waitMs, deadline.signal);
+        this.#options.observer?.retried(request.method, this.#server, answer.status);
       } catch (error) {
         if (error instanceof ApiError) throw error;
         const known = this.#explain(error, request, signal, deadline.signal);
@@ -186,8 +211,9 @@ export class Sender implements AsyncDisposable {
    */
   async stream(request: Request, read: (body: Readable) => Promise<void>, signal: AbortSignal): Promise<void> {
     try {
-      await this.#limiter?.take(signal);
-      await this.#once(this.#sessions.watches, request, request.timeoutMs ?? defaultTimeoutMs, signal, async (response) => {
+      await this.#wait(request.method, signal);
+      await this.#once(this.#sessions.watches, request, request.timeoutMs ?? defaultTimeoutMs, signal, async (response, answered) => {
+        answered(response.statusCode, null);
         if (response.statusCode === 401) this.#credentials.forgetToken();
         if (response.statusCode >= 400) throw apiErrorFrom(response.statusCode, await response.body.text(), flatHeaders(response.headers));
         await read(response.body);
@@ -198,37 +224,48 @@ export class Sender implements AsyncDisposable {
     }
   }
 
-  async #once<T>(
-    sessions: Sessions,
-    request: Request,
-    headersMs: number,
-    signal: AbortSignal,
-    use: (response: Dispatcher.ResponseData) => Promise<T>,
-  ): Promise<T> {
+  async #wait(method: string, signal: AbortSignal): Promise<void> {
+    if (this.#limiter === undefined) return;
+    const { clock, observer } = this.#options;
+    const beganMs = clock.monoMs();
+    await this.#limiter.take(signal);
+    observer?.waited(method, this.#server, clock.monoMs() - beganMs);
+  }
+
+  async #once<T>(sessions: Sessions, request: Request, headersMs: number, signal: AbortSignal, use: Use<T>): Promise<T> {
     await this.#renewIfChanged();
     const query = request.query === undefined ? '' : new URLSearchParams(request.query).toString();
     using place = await this.#claim(sessions, signal);
     const { authorization, claim, server } = place;
     const prefix = new URL(server).pathname.replace(/\/$/, '');
-    const response = await claim.client.request({
-      method: request.method,
-      path: `${prefix}${request.path}${query === '' ? '' : `${request.path.includes('?') ? '&' : '?'}${query}`}`,
-      headers: {
-        accept: 'application/json',
-        'user-agent': this.#options.userAgent,
-        ...(authorization !== undefined && { authorization }),
-        ...request.headers,
-      },
-      body: request.body ?? null,
-      headersTimeout: headersMs,
-      signal,
-    });
-    try {
-      return await use(response);
-    } finally {
-      // Whatever was not read is not wanted; on HTTP/2 this resets the one stream.
-      if (!response.body.readableEnded) response.body.on('error', () => {}).destroy();
-    }
+    const path = `${prefix}${request.path}${query === '' ? '' : `${request.path.includes('?') ? '&' : '?'}${query}`}`;
+    const send: Send<T> = async (headers, answered) => {
+      const response = await claim.client.request({
+        method: request.method,
+        path,
+        headers: {
+          accept: 'application/json',
+          'user-agent': this.#options.userAgent,
+          ...(authorization !== undefined && { authorization }),
+          ...headers,
+          ...request.headers,
+        },
+        body: request.body ?? null,
+        headersTimeout: headersMs,
+        signal,
+      });
+      try {
+        return await use(response, answered);
+      } finally {
+        // Whatever was not read is not wanted; on HTTP/2 this resets the one stream.
+        if (!response.body.readableEnded) response.body.on('error', () => {}).destroy();
+      }
+    };
+    const { observer } = this.#options;
+    // Awaited here: the place is held until the answer was read.
+    if (observer === undefined) return await send({}, () => {});
+    const outgoing = { method: request.method, url: new URL(path, server).href, bodyBytes: Buffer.byteLength(request.body ?? '') };
+    return await observer.around(outgoing, send);
   }
 
   /** A stream, and the server and the token that go with it: one server's token is never sent to another. */
