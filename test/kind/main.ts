@@ -8,6 +8,7 @@ import { requireWritable, runProgram, type Program } from '../../scripts/command
 import { findAssets } from '../assets/find.ts';
 import { addCompare } from './compare.ts';
 import { addConformance } from './conformance.ts';
+import { breakSwaps, type Broken } from './breaks.ts';
 import { endDocker, openDocker } from './docker.ts';
 import { makeNodeImage } from './node-image.ts';
 import { makeProxyImage, PROXY_IMAGE, writeProxyArchive } from './proxy-image.ts';
@@ -84,6 +85,14 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     )
     .option('--rounds <n>', 'how many times there and back', '1')
     .addOption(PROXY)
+    .addOption(RELEASE);
+  program
+    .add<SwapWords>(
+      'break <node>',
+      'break swaps and restores of a node in every way there is a test for, and look for what they leave',
+      ['sudo nodelet kind break kind-worker', 'sudo nodelet kind break kind-worker --release FILE --json'],
+      (options, [node = '']) => broken(program, options, node),
+    )
     .addOption(RELEASE);
   addCompare(program, root, () => engine(program));
   addConformance(program, root, () => engine(program));
@@ -188,6 +197,15 @@ async function proved(program: Program, options: SwapWords & { rounds: string },
   });
   const bad = all.filter(({ isGood }) => !isGood).length;
   program.answer(options.json, { rounds: all, bad }, [...all.map(line), `${all.length - bad} of ${all.length} good`]);
+  return bad === 0 ? 0 : 1;
+}
+
+async function broken(program: Program, options: SwapWords, node: string): Promise<number> {
+  const release = await releaseFile(program, options.release);
+  const line = ({ how, isGood, words, seconds }: Broken): string => `${isGood ? 'good' : 'BAD '} ${how} (${seconds.toFixed(0)} s): ${words.join('; ')}`;
+  const all = await breakSwaps(program, await engine(program), { root, node, release }, (one) => program.progress.note(line(one)));
+  const bad = all.filter(({ isGood }) => !isGood).length;
+  program.answer(options.json, { all, bad }, [...all.map(line), `${all.length - bad} of ${all.length} good`]);
   return bad === 0 ? 0 : 1;
 }
 
