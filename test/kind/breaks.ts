@@ -66,6 +66,8 @@ export async function breakSwaps(
   const { progress } = program;
   const place = await findPlace(engine, options.node);
   const before = await fingerprint(place);
+  // The program itself, not the launcher in front of it.
+  const itself = [process.execPath, `${options.root}/test/kind/main.ts`] as const;
   const all: Broken[] = [];
   const done = async (how: string, work: () => Promise<string[]>): Promise<void> => {
     const begunAt = performance.now();
@@ -87,12 +89,7 @@ export async function breakSwaps(
     await done('a kubelet of ours that ends at once', () => swapsDead(program, place, dead));
     for (const at of KILLS)
       await done(`swap killed at "${at}"`, async () => {
-        const said = await killedAt(
-          place,
-          engine,
-          [`${options.root}/nodelet`, 'kind', 'swap', place.node, '--proxy', 'nftables', '--release', options.release],
-          at,
-        );
+        const said = await killedAt(place, engine, [...itself, 'swap', place.node, '--proxy', 'nftables', '--release', options.release], at);
         const isRecorded = (await place.ask(['test', '-e', STATE])).code === 0;
         // Before anything was changed there is nothing to restore; what was copied is used by the next swap.
         if (!isRecorded) await swap(place, { proxy: null, release: options.release, progress });
@@ -102,7 +99,7 @@ export async function breakSwaps(
     for (const at of RESTORE_KILLS)
       await done(`restore killed at "${at}"`, async () => {
         await swap(place, { proxy: 'nftables', release: options.release, progress });
-        const said = await killedAt(place, engine, [`${options.root}/nodelet`, 'kind', 'restore', place.node], at);
+        const said = await killedAt(place, engine, [...itself, 'restore', place.node], at);
         const { to } = await restore(place, { progress });
         return [said, `another restore: ${to}`];
       });
