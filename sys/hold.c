@@ -4,10 +4,11 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-static int connect_to(const char *path) {
+static int connect_to(const char *path, uint32_t timeout_ms) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   size_t length = strlen(path);
   if (length == 0 || length >= sizeof address.sun_path) {
@@ -18,6 +19,9 @@ static int connect_to(const char *path) {
   if (path[0] == '@') address.sun_path[0] = 0;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+  /* One that stands still neither accepts nor reads: this bounds connecting and writing. */
+  struct timeval limit = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   return fd < 0 || connect(fd, (struct sockaddr *)&address, size) < 0 ? -1 : fd;
 }
 
@@ -59,9 +63,12 @@ const char *op_hold_descriptor(struct call *c) {
   const uint8_t *bytes = get_bytes(c->in, &length);
   uint32_t timeout_ms = get_u32(c->in);
   if (!get_end(c->in)) return "hold a descriptor";
-  int fd = connect_to(path);
-  if (fd < 0) return "connect";
-  if (!write_all(fd, bytes, length)) return "write";
+  int fd = connect_to(path, timeout_ms);
+  /* EAGAIN is how a socket says that its time is over. */
+  if (fd < 0 || !write_all(fd, bytes, length)) {
+    if (errno == EAGAIN || errno == EINPROGRESS) errno = ETIMEDOUT;
+    return fd < 0 ? "connect" : "write";
+  }
   if (await_descriptor(fd, mono_ms() + timeout_ms) < 0) return "receive a descriptor";
   close(fd);
   send_event(c, "", 0);

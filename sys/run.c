@@ -56,17 +56,19 @@ failed:;
   _exit(127);
 }
 
-/* False once there is nothing more to come. */
-static bool collect(int *fd, struct buf *into, uint32_t limit, bool *truncated) {
+/* More than a pipe holds, so that a writer without an end keeps nobody from looking at the clock. */
+#define CHUNKS 128
+
+static void collect(int *fd, struct buf *into, uint32_t limit, bool *truncated) {
   uint8_t chunk[16384];
-  while (*fd >= 0) {
+  for (int turn = 0; *fd >= 0 && turn < CHUNKS; turn++) {
     ssize_t got = read(*fd, chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return true;
+    if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
       close(*fd);
       *fd = -1;
-      return false;
+      return;
     }
     size_t keep = (size_t)got, room = limit - into->length;
     if (keep > room) {
@@ -75,7 +77,6 @@ static bool collect(int *fd, struct buf *into, uint32_t limit, bool *truncated) 
     }
     buf_add(into, chunk, keep);
   }
-  return false;
 }
 
 static void feed(int *fd, struct program *p) {

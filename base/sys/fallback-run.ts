@@ -24,6 +24,9 @@ function hasEnded(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
 }
 
+/** What a program printed last may take so long to be read. */
+const partingMs = 500;
+
 /** `Sys.run` by execa; namespaces by nsenter(1). */
 export async function runGroup(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
   const doing = `run ${request.argv[0] ?? ''}`;
@@ -67,8 +70,15 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
     killGroup();
   }, request.timeoutMs);
   signal?.addEventListener('abort', killGroup, { once: true });
-  // Whatever it left in the background would hold its output open.
-  child.nodeChildProcess.once('exit', killGroup);
+  // Whatever it left in the background would hold its output open, and what has left the group is out of reach.
+  let parting: NodeJS.Timeout | undefined;
+  child.nodeChildProcess.once('exit', () => {
+    killGroup();
+    parting = setTimeout(() => {
+      child.stdout.destroy();
+      child.stderr.destroy();
+    }, partingMs);
+  });
   try {
     const result = await child;
     if (hasEnded(signal)) throw new OpError('aborted', doing, 'stopped by the caller', { cause: signal?.reason });
@@ -84,6 +94,7 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
     };
   } finally {
     clearTimeout(timer);
+    clearTimeout(parting);
     signal?.removeEventListener('abort', killGroup);
   }
 }

@@ -103,9 +103,11 @@ static int ask(const char *path, char **env) {
   memcpy(to.path, path, length + 1);
   int fd = (int)call(SOCKET, AF_UNIX, SOCK_STREAM_CLOEXEC, 0, 0, 0, 0);
   long patience[2] = {TIMEOUT_S, 0};
-  if (fd < 0 || call(CONNECT, fd, (long)&to, (long)(offsetof(struct address, path) + length + 1), 0, 0, 0) < 0) return 0;
+  if (fd < 0) return 0;
   call(SETSOCKOPT, fd, SOL_SOCKET, SO_RCVTIMEO, (long)patience, sizeof patience, 0);
+  /* A daemon that stands still accepts nobody: this bounds connecting, too. */
   call(SETSOCKOPT, fd, SOL_SOCKET, SO_SNDTIMEO, (long)patience, sizeof patience, 0);
+  if (call(CONNECT, fd, (long)&to, (long)(offsetof(struct address, path) + length + 1), 0, 0, 0) < 0) return 0;
   for (; *env; env++)
     if (after(*env, "CNI_") && send_all(fd, *env, length_of(*env) + 1) < 0) return 0;
   if (send_all(fd, "", 1) < 0 || send_all(fd, input, input_length) < 0) return 0;

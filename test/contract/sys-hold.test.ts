@@ -95,6 +95,25 @@ describe('held descriptors: real', { skip }, () => {
       child.stdin.end();
       await once(child, 'exit');
     }));
+
+  test('nor is who does not even take the call', () =>
+    withSys(async (sys, dir) => {
+      const path = join(dir, 'deaf');
+      // A listener whose line is full: the next caller waits for a place in it.
+      const deaf = `import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(0)
+first = socket.socket(socket.AF_UNIX)
+first.connect(sys.argv[1])
+print('listening', flush=True)
+sys.stdin.read()`;
+      const child = spawn('python3', ['-c', deaf, path], { stdio: ['pipe', 'pipe', 'inherit'] });
+      await once(child.stdout, 'data');
+      await assert.rejects(sys.holdDescriptor({ path, bytes: Buffer.from('give'), timeoutMs: 100 }), (error) => hasCode(error, 'deadline'));
+      child.stdin.end();
+      await once(child, 'exit');
+    }));
 });
 
 test('held descriptors: fake', async () => {

@@ -134,6 +134,15 @@ function contract(world: World): void {
       assert.deepEqual([result.stdout.length, text(result.stderr), result.truncated, result.code], [1000, 'done\n', true, 0]);
     });
 
+    test('a writer without an end hides neither the deadline nor the end of who started it', async () => {
+      const beganMs = performance.now();
+      const endless = await run('yes & yes & yes', { timeoutMs: 500, maxOutputBytes: 1000 });
+      assert.deepEqual([endless.timedOut, endless.truncated, endless.stdout.length], [true, true, 1000]);
+      // Out of reach of the group's end; it goes with the pipe that nobody reads any more.
+      assert.equal((await run('setsid yes & sleep 0.2', { timeoutMs: soonMs, maxOutputBytes: 1000 })).code, 0);
+      assert.ok(performance.now() - beganMs < soonMs, 'it took too long');
+    });
+
     test('large input and output do not wait for each other', async () => {
       const data = Buffer.alloc(2_000_000, 'x');
       const result = await run('cat', { stdin: data, maxOutputBytes: 4_000_000 });
