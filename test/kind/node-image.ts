@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { exec, tryExec } from '../../base/exec.ts';
 import { blobPath, type ImageStore } from '../../node/io/images.ts';
+import { lockFile } from '../../node/io/lock.ts';
 import type { Program } from '../../scripts/command.ts';
 import type { AssetName } from '../assets/catalogue.ts';
 import type { Assets } from '../assets/find.ts';
@@ -51,6 +52,7 @@ const MASKED = [
   'systemd-resolved.service',
 ];
 const IMPORT_MS = 600_000;
+const LOCK_WAIT_MS = 20 * 60_000;
 
 export interface NodeImage {
   readonly name: string;
@@ -71,12 +73,14 @@ export async function makeNodeImage(program: Program, docker: Docker, assets: As
     .update(JSON.stringify([origin.release, PACKAGES, sources.stdout, stamps, made.images.map(({ digest }) => digest)]))
     .digest('hex')
     .slice(0, 16);
+  const cache = `${imageCache(host.env)}/../kind`;
+  await mkdir(cache, { recursive: true });
+  // Two that make it at once would remove each other's trees; the second then finds what the first has made.
+  await using _lock = await lockFile(`${cache}/lock`, 'making the node image', LOCK_WAIT_MS);
   const known = await docker.ask(['image', 'inspect', '--format', `{{.Id}} {{index .Config.Labels "${KEY}"}}`, NODE_IMAGE]);
   const [id = '', ofKey = ''] = known.stdout.trim().split(' ');
   if (!refresh && known.code === 0 && ofKey === key) return { name: NODE_IMAGE, id, state: 'kept' };
 
-  const cache = `${imageCache(host.env)}/../kind`;
-  await mkdir(cache, { recursive: true });
   const base = `${cache}/base-${createHash('sha256')
     .update(JSON.stringify([origin.release, PACKAGES]))
     .digest('hex')
