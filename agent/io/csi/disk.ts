@@ -1,9 +1,9 @@
 import { Buffer } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { errnoError } from '../../../base/sys/errno.ts';
-import { OpError } from '../../../base/errors.ts';
+import { hasCode, OpError } from '../../../base/errors.ts';
 import type { FileOp, FileOpResult, Sys } from '../../../base/sys/types.ts';
-import { blockPaths, blockVolumes, dataFile, podPluginDir, publishDir, stageDir, stagedVolumes } from '../../core/csi/paths.ts';
+import { blockPaths, blockVolumes, dataFile, podPluginDir, publishDir, publishPath, stageDir, stagedVolumes } from '../../core/csi/paths.ts';
 import { readData } from '../../core/csi/data.ts';
 import type { VolumeData } from '../../core/csi/data.ts';
 
@@ -42,6 +42,15 @@ export class CsiDisk {
     await this.#must([{ op: 'write', path, data, mode: 0o644 }]);
   }
 
+  /** Writes the data of a volume in one step: who starts after a crash must be able to read it. */
+  async keep(dir: string, data: string): Promise<void> {
+    const path = `${dir}/${dataFile}`;
+    await this.#must([
+      { op: 'write', path: `${path}.new`, data, mode: 0o644 },
+      { op: 'rename', path: `${path}.new`, to: path },
+    ]);
+  }
+
   /** The data of a volume; null when the file is not there. Throws OpError `invalid` when it cannot be read. */
   async data(dir: string): Promise<VolumeData | null> {
     const [result] = await this.#ops([{ op: 'read', path: `${dir}/${dataFile}`, maxBytes: maxDataBytes }]);
@@ -78,7 +87,7 @@ export class CsiDisk {
   async removeMountDir(dir: string, mount: string): Promise<void> {
     const stat = await this.stat(mount);
     if (stat?.mountPoint === true) return;
-    await this.remove([mount, `${dir}/${dataFile}`, dir]);
+    await this.remove([mount, `${dir}/${dataFile}.new`, `${dir}/${dataFile}`, dir]);
   }
 
   async removeTree(path: string): Promise<void> {
@@ -128,14 +137,34 @@ export class CsiDisk {
     await this.remove([bound, paths.podLink]);
   }
 
-  /** Volumes that lie published in a pod's directory, by spec name. */
+  /** Volumes that lie published in a pod's directory, by spec name; `data` is null where it is not there or cannot be read. */
   async published(uid: string): Promise<{ specName: string; data: VolumeData | null; isBlock: boolean }[]> {
     const found: { specName: string; data: VolumeData | null; isBlock: boolean }[] = [];
     for (const specName of await this.list(`pods/${uid}/volumes/${podPluginDir}`))
-      found.push({ specName, data: await this.data(publishDir(uid, specName)), isBlock: false });
+      found.push({ specName, data: await this.#readable(publishDir(uid, specName)), isBlock: false });
     for (const specName of await this.list(`pods/${uid}/volumeDevices/${podPluginDir}`))
-      found.push({ specName, data: await this.data(blockPaths(uid, specName).data), isBlock: true });
+      found.push({ specName, data: await this.#readable(blockPaths(uid, specName).data), isBlock: true });
     return found;
+  }
+
+  async #readable(dir: string): Promise<VolumeData | null> {
+    return await this.data(dir).catch((error: unknown) => {
+      if (hasCode(error, 'invalid')) return null;
+      throw error;
+    });
+  }
+
+  /** Takes away what is left of a volume that nothing is known of; false while it is in use, which needs its driver. */
+  async discard(uid: string, specName: string, isBlock: boolean): Promise<boolean> {
+    if (isBlock) {
+      if ((await this.stat(blockPaths(uid, specName).publish)) !== null) return false;
+      await this.unmapDevice(uid, specName);
+      return true;
+    }
+    const mount = publishPath(uid, specName);
+    if ((await this.stat(mount))?.mountPoint === true) return false;
+    await this.removeMountDir(publishDir(uid, specName), mount);
+    return true;
   }
 
   /** Volumes that lie staged on this node, whoever staged them. */

@@ -3,7 +3,7 @@ import { messageOf, OpError } from '../../../base/errors.ts';
 import type { KubeApi } from '../../../base/kubeapi/types.ts';
 import type { Log } from '../../../base/log.ts';
 import type { CSIDriver, PersistentVolume, PersistentVolumeClaim, Pod } from '../../../proto/kube/types.ts';
-import { blockPaths, dataFile, publishDir, publishPath, stageDir, stagePath } from '../../core/csi/paths.ts';
+import { blockPaths, publishDir, publishPath, stageDir, stagePath } from '../../core/csi/paths.ts';
 import { blockData, publishedData, stagedData } from '../../core/csi/data.ts';
 import { appliesGroup, isAttached, modeProblem, publishRequest, stageRequest } from '../../core/csi/requests.ts';
 import type { CallContext, NodeCapabilities } from '../../core/csi/requests.ts';
@@ -113,8 +113,11 @@ export class CsiVolumes {
     const { disk, unstage } = this.#options;
     const failures: string[] = [];
     for (const { specName, data, isBlock } of await disk.published(uid)) {
-      if (data === null) continue;
       try {
+        if (data === null) {
+          if (!(await disk.discard(uid, specName, isBlock))) failures.push(`volume ${specName} is in use, and what it is cannot be read any more`);
+          continue;
+        }
         await this.#turns.take(`${data.driver}^${data.handle}`, async () => {
           if (isBlock) await this.#unmap(uid, specName, data);
           else await this.#unpublish(uid, specName, data);
@@ -238,7 +241,7 @@ export class CsiVolumes {
     try {
       const secrets = await secretOf(api, volume.stageSecret, 'NodeStageSecretRef', signal);
       await disk.mkdir(staging);
-      await disk.write(`${dir}/${dataFile}`, stagedData(volume));
+      await disk.keep(dir, stagedData(volume));
       const context: CallContext = { volume, capabilities, publishContext, secrets, fsGroup };
       await driver.call('NodeStageVolume', stageRequest(context, disk.absolute(staging)));
     } catch (error) {
@@ -258,7 +261,7 @@ export class CsiVolumes {
     try {
       const [own, ofPod] = [await secretOf(api, volume.publishSecret, 'NodePublishSecretRef', signal), await podWords(pod, volume, object, tokens, signal)];
       await disk.mkdir(dir);
-      await disk.write(`${dir}/${dataFile}`, publishedData(volume, nodeName, attachmentName(volume.handle, volume.driver, nodeName)));
+      await disk.keep(dir, publishedData(volume, nodeName, attachmentName(volume.handle, volume.driver, nodeName)));
       const context: CallContext = { volume, capabilities, publishContext, fsGroup, secrets: { ...own, ...ofPod.secrets } };
       const paths = { staging: staging === '' ? '' : disk.absolute(staging), target: disk.absolute(target) };
       await driver.call('NodePublishVolume', publishRequest(context, paths, ofPod));
@@ -284,7 +287,7 @@ export class CsiVolumes {
     const stages = capabilities.has('STAGE_UNSTAGE_VOLUME');
     const context = { volume, capabilities, publishContext, fsGroup: null };
     await disk.mkdir(paths.data);
-    await disk.write(`${paths.data}/${dataFile}`, blockData(volume, nodeName, attachmentName(volume.handle, volume.driver, nodeName)));
+    await disk.keep(paths.data, blockData(volume, nodeName, attachmentName(volume.handle, volume.driver, nodeName)));
     if (stages && !unstage.isStaged(volume)) {
       try {
         const secrets = await secretOf(api, volume.stageSecret, 'NodeStageSecretRef', signal);
