@@ -29,7 +29,7 @@ export interface LoopOptions {
   readonly worker: WorkerDeps;
   /** A defect of ours: the process must end and start again from what it re-reads. */
   readonly onBug: (error: unknown) => void;
-  readonly metrics?: Pick<AgentMetrics, 'relisted' | 'podWorked' | 'podStarted' | 'lives'>;
+  readonly metrics?: Pick<AgentMetrics, 'pleg' | 'podWorked' | 'podStarted' | 'lives'>;
   readonly tracer?: Tracer;
 }
 
@@ -147,12 +147,13 @@ export function createLoop(options: LoopOptions): Loop {
     clock,
     log: log.child('pleg'),
     list: (signal) => options.worker.facts.list(signal),
+    metrics: options.metrics?.pleg,
     isEnding: (uid) => {
       const phase = workers.get(uid)?.life.phase;
       return phase === 'terminated' || (phase === 'terminating' && busySinceMs.has(uid));
     },
     onRelist(tookMs) {
-      options.metrics?.relisted(tookMs);
+      options.metrics?.pleg.relisted(tookMs);
       // Not only when a source tells of something: the last pod may have been removed while nobody looked.
       adoptOrphans();
     },

@@ -90,6 +90,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     counts: () =>
       countsOf({ ...pods.loop, workers: pods.loop.working(), isActive: (uid) => pods.loop.holdsResources(uid) }, pods.source.mirrors().length, events.dropped),
     upMs: uptime() * 1000,
+    featureGates: config.featureGates,
   };
   using metrics: AgentMetrics = new AgentMetrics({ clock, nodeName, ...counted });
   const observer = new ClientMetrics(clock, tracer);

@@ -168,6 +168,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     csi: csi.volumes,
     tokens,
     node: () => node.node(),
+    metrics: metrics.volumes,
     certificates,
     trustBundles,
     api,
@@ -247,6 +248,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     grants: granted.grants,
     claims: dra.claims,
     metrics: metrics.lives,
+    resizeDone: (ms, failed) => metrics.resizes.actuated(ms, failed),
     lines: createPodLines(clock, linesOf(machine.cpus)),
     context: {
       podLogsDir,
@@ -293,7 +295,13 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       claims: dra.claims,
       containersLogDir,
       log: log.child('pod'),
-      facts: createFactsReader({ cri, timeoutMs, lastWords: createLastWords({ sys, rootDir, podLogsDir }) }),
+      facts: createFactsReader({
+        cri,
+        timeoutMs,
+        lastWords: createLastWords({ sys, rootDir, podLogsDir }),
+        clock,
+        onRead: (ms) => metrics.pleg.looked(ms),
+      }),
       rules: backoffRules(settings.crashLoopMaxMs),
       runtimeName: () => options.runtime().version.split('://')[0] ?? '',
       networkProblem: () => options.runtime().troubles.find((trouble) => trouble.startsWith('container runtime network not ready')) ?? null,
@@ -321,6 +329,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     dir: `${rootDir}/plugins_registry`,
     handlers: { CSIPlugin: csi.drivers, DRAPlugin: dra.plugins, DevicePlugin: granted.handler },
   });
+  metrics.also.push(
+    () => metrics.volumes.text({ ...volumes.counts(), ...watcher.counts() }),
+    () => metrics.resizes.text(resizes.all()),
+    () => dra.claims.text(),
+  );
   return {
     loop,
     resizes,
@@ -364,6 +377,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop, admit: (po
     log: log.child('resize'),
     allocated: await file('allocated_pods_state'),
     actuated: await file('actuated_pods_state'),
+    metrics: options.metrics.resizes,
     swaps: settings.memorySwapBehavior === 'LimitedSwap' && machine.swapBytes > 0,
     statics: { cpu: options.config.cpuManagerPolicy === 'static', memory: options.config.memoryManagerPolicy === 'Static' },
     synced: () => loop().synced(),

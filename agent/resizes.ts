@@ -15,6 +15,7 @@ import { resizeWords } from './core/resize/words.ts';
 import type { Verdict } from './core/status.ts';
 import type { EventText, PodFacts } from './core/types.ts';
 import type { AllocationFile } from './io/allocation-file.ts';
+import type { ResizeMetrics, ResizeTrigger } from './io/resize-metrics.ts';
 
 export interface ResizesOptions {
   readonly clock: Clock;
@@ -35,6 +36,7 @@ export interface ResizesOptions {
   readonly swaps: boolean;
   /** Whether CPUs and memory are given for good. */
   readonly statics?: { readonly cpu: boolean; readonly memory: boolean };
+  readonly metrics?: Pick<ResizeMetrics, 'requested' | 'infeasible' | 'accepted' | 'resolved'>;
   readonly tell: (pod: Pod, event: EventText) => void;
   /** The pod is to be looked at: it may be resized, or has something to tell. */
   readonly kick: (uid: string) => void;
@@ -51,6 +53,8 @@ export class Resizes {
   readonly #options: ResizesOptions;
   readonly #conditions = new Map<string, ResizeConditions>();
   #waiting: string[] = [];
+  /** Specs as they were last wished for, of pods that have one allocated. */
+  readonly #wished = new Map<string, Pod>();
   #triedMs: number | null = null;
 
   constructor(options: ResizesOptions) {
@@ -92,19 +96,23 @@ export class Resizes {
     const pod = this.#options.podOf(uid);
     if (pod === undefined || this.#options.allocated.get(uid) === undefined) return;
     this.#recall(pod);
-    if (this.allocatedPod(pod) === pod) return this.#unpend(uid);
+    this.#options.metrics?.requested(this.#wished.get(uid) ?? this.allocatedPod(pod), pod);
+    this.#wished.set(uid, pod);
+    if (this.allocatedPod(pod) === pod) return this.#unpend(uid, 'reverted');
     this.#push(uid);
-    this.retry();
+    this.retry('pod_updated');
   }
 
   /** Something has become free. */
-  freed(): void {
-    if (this.#waiting.length > 0) this.retry();
+  freed(trigger: ResizeTrigger = 'pod_terminated'): void {
+    if (this.#waiting.length > 0) this.retry(trigger);
   }
 
   forget(uid: string): void {
     this.#options.allocated.delete(uid);
     this.#options.actuated.delete(uid);
+    this.#resolved(uid, 'terminated');
+    this.#wished.delete(uid);
     this.#conditions.delete(uid);
     this.#waiting = this.#waiting.filter((each) => each !== uid);
   }
@@ -112,6 +120,11 @@ export class Resizes {
   /** Resolves when all that was granted is on disk. */
   async saved(): Promise<void> {
     await Promise.all([this.#options.allocated.saved(), this.#options.actuated.saved()]);
+  }
+
+  /** Of every pod that is being resized or waits for it. */
+  all(): [Pod | undefined, ResizeConditions][] {
+    return [...this.#conditions].map(([uid, conditions]) => [this.#options.podOf(uid), conditions]);
   }
 
   conditions(uid: string): PodCondition[] {
@@ -130,7 +143,7 @@ export class Resizes {
     if (before.inProgress === null) return;
     this.#conditions.set(uid, { ...before, inProgress: null });
     this.#event(allocated, 'Normal', 'ResizeCompleted', resizeWords('Pod resize completed', allocated, before.inProgress.observedGeneration));
-    this.freed();
+    this.freed('pod_resized');
   }
 
   /** The resize could not be put into effect now. */
@@ -187,7 +200,7 @@ export class Resizes {
         await clock.sleep(this.#triedMs === null ? firstRetryMs : Math.max(1, this.#triedMs + retryMs - clock.monoMs()), signal);
         this.#options.allocated.retain(this.#options.isKnown);
         this.#options.actuated.retain(this.#options.isKnown);
-        this.retry();
+        this.retry('periodic_retry');
       }
     } catch (error) {
       if (!signal.aborted) throw error;
@@ -195,7 +208,7 @@ export class Resizes {
   }
 
   /** Grants what can be granted, in order; what was given by then counts for the next. */
-  retry(): void {
+  retry(trigger: ResizeTrigger): void {
     const { clock, podOf, synced, kick, allocated } = this.#options;
     if (!synced()) return;
     this.#triedMs = clock.monoMs();
@@ -209,15 +222,15 @@ export class Resizes {
     this.#waiting = waiting.map(({ uid }) => uid);
     for (const { uid, desired } of waiting) {
       const before = this.#conditions.get(uid);
-      this.#try(uid, desired);
+      this.#try(uid, desired, trigger);
       if (this.#conditions.get(uid) !== before) kick(uid);
     }
   }
 
-  #try(uid: string, desired: Pod): void {
+  #try(uid: string, desired: Pod, trigger: ResizeTrigger): void {
     const { clock, allocated, admit, holds, swaps, log, statics = { cpu: false, memory: false } } = this.#options;
     const given = this.allocatedPod(desired);
-    if (given === desired || !holds(uid)) return this.#unpend(uid);
+    if (given === desired || !holds(uid)) return this.#unpend(uid, given === desired ? 'reverted' : 'terminated');
     const generation = desired.metadata.generation ?? 0;
     const nowMs = clock.nowMs();
     const refused = refusal({ desired, allocated: given, swaps, statics, admission: admit(desired) });
@@ -225,7 +238,8 @@ export class Resizes {
     if (refused === null) {
       allocated.set(uid, allocationOf(desired));
       allocated.saved().catch((error: unknown) => log.error('Failed to save the allocation of a pod', { podUID: uid, err: messageOf(error) }));
-      this.#unpend(uid);
+      if (before.pending?.reason === 'Deferred') this.#options.metrics?.accepted(trigger);
+      this.#unpend(uid, 'accepted');
       this.#conditions.set(uid, progress(noConditions, '', '', generation, nowMs).conditions);
       this.#event(desired, 'Normal', 'ResizeStarted', resizeWords('Pod resize started', desired, generation));
       return;
@@ -235,7 +249,9 @@ export class Resizes {
     if (news || before.pending?.message !== message) this.#conditions.set(uid, conditions);
     if (news) this.#event(desired, 'Warning', `Resize${reason}`, resizeWords(`Pod resize ${reason}`, desired, generation, message));
     // What never fits is not tried again until it is asked for anew.
-    if (reason === 'Infeasible') this.#drop(uid);
+    if (reason !== 'Infeasible') return;
+    this.#options.metrics?.infeasible(refused.detail);
+    this.#drop(uid);
   }
 
   /** What the last process told stands until this one knows better. */
@@ -252,8 +268,15 @@ export class Resizes {
     this.#waiting = this.#waiting.filter((each) => each !== uid);
   }
 
-  #unpend(uid: string): void {
+  /** Tells for how long a resize waited that does so no more. */
+  #resolved(uid: string, resolution: 'accepted' | 'reverted' | 'terminated'): void {
+    const pending = this.#conditions.get(uid)?.pending;
+    if (pending?.reason === 'Deferred') this.#options.metrics?.resolved(this.#options.podOf(uid), resolution, this.#options.clock.nowMs() - pending.sinceMs);
+  }
+
+  #unpend(uid: string, resolution: 'accepted' | 'reverted' | 'terminated'): void {
     this.#drop(uid);
+    this.#resolved(uid, resolution);
     const before = this.#conditions.get(uid);
     if (before !== undefined && before.pending !== null) this.#conditions.set(uid, { ...before, pending: null });
   }

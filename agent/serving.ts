@@ -17,6 +17,7 @@ import { createRotation, type Rotation } from './io/cert-rotation.ts';
 import type { CertMetrics } from './io/cert-metrics.ts';
 import { followServingCert, loadServingCert, type IssuedPair, type ServingCertOptions } from './io/certs.ts';
 import type { Cri } from './io/cri.ts';
+import { AuthMetrics } from './io/auth-metrics.ts';
 import { HttpMetrics } from './io/http-metrics.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
@@ -74,8 +75,10 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
   const healthz = config.healthzPort === 0 ? null : await startHealthz(config.healthzBindAddress, config.healthzPort, syncLoop);
   if (!config.enableServer) return { run: untilAborted, [Symbol.asyncDispose]: async () => healthz?.[Symbol.asyncDispose]() };
   const { authentication, authorization } = config;
+  const reviews = new AuthMetrics(clock);
   const auth = createServerAuth({
     clock,
+    metrics: reviews,
     api,
     nodeName,
     x509: authentication.x509.clientCAFile !== '',
@@ -87,6 +90,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
         : { allowedTtlMs: durationMs(authorization.webhook.cacheAuthorizedTTL), deniedTtlMs: durationMs(authorization.webhook.cacheUnauthorizedTTL) },
   });
   const http = new HttpMetrics(clock);
+  options.metrics.also.push(() => http.text() + reviews.text());
   const routes = createServerRoutes({
     clock,
     pods,
@@ -111,8 +115,9 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     configz: () => configzOf(config),
     async metrics(page, signal) {
       if (page === 'probes') return metrics.probesText();
+      if (page === 'slis') return metrics.startText();
       if (page === 'resource') return stats.resource(signal);
-      return page === 'cadvisor' ? stats.cadvisor(signal) : (await metrics.text()) + http.text();
+      return page === 'cadvisor' ? stats.cadvisor(signal) : metrics.text();
     },
     stats: (query, signal) => stats.summary(query, signal),
   });

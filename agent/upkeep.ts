@@ -79,6 +79,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     containerLogsDir: containersLogDir,
     tracer: options.tracer,
     collected: (reason) => options.metrics.images.collected(reason),
+    swept: (cleaned, failed) => options.metrics.volumes.swept(cleaned, failed),
     pruneRecords: async (imageRefs, beforeMs) => options.pods.records?.prune(imageRefs, beforeMs),
     images: {
       highThresholdPercent: config.imageGCHighThresholdPercent,

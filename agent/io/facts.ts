@@ -1,3 +1,4 @@
+import type { Clock } from '../../base/clock.ts';
 import type { Container, ContainerResources, ContainerStatus, PodSandbox, PodSandboxStatus } from '../../proto/cri/types.ts';
 import type { Listing, PodListing } from '../core/pleg.ts';
 import type { ContainerFacts, ContainerResourceFacts, ContainerState, PodFacts, SandboxFacts } from '../core/types.ts';
@@ -37,8 +38,8 @@ interface Known {
  * Two lists, shared by those who ask at once, then a status for each sandbox and container whose listed state is not the one already known:
  * ended containers never change, and running ones only by what we do to them.
  */
-export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeoutMs: number }): FactsReader {
-  const { cri, lastWords, timeoutMs } = deps;
+export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeoutMs: number; clock?: Clock; onRead?: (tookMs: number) => void }): FactsReader {
+  const { cri, lastWords, timeoutMs, clock, onRead } = deps;
   const lister = createLister({ cri, uidLabel, timeoutMs });
   const known = new Map<string, Known>();
 
@@ -70,6 +71,7 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
 
   return {
     async read(uid, signal) {
+      const beganMs = clock?.monoMs() ?? 0;
       const { sandboxes, containers } = await lister.ofPod(uid, signal);
       const before = known.get(uid) ?? { sandboxes: new Map(), containers: new Map() };
       const readSandboxes = await Promise.all(sandboxes.map((each) => sandboxFacts(each, before.sandboxes.get(each.id), signal)));
@@ -83,6 +85,7 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
         sandboxes: new Map(facts.sandboxes.map((each) => [each.id, each])),
         containers: new Map(facts.containers.map((each) => [each.id, each])),
       });
+      onRead?.((clock?.monoMs() ?? 0) - beganMs);
       return facts;
     },
     list: (signal) => lister.all(signal),

@@ -37,6 +37,8 @@ export interface GcOptions {
   /** Forgets what is remembered of pulls of images that are not among these, from before that moment. */
   readonly pruneRecords?: (imageRefs: ReadonlySet<string>, beforeMs: number) => Promise<void>;
   readonly collected?: (reason: 'age' | 'space') => void;
+  /** Directories of pods that nobody knows were taken away: so many, and of so many not. */
+  readonly swept?: (cleaned: number, failed: number) => void;
   readonly containers?: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
 }
 
@@ -128,21 +130,26 @@ export class Gc {
     const { pods, volumes, cgroups, log } = this.#options;
     if (!pods.synced()) return;
     const busy = this.#busy();
-    const remove = async (what: string, uids: readonly string[], work: (uid: string) => Promise<void>): Promise<void> => {
+    const remove = async (what: string, uids: readonly string[], work: (uid: string) => Promise<void>): Promise<{ done: number; failed: number }> => {
+      let [done, failed] = [0, 0];
       for (const uid of uids) {
         // Asked for each again: a pod may have come while the one before was removed.
         if (busy.has(uid) || !this.#isGone(uid)) continue;
         try {
           await work(uid);
+          done += 1;
           log.info(`Removed what was left of a pod: ${what}`, { podUID: uid });
         } catch (error) {
           if (hasCode(error, 'aborted')) throw error;
+          failed += 1;
           log.warn(`There were errors when attempting to remove what is left of a pod: ${what}`, { podUID: uid, err: messageOf(error) });
         }
       }
+      return { done, failed };
     };
     try {
-      await remove('its directory', await volumes.uidsOnDisk(), async (uid) => await volumes.teardown(uid, signal));
+      const { done, failed } = await remove('its directory', await volumes.uidsOnDisk(), async (uid) => await volumes.teardown(uid, signal));
+      this.#options.swept?.(done, failed);
       await remove('its cgroup', await cgroups.podUids(signal), async (uid) => await cgroups.removePod(uid, signal));
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;

@@ -40,6 +40,10 @@ export class ImageMetrics {
   );
   readonly #intents = alpha('kubelet_imagemanager_ondisk_pullintents', 'Number of ImagePullIntents stored on disk.', 'gauge').zero();
   readonly #records = alpha('kubelet_imagemanager_ondisk_pulledrecords', 'Number of ImagePulledRecords stored on disk.', 'gauge').zero();
+  /** Records are read from disk each time: no memory is kept for them. */
+  readonly #inMemory = ['PullIntents', 'PulledRecords'].map((what) =>
+    alpha(`kubelet_imagemanager_inmemory_${what.toLowerCase()}_usage_percent`, `The Image${what} in-memory cache usage in percent.`, 'gauge').zero(),
+  );
   readonly #collected = alpha(
     'kubelet_image_garbage_collected_total',
     'Total number of images garbage collected by the kubelet, whether through disk usage or image age.',
@@ -76,7 +80,17 @@ export class ImageMetrics {
   }
 
   text(): string {
-    const all = [this.#pulls, this.#ensured, this.#checks, this.#intents, this.#records, this.#collected, this.#programErrors, this.#programs];
+    const all = [
+      this.#pulls,
+      this.#ensured,
+      this.#checks,
+      this.#intents,
+      this.#records,
+      ...this.#inMemory,
+      this.#collected,
+      this.#programErrors,
+      this.#programs,
+    ];
     return all.map((metric) => metric.text()).join('');
   }
 }

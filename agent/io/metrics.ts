@@ -1,4 +1,3 @@
-import { readdir, readFile } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
 import { watchLoopDelay } from '../../base/loop-delay.ts';
 import { Counter, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
@@ -9,12 +8,15 @@ import { createCertMetrics, type CertMetrics } from './cert-metrics.ts';
 import type { ProbeLabels } from './probes.ts';
 import { ImageMetrics } from './image-metrics.ts';
 import { PodMetrics, podStartBuckets, type PodCounts } from './pod-metrics.ts';
+import { PlegMetrics } from './pleg-metrics.ts';
+import { componentText, processText, registeredText, startTimeText } from './process-metrics.ts';
+import { ResizeMetrics } from './resize-metrics.ts';
 import { ResourceMetrics } from './resource-metrics.ts';
 import { StartupMetrics } from './startup-metrics.ts';
+import { VolumeMetrics } from './volume-metrics.ts';
 
 /** Fifteen steps from 0.1 to 40 s, each as much larger as the one before: upstream's. */
 const draBuckets = Array.from({ length: 15 }, (_, step) => 0.1 * 400 ** (step / 14));
-const plegBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
 export interface MetricsOptions {
   clock: Clock;
@@ -26,6 +28,7 @@ export interface MetricsOptions {
   counts: () => { runningPods: number; containers: Readonly<Record<string, number>>; pods: PodCounts; eventsDropped: number };
   /** For how long the machine runs; null: not known. */
   upMs: number | null;
+  featureGates: Readonly<Record<string, boolean>>;
 }
 
 /** The agent's own metrics, under the kubelet's names; what upstream has no name for begins with nodelet_. */
@@ -33,9 +36,6 @@ export class AgentMetrics implements Disposable {
   readonly #options: MetricsOptions;
   readonly #loop = watchLoopDelay();
   readonly #startedSeconds: number;
-  readonly #relist = new Histogram('kubelet_pleg_relist_duration_seconds', '[ALPHA] Duration in seconds for relisting pods in PLEG.', plegBuckets);
-  readonly #relistInterval = new Histogram('kubelet_pleg_relist_interval_seconds', '[ALPHA] Interval in seconds between relisting in PLEG.', plegBuckets);
-  readonly #lastSeen = new Counter('kubelet_pleg_last_seen_seconds', '[ALPHA] Timestamp in seconds when PLEG was last seen active.', 'gauge');
   readonly #worker = new Histogram(
     'kubelet_pod_worker_duration_seconds',
     '[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync',
@@ -44,12 +44,12 @@ export class AgentMetrics implements Disposable {
     'kubelet_pod_start_duration_seconds',
     '[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run',
     podStartBuckets,
-  );
+  ).zero();
   readonly #status = new Histogram(
     'kubelet_pod_status_sync_duration_seconds',
     '[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.',
     [0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60],
-  );
+  ).zero();
   readonly #operations = new Counter('kubelet_runtime_operations_total', '[ALPHA] Cumulative number of runtime operations by operation type.');
   readonly #operationErrors = new Counter(
     'kubelet_runtime_operations_errors_total',
@@ -97,28 +97,21 @@ export class AgentMetrics implements Disposable {
   readonly resources = new ResourceMetrics();
   readonly lives: PodMetrics;
   readonly images = new ImageMetrics();
+  readonly pleg: PlegMetrics;
+  readonly resizes = new ResizeMetrics();
+  readonly volumes = new VolumeMetrics();
   readonly startup: StartupMetrics;
   /** What others tell at each scrape. */
   readonly also: (() => string)[] = [];
-  #relistBeganMs: number | undefined;
 
   constructor(options: MetricsOptions) {
     this.certificates = createCertMetrics(options.clock);
     this.lives = new PodMetrics(options.clock);
+    this.pleg = new PlegMetrics(options.clock);
     this.startup = new StartupMetrics(options.clock, options.upMs);
     this.#options = options;
     this.shutdown({ startMs: null, endMs: null });
     this.#startedSeconds = options.clock.nowMs() / 1000;
-  }
-
-  /** A relist ended now and took so long. */
-  relisted(tookMs: number): void {
-    const { clock } = this.#options;
-    const beganMs = clock.monoMs() - tookMs;
-    if (this.#relistBeganMs !== undefined) this.#relistInterval.observe({}, (beganMs - this.#relistBeganMs) / 1000);
-    this.#relistBeganMs = beganMs;
-    this.#relist.observe({}, tookMs / 1000);
-    this.#lastSeen.set({}, clock.nowMs() / 1000);
   }
 
   podWorked(operation: 'create' | 'update' | 'sync' | 'kill', tookMs: number): void {
@@ -202,7 +195,7 @@ export class AgentMetrics implements Disposable {
         help,
         rows.map(([labels, value]) => ({ labels, value })),
       );
-    return [
+    const page = [
       gauge('kubelet_node_name', "[ALPHA] The node's name. The count is always 1.", [[{ node: nodeName }, 1]]),
       gauge(
         'kubelet_memory_qos_node_memory_min_bytes',
@@ -215,19 +208,11 @@ export class AgentMetrics implements Disposable {
         [[{}, Number(memoryQos?.().lowBytes ?? 0n)]],
       ),
       gauge('kubelet_cgroup_version', '[ALPHA] cgroup version on the hosts.', [[{}, cgroupVersion()]]),
-      gauge('kubelet_running_pods', '[ALPHA] Number of pods that have a running pod sandbox', [[{}, counts.runningPods]]),
-      gauge(
-        'kubelet_running_containers',
-        '[ALPHA] Number of containers currently running',
-        Object.entries(counts.containers).map(([state, count]): [Labels, number] => [{ container_state: state }, count]),
-      ),
+      this.pleg.text(counts),
       this.lives.text(counts.pods),
       this.images.text(),
       this.startup.text(),
       ...[
-        this.#relist,
-        this.#relistInterval,
-        this.#lastSeen,
         this.#worker,
         this.#podStart,
         this.#status,
@@ -251,13 +236,20 @@ export class AgentMetrics implements Disposable {
       ]),
       ...this.also.map((text) => text()),
       this.#loop.text(),
+      componentText(this.#options.featureGates),
       await processText(this.#startedSeconds),
     ].join('');
+    return page + registeredText(page);
   }
 
   /** /metrics/probes. */
   probesText(): string {
-    return this.#probes.text() + this.#probeDuration.text();
+    return this.#probes.text() + this.#probeDuration.text() + this.startText();
+  }
+
+  /** What is on every page that is made apart from /metrics. */
+  startText(): string {
+    return startTimeText(this.#startedSeconds);
   }
 
   [Symbol.dispose](): void {
@@ -317,42 +309,3 @@ function durationSeriesOf({ kind, container, pod, namespace }: ProbeLabels): Rec
 }
 
 const titleOf = (kind: string): string => kind.charAt(0).toUpperCase() + kind.slice(1);
-
-/** The process metrics that every Go program has. */
-async function processText(startedSeconds: number): Promise<string> {
-  const usage = process.resourceUsage();
-  const [statm, limits, descriptors] = await Promise.all([
-    readFile('/proc/self/statm', 'utf8').catch(() => ''),
-    readFile('/proc/self/limits', 'utf8').catch(() => ''),
-    readdir('/proc/self/fd').catch(() => [] as string[]),
-  ]);
-  const [virtualPages = 0, residentPages = 0] = statm.split(' ').map(Number);
-  const one = (name: string, kind: 'counter' | 'gauge', help: string, value: number): string => metricText(name, kind, help, [{ labels: {}, value }]);
-  return [
-    ...eventLoopTexts(),
-    one('process_cpu_seconds_total', 'counter', 'Total user and system CPU time spent in seconds.', (usage.userCPUTime + usage.systemCPUTime) / 1e6),
-    one('process_max_fds', 'gauge', 'Maximum number of open file descriptors.', Number(/Max open files\s+(\d+)/.exec(limits)?.[1] ?? 0)),
-    one('process_open_fds', 'gauge', 'Number of open file descriptors.', descriptors.length),
-    one('process_resident_memory_bytes', 'gauge', 'Resident memory size in bytes.', residentPages * 4096),
-    one('process_start_time_seconds', 'gauge', 'Start time of the process since unix epoch in seconds.', startedSeconds),
-    one('process_virtual_memory_bytes', 'gauge', 'Virtual memory size in bytes.', virtualPages * 4096),
-  ].join('');
-}
-
-/** What this process alone has of JavaScript, under the names that Node's Prometheus clients use. */
-function eventLoopTexts(): string[] {
-  const active: Record<string, number> = {};
-  for (const type of process.getActiveResourcesInfo()) active[type] = (active[type] ?? 0) + 1;
-  const samples = Object.entries(active).map(([type, value]) => ({ labels: { type }, value }));
-  return [
-    metricText(
-      'nodejs_active_resources',
-      'gauge',
-      'Number of active resources that are currently keeping the event loop alive, grouped by async resource type.',
-      samples,
-    ),
-    metricText('nodejs_heap_size_used_bytes', 'gauge', 'Process heap size used from Node.js in bytes.', [
-      { labels: {}, value: process.memoryUsage().heapUsed },
-    ]),
-  ];
-}

@@ -9,6 +9,7 @@ import type { Pleg } from '../seams.ts';
 import type { Cri } from './cri.ts';
 import { listingOf } from './facts.ts';
 import type { Lists } from './lister.ts';
+import type { PlegMetrics } from './pleg-metrics.ts';
 
 export interface PlegOptions {
   readonly cri: Cri;
@@ -20,6 +21,7 @@ export interface PlegOptions {
   readonly isEnding: (uid: string) => boolean;
   /** UIDs of which something has changed since the last listing. */
   readonly onChange: (uids: readonly string[]) => void;
+  readonly metrics?: Pick<PlegMetrics, 'connected' | 'heard'>;
   /** After each listing that succeeded. */
   readonly onRelist?: (tookMs: number) => void;
 }
@@ -41,7 +43,7 @@ const thresholdMs = 180_000;
 
 /** The pod lifecycle event generator: the whole runtime listed once a second, told apart from the listing before. */
 export function createPleg(options: PlegOptions): RunningPleg {
-  const { cri, clock, log } = options;
+  const { cri, clock, log, metrics } = options;
   let listing: Listing = new Map();
   let facts = new Map<string, PodFacts>();
   let lastMs: number | null = null;
@@ -74,11 +76,16 @@ export function createPleg(options: PlegOptions): RunningPleg {
   const followEnds = async (signal: AbortSignal): Promise<void> => {
     while (!signal.aborted) {
       try {
-        for await (const event of cri.runtime.getContainerEvents({}, { signal })) {
+        const events = cri.runtime.getContainerEvents({}, { signal });
+        metrics?.connected(false);
+        for await (const event of events) {
+          metrics?.heard(Math.max(0, clock.nowMs() - Number(BigInt(event.createdAt) / 1_000_000n)));
           if (event.containerEventType === 'CONTAINER_STOPPED_EVENT' && !options.isEnding(event.podSandboxStatus?.metadata?.uid ?? '')) relistSoon();
         }
       } catch (error) {
-        if (signal.aborted || hasCode(error, 'unsupported')) return;
+        if (signal.aborted) return;
+        metrics?.connected(true);
+        if (hasCode(error, 'unsupported')) return;
       }
       await clock.sleep(eventsRetryMs, signal).catch(() => undefined);
     }

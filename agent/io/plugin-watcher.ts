@@ -62,6 +62,11 @@ export class PluginWatcher {
     this.#options = options;
   }
 
+  /** Sockets that are there, and those whose plugin is registered. */
+  counts(): { readonly sockets: readonly string[]; readonly registered: readonly string[] } {
+    return { sockets: [...this.#plugins.keys()], registered: [...this.#plugins].filter(([, { registered }]) => registered).map(([path]) => path) };
+  }
+
   /** Watches until `signal` is aborted; nothing is deregistered at the end, for the plugins are still there. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, dir, log } = this.#options;

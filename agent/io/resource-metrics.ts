@@ -11,31 +11,37 @@ export class ResourceMetrics {
     'kubelet_device_plugin_alloc_duration_seconds',
     '[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.',
   );
-  readonly cpuRequests = scope('kubelet_cpu_manager_pinning_requests_total', 'The number of cpu core allocations which required pinning.');
-  readonly cpuErrors = scope('kubelet_cpu_manager_pinning_errors_total', 'The number of cpu core allocations which required pinning failed.');
+  readonly cpuRequests = scope('kubelet_cpu_manager_pinning_requests_total', 'The number of cpu core allocations which required pinning.').zero();
+  readonly cpuErrors = scope('kubelet_cpu_manager_pinning_errors_total', 'The number of cpu core allocations which required pinning failed.').zero();
   readonly sharedPool = new Counter(
     'kubelet_cpu_manager_shared_pool_size_millicores',
     '[ALPHA] The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.',
     'gauge',
-  );
+  ).zero();
   readonly exclusive = new Counter(
     'kubelet_cpu_manager_exclusive_cpu_allocation_count',
     '[ALPHA] The total number of CPUs exclusively allocated to containers running on this node',
     'gauge',
-  );
+  ).zero();
   readonly perNuma = new Counter('kubelet_cpu_manager_allocation_per_numa', '[ALPHA] Number of CPUs allocated per NUMA node', 'gauge');
-  readonly memoryRequests = scope('kubelet_memory_manager_pinning_requests_total', 'The number of memory pages allocations which required pinning.');
-  readonly memoryErrors = scope('kubelet_memory_manager_pinning_errors_total', 'The number of memory pages allocations which required pinning that failed.');
-  readonly admissions = scope('kubelet_topology_manager_admission_requests_total', 'The number of admission requests where resources have to be aligned.');
+  readonly memoryRequests = scope('kubelet_memory_manager_pinning_requests_total', 'The number of memory pages allocations which required pinning.').zero();
+  readonly memoryErrors = scope(
+    'kubelet_memory_manager_pinning_errors_total',
+    'The number of memory pages allocations which required pinning that failed.',
+  ).zero();
+  readonly admissions = scope(
+    'kubelet_topology_manager_admission_requests_total',
+    'The number of admission requests where resources have to be aligned.',
+  ).zero();
   readonly admissionErrors = scope(
     'kubelet_topology_manager_admission_errors_total',
     'The number of admission request failures where resources could not be aligned.',
-  );
+  ).zero();
   readonly admissionMs = new Histogram(
     'kubelet_topology_manager_admission_duration_ms',
     '[ALPHA] Duration in milliseconds to serve a pod admission request.',
     exponential,
-  );
+  ).zero();
   readonly aligned = scope(
     'kubelet_container_aligned_compute_resources_count',
     'Cumulative number of aligned compute resources allocated to containers by alignment type.',
@@ -76,6 +82,9 @@ export class ResourceMetrics {
       'Number of requests to the PodsAPI Watch endpoint. Broken down by server api version and status code.',
     ),
   };
+
+  /** A watcher is told of what has changed since it was told last: nothing waits for it, and nothing is dropped. */
+  readonly podWatchDropped = scope('kubelet_pod_watch_events_dropped_total', 'Cumulative number of pod watch events dropped.').zero();
 
   text(): string {
     const { podRequestsBy, ...own } = this;

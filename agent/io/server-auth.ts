@@ -5,6 +5,7 @@ import type { Clock } from '../../base/clock.ts';
 import { subjectAccessReviews, tokenReviews } from '../../base/kubeapi/refs.ts';
 import type { KubeApi, KubeObject } from '../../base/kubeapi/types.ts';
 import type { NodeAttributes } from '../core/server-paths.ts';
+import type { AuthMetrics } from './auth-metrics.ts';
 import { BoundedCache } from './server-cache.ts';
 
 export interface UserInfo {
@@ -23,6 +24,7 @@ export interface ServerAuthOptions {
   anonymous: boolean;
   /** `authentication.webhook`: bearer tokens are shown to the API server. */
   tokenWebhook: { enabled: boolean; cacheTtlMs: number };
+  metrics?: Pick<AuthMetrics, 'review' | 'certificate'>;
   authorization: 'AlwaysAllow' | { allowedTtlMs: number; deniedTtlMs: number };
 }
 
@@ -51,12 +53,13 @@ interface SubjectAccessReview extends KubeObject {
 /** Delegated authentication and authorization, as the kubelet does it; answers of the API server are remembered. */
 export function createServerAuth(options: ServerAuthOptions): ServerAuth {
   const { clock, api } = options;
+  const counted = <T>(kind: 'authn' | 'authz', work: () => Promise<T>): Promise<T> => options.metrics?.review(kind, work) ?? work();
   const tokens = new BoundedCache<UserInfo | null>(clock, 1_024);
   const decisions = new BoundedCache<boolean>(clock, 4_096);
 
   const reviewToken = async (token: string): Promise<{ value: UserInfo | null; ttlMs: number }> => {
     const review = { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenReview', metadata: {}, spec: { token } };
-    const { status } = await api.create<TokenReview>(tokenReviews(), review, { timeoutMs: reviewTimeoutMs });
+    const { status } = await counted('authn', () => api.create<TokenReview>(tokenReviews(), review, { timeoutMs: reviewTimeoutMs }));
     const user = status?.authenticated === true ? status.user : undefined;
     const value = user === undefined ? null : authenticated(user.username ?? '', user.groups ?? [], user.uid ?? '', user.extra ?? {});
     return { value, ttlMs: options.tokenWebhook.cacheTtlMs };
@@ -77,7 +80,7 @@ export function createServerAuth(options: ServerAuthOptions): ServerAuth {
         resourceAttributes: { verb, version: 'v1', resource: 'nodes', subresource, name: options.nodeName },
       },
     };
-    const { status } = await api.create<SubjectAccessReview>(subjectAccessReviews(), review, { timeoutMs: reviewTimeoutMs });
+    const { status } = await counted('authz', () => api.create<SubjectAccessReview>(subjectAccessReviews(), review, { timeoutMs: reviewTimeoutMs }));
     const allowed = status?.allowed === true;
     return { value: allowed, ttlMs: allowed ? options.authorization.allowedTtlMs : options.authorization.deniedTtlMs };
   };
@@ -85,7 +88,10 @@ export function createServerAuth(options: ServerAuthOptions): ServerAuth {
   return {
     async authenticate(request) {
       const byCertificate = options.x509 ? certificateUser(request.socket as TLSSocket) : null;
-      if (byCertificate !== null) return byCertificate;
+      if (byCertificate !== null) {
+        options.metrics?.certificate(Date.parse((request.socket as TLSSocket).getPeerCertificate().valid_to));
+        return byCertificate;
+      }
       const token = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '')?.[1];
       if (token !== undefined) {
         if (!options.tokenWebhook.enabled) return null;

@@ -46,7 +46,7 @@ export interface ServerRoutesOptions {
   /** Null: the sync loop lives. */
   syncLoop: () => string | null;
   /** Metrics by page, in Prometheus' text form. */
-  metrics: (page: '' | 'cadvisor' | 'resource' | 'probes', signal: AbortSignal) => Promise<string>;
+  metrics: (page: '' | 'cadvisor' | 'resource' | 'probes' | 'slis', signal: AbortSignal) => Promise<string>;
   /** /stats/summary. */
   stats: (query: URLSearchParams, signal: AbortSignal) => Promise<unknown>;
 }
@@ -225,7 +225,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
           return answerJson(response, { kubeletconfig: options.configz() });
         case 'metrics': {
           if (route.what === 'slis' && request.raw.method === 'DELETE') return resetHealth(response);
-          const text = route.what === 'slis' ? healthNow.text() + healthTotal.text() : await options.metrics(route.what, signal);
+          const text = (route.what === 'slis' ? healthNow.text() + healthTotal.text() : '') + (await options.metrics(route.what, signal));
           response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8; escaping=underscores' });
           return void response.end(text);
         }

@@ -52,6 +52,7 @@ export interface StepDeps {
   /** Devices, CPUs and memory of its own; absent: no container has any. */
   readonly grants?: Pick<Grants, 'forContainer' | 'made'>;
   /** What is counted; absent: nothing is. */
+  readonly resizeDone?: (tookMs: number, failed: boolean) => void;
   readonly metrics?: Pick<PodMetrics, 'containerStarts' | 'containerFailed' | 'imageVolumes'>;
   /** Dynamic resources; absent: no container has any. */
   readonly claims?: Pick<DraClaims, 'cdiDevices'>;

@@ -35,12 +35,15 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
         continue;
       }
       if (step.kind === 'resize') {
+        const beganMs = deps.clock.monoMs();
         try {
           await resizePod(deps, run, step.sandboxId, step.work, signal);
+          deps.resizeDone?.(deps.clock.monoMs() - beganMs, false);
           done += 1;
         } catch (error) {
           signal.throwIfAborted();
           if (error instanceof BugError) throw error;
+          deps.resizeDone?.(deps.clock.monoMs() - beganMs, true);
           resizeFailure = rpcErrorText(error);
         }
         continue;

@@ -24,6 +24,7 @@ import { Turns } from './turns.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';
+import { pluginOf, type VolumeCounts, type VolumeMetrics } from './volume-metrics.ts';
 import type { MeasuredVolume } from './volume-stats.ts';
 import type { MountedVolumes } from './volumes-mounted.ts';
 import { mountsFor } from './volumes-mounts.ts';
@@ -51,6 +52,7 @@ export interface VolumesOptions {
     signal: AbortSignal,
   ) => Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure>;
   readonly supportsRecursiveReadOnly?: () => boolean;
+  readonly metrics?: Pick<VolumeMetrics, 'done' | 'reconstructed'>;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
 }
@@ -207,17 +209,29 @@ export class PodVolumes implements Volumes {
       const record = this.#records.get(uid);
       // Pods without such volumes, which are most, do not pay for looking.
       if (record === undefined || record.existed || record.usesCsi) await this.#options.csi.tearDown(uid);
+      const beganMs = this.#options.clock.monoMs();
       this.#records.delete(uid);
       this.#options.tokens.release(uid);
       this.#options.certificates.release(uid);
       this.#options.trustBundles.release(uid);
       await this.#options.disk.tearDown(uid, signal);
+      for (const name of record?.done ?? [])
+        this.#options.metrics?.done(pluginIn(record!, name), 'volume_unmount', this.#options.clock.monoMs() - beganMs, false);
     });
   }
 
   /** Volumes that are set up and whose content can be measured. */
   measured(): MeasuredVolume[] {
     return [...this.#records].flatMap(([uid, { measured }]) => [...measured].map(([name, how]) => ({ uid, name, ...how })));
+  }
+
+  /** Volumes that pods want, and those that are set up, by plugin. */
+  counts(): Pick<VolumeCounts, 'wanted' | 'mounted'> {
+    const records = [...this.#records.values()];
+    return {
+      wanted: records.flatMap((record) => (record.pod.spec.volumes ?? []).map(({ name }) => pluginIn(record, name))),
+      mounted: records.flatMap((record) => [...record.done].map((name) => pluginIn(record, name))),
+    };
   }
 
   async uidsOnDisk(): Promise<readonly string[]> {
@@ -253,11 +267,20 @@ export class PodVolumes implements Volumes {
       waitingSinceMs: null,
     };
     this.#records.set(uid, record);
+    if (existed) this.#options.metrics?.reconstructed(pod.spec.volumes?.length ?? 0, false);
     return record;
   }
 
   /** Sets one volume up; null is done, else why not. */
   async #setUp(pod: Pod, plan: VolumePlan, record: PodRecord, signal: AbortSignal): Promise<SetUpFailure | null> {
+    const { clock, metrics } = this.#options;
+    const beganMs = clock.monoMs();
+    const failure = await this.#setUpPlan(pod, plan, record, signal);
+    metrics?.done(pluginIn(record, plan.name), 'volume_mount', clock.monoMs() - beganMs, failure !== null);
+    return failure;
+  }
+
+  async #setUpPlan(pod: Pod, plan: VolumePlan, record: PodRecord, signal: AbortSignal): Promise<SetUpFailure | null> {
     const failed = (message: string | null, specName = plan.name): SetUpFailure | null =>
       message === null ? null : { text: `MountVolume.SetUp failed for volume ${JSON.stringify(specName)} : ${message}`, event: 'FailedMount' };
     const uid = pod.metadata.uid ?? '';
@@ -413,6 +436,12 @@ export class PodVolumes implements Volumes {
   async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
     return await this.#turns.take(uid, work);
   }
+}
+
+/** The plugin of a volume; what lies behind a claim is known once it is set up. */
+function pluginIn({ pod, measured }: PodRecord, name: string): string {
+  const driver = measured.get(name)?.csi?.driver;
+  return driver === undefined ? pluginOf(pod, name) : `kubernetes.io/csi:${driver}`;
 }
 
 function claimOf(pod: Pod, name: string): { namespace: string; name: string } {

@@ -18,9 +18,17 @@ export interface ResizeInput {
   readonly statics?: { readonly cpu: boolean; readonly memory: boolean };
 }
 
+export interface Refusal {
+  readonly reason: PendingReason;
+  readonly message: string;
+  /** The same as one of few words, for metrics. */
+  readonly detail: string;
+}
+
 /** Null: the node has room, and the resize may be put into effect. */
-export function refusal(input: ResizeInput): { reason: PendingReason; message: string } | null {
-  if (input.swaps && resizesSwappable(input)) return { reason: 'Infeasible', message: 'In-place resize of containers with swap is not supported.' };
+export function refusal(input: ResizeInput): Refusal | null {
+  if (input.swaps && resizesSwappable(input))
+    return { reason: 'Infeasible', message: 'In-place resize of containers with swap is not supported.', detail: 'swap_limitation' };
   if (qosClassOfStatus(input.desired) === 'Guaranteed') {
     const held =
       input.statics?.cpu === true && changes(input, 'cpu')
@@ -28,10 +36,13 @@ export function refusal(input: ResizeInput): { reason: PendingReason; message: s
         : input.statics?.memory === true && changes(input, 'memory')
           ? 'Memory Manager policy "Static"'
           : null;
-    if (held !== null) return { reason: 'Infeasible', message: `Resize is infeasible for Guaranteed Pods alongside ${held}` };
+    if (held !== null) {
+      const detail = `guaranteed_pod_${held.startsWith('CPU') ? 'cpu' : 'memory'}_manager_static_policy`;
+      return { reason: 'Infeasible', message: `Resize is infeasible for Guaranteed Pods alongside ${held}`, detail };
+    }
   }
   // Whatever stands against it now may go away; what never can is refused by the API server.
-  return input.admission === null ? null : { reason: 'Deferred', message: input.admission.message };
+  return input.admission === null ? null : { reason: 'Deferred', message: input.admission.message, detail: '' };
 }
 
 function changes({ desired, allocated }: ResizeInput, name: 'cpu' | 'memory'): boolean {

@@ -247,11 +247,19 @@ test('what does not fit now waits; what swaps cannot be resized in place', () =>
     podOf([{ name: 'm', resources: { requests: { memory: '1Gi' } } }]),
   ];
   assert.equal(refusal({ desired, allocated, swaps: false, admission: null }), null);
-  assert.deepEqual(refusal({ desired, allocated, swaps: false, admission: { reason: 'OutOfmemory', message: 'no' } }), { reason: 'Deferred', message: 'no' });
+  assert.deepEqual(refusal({ desired, allocated, swaps: false, admission: { reason: 'OutOfmemory', message: 'no' } }), {
+    reason: 'Deferred',
+    message: 'no',
+    detail: '',
+  });
   assert.equal(refusal({ desired, allocated, swaps: true, admission: null })?.reason, 'Infeasible');
   const guaranteed = (cpu: string): Pod => ({ ...podOf([{ name: 'm', resources: sized(cpu, '1Gi') }]), status: { qosClass: 'Guaranteed' } });
   const whole = { desired: guaranteed('2'), allocated: guaranteed('1') };
   const message = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"';
-  assert.deepEqual(refusal({ ...whole, swaps: false, admission: null, statics: { cpu: true, memory: true } }), { reason: 'Infeasible', message });
+  assert.deepEqual(refusal({ ...whole, swaps: false, admission: null, statics: { cpu: true, memory: true } }), {
+    reason: 'Infeasible',
+    message,
+    detail: 'guaranteed_pod_cpu_manager_static_policy',
+  });
   assert.equal(refusal({ ...whole, swaps: false, admission: null, statics: { cpu: false, memory: true } }), null);
 });

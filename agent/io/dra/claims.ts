@@ -13,6 +13,7 @@ import { RpcError } from '../../../cri/mod.ts';
 import { checkpointText, newCheckpointText, readCheckpoint } from '../../core/dra/checkpoint.ts';
 import { cdiDevicesOf, claimRefusal, claimsOf, newClaimInfo, requestsOf, skips } from '../../core/dra/claims.ts';
 import type { ClaimInfo } from '../../core/dra/claims.ts';
+import { alpha } from '../../core/metrics-text.ts';
 import { withClaimHealth } from '../../core/dra/health.ts';
 import type { Failure } from '../../core/types.ts';
 import { Turns } from '../turns.ts';
@@ -59,6 +60,17 @@ export class DraClaims {
   private constructor(options: DraClaimsOptions, claims: readonly ClaimInfo[]) {
     this.#options = options;
     this.#claims = new Map(claims.map((claim) => [keyOf(claim.namespace, claim.name), claim]));
+  }
+
+  /** What /metrics tells: claims that pods hold, by driver and in all. */
+  text(): string {
+    const metric = alpha(
+      'dra_resource_claims_in_use',
+      'The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and across all drivers (special value <any> for driver_name). Note that the sum of all by-driver counts is not the total number of in-use ResourceClaims because the same ResourceClaim might use devices from different drivers. Instead, use the count for the <any> driver_name.',
+      'gauge',
+    ).zero({ driver_name: '<any>' });
+    for (const { drivers } of this.#claims.values()) for (const name of ['<any>', ...drivers.keys()]) metric.add({ driver_name: name });
+    return metric.text();
   }
 
   /** Whether drivers are to be asked for something before the pod's containers can be made. */
