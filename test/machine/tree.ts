@@ -33,15 +33,17 @@ export async function readOrigin(signal: AbortSignal): Promise<Origin> {
 
 /** A tree of the distribution with packages in it, whole or not at all. */
 export async function makeTree(making: TreeMaking, origin: Origin, tree: string, packages: readonly string[]): Promise<void> {
-  const work = `${tree}.making`;
-  await rm(work, { recursive: true, force: true });
+  // Two commands may make the same one at once: the first that is done counts.
+  const work = `${tree}.making-${process.pid}`;
   try {
     await making.progress.step(`${origin.release} unpacked`, () => bootstrap(making, origin, work));
     await making.progress.step(`${packages.length} packages installed`, async () => {
       await installPackages(work, packages, making.signal);
       await forgetLists(work, making.signal);
     });
-    await rename(work, tree);
+    await rename(work, tree).catch(async (error: unknown) => {
+      if (!(await exists(tree))) throw error;
+    });
   } finally {
     await rm(work, { recursive: true, force: true });
   }
