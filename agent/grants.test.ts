@@ -198,6 +198,22 @@ describe('what is set aside', () => {
     assert.deepEqual([...at.cpus.state.given.keys()], ['a']);
   });
 
+  it('is nobody else’s while a plugin is asked, for a container that starts again too', async () => {
+    const at = await world();
+    const { promise: held, resolve: release } = Promise.withResolvers<void>();
+    at.pool.connected(plugin({ allocate: () => held.then(() => [empty]) }));
+    at.pool.list('example.com/dev', [
+      { id: 'd1', healthy: true, nodes: [] },
+      { id: 'd2', healthy: true, nodes: [] },
+    ]);
+    const [first, second] = [podOf('a', ['m', '1', '1']), podOf('b', ['m', '1', '1'])];
+    const made = [admit(at, first), at.grants.forContainer(second, second.spec.containers[0]!, signal)];
+    release();
+    await Promise.all(made);
+    const ids = ['a', 'b'].flatMap((uid) => [...at.pool.of(uid, 'm').values()].flatMap((holding) => [...holding.ids.values()].flat()));
+    assert.deepEqual(ids.toSorted(), ['d1', 'd2']);
+  });
+
   it('is what a plugin refuses in the words of the kubelet', async () => {
     const at = await world();
     at.pool.connected(

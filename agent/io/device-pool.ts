@@ -16,6 +16,7 @@ import { containersOf, extendedPodLimits, pluginLimits } from '../core/resources
 import type { TextFile } from './allocation-file.ts';
 import { serviceOf } from './grpc.ts';
 import { StateFile } from './state-file.ts';
+import { Turns } from './turns.ts';
 
 /** A plugin that serves one resource. */
 export interface PluginEndpoint {
@@ -60,6 +61,7 @@ export class DevicePool {
   #holdings: Holdings = new Map();
   #isFresh = false;
   readonly #file: StateFile;
+  readonly #turns = new Turns();
   readonly #codec = serviceOf<RecordMethods>(definition, 'v1beta1.Record').methods.get('Keep')!;
 
   private constructor(options: DevicePoolOptions) {
@@ -189,7 +191,8 @@ export class DevicePool {
     let changed = false;
     for (const [resource, count] of pluginLimits(pod, container)) {
       if (!this.#isOurs(resource)) continue;
-      const outcome = await this.#allocateOne(pod, container, resource, count, nodes, signal);
+      // What is free is known until the plugin has answered: one pod or container after the other.
+      const outcome = await this.#turns.take(resource, async () => await this.#allocateOne(pod, container, resource, count, nodes, signal));
       if (!outcome.ok) return outcome;
       changed ||= outcome.changed;
     }

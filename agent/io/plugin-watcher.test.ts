@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -79,6 +79,33 @@ test('plugins are registered by type, told what became of it, and again when the
     await running;
   } finally {
     stop.abort();
+    await rm(dir, { recursive: true });
+  }
+});
+
+/** Whether the kernel tells this process of changes in the directory. */
+async function isWatched(dir: string): Promise<boolean> {
+  const { ino } = await stat(dir);
+  const texts = await Promise.all((await readdir('/proc/self/fdinfo')).map((fd) => readFile(`/proc/self/fdinfo/${fd}`, 'utf8').catch(() => '')));
+  return texts.some((text) => text.split('\n').some((line) => line.startsWith('inotify ') && line.includes(` ino:${ino.toString(16)} `)));
+}
+
+test('a directory that was made anew is watched anew', async () => {
+  const dir = await mkdtemp(join(tmpdir(), 'plugins-'));
+  const stop = new AbortController();
+  const running = new PluginWatcher({ log, clock: realClock, dir, handlers: {} }).run(stop.signal);
+  try {
+    for (let count = 0; count < 3; count += 1) {
+      await mkdir(`${dir}/sub`);
+      for (let tries = 0; !(await isWatched(`${dir}/sub`)); tries += 1) {
+        assert.ok(tries < 400, 'it is not watched in 4 s');
+        await realClock.sleep(10);
+      }
+      await rm(`${dir}/sub`, { recursive: true });
+    }
+  } finally {
+    stop.abort();
+    await running;
     await rm(dir, { recursive: true });
   }
 });

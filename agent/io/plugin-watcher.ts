@@ -37,6 +37,9 @@ export interface PluginWatcherOptions {
   readonly handlers: Readonly<Partial<Record<PluginType, PluginHandler>>>;
 }
 
+/** By path of a directory, with what tells it from another of the same path. */
+type Watchers = Map<string, { readonly identity: string; close(): void }>;
+
 /** The kernel's events can be lost, and a failed registration comes due: looked at this often. */
 const rescanMs = 1000;
 const askTimeoutMs = 1000;
@@ -71,13 +74,15 @@ export class PluginWatcher {
   async run(signal: AbortSignal): Promise<void> {
     const { clock, dir, log } = this.#options;
     await mkdir(dir, { recursive: true, mode: 0o750 });
-    const watchers = new Map<string, { close(): void }>();
+    const watchers: Watchers = new Map();
     while (!signal.aborted) {
       const woken = new AbortController();
       this.#wake = () => woken.abort();
       try {
         const found = await socketsBelow(dir);
-        for (const each of found.dirs) if (!watchers.has(each)) this.#watch(each, watchers);
+        // A directory that went away is watched for nothing, and one of its name that comes is another one.
+        for (const [each, watcher] of watchers) if (found.dirs.get(each) !== watcher.identity) watcher.close();
+        for (const [each, identity] of found.dirs) if (!watchers.has(each)) this.#watch(each, identity, watchers);
         this.#reconcile(found.sockets, signal);
       } catch (error) {
         if (signal.aborted) break;
@@ -89,17 +94,15 @@ export class PluginWatcher {
     await Promise.all(this.#busy.values());
   }
 
-  #watch(dir: string, watchers: Map<string, { close(): void }>): void {
+  #watch(dir: string, identity: string, watchers: Watchers): void {
     try {
       const watcher = watch(dir, { persistent: false }, () => this.#wake());
-      watchers.set(dir, watcher);
-      const end = (): void => {
+      const close = (): void => {
         watcher.close();
         watchers.delete(dir);
       };
-      watcher.on('error', end);
-      // A directory that went away and came back is another one.
-      watcher.on('close', () => watchers.delete(dir));
+      watchers.set(dir, { identity, close });
+      watcher.on('error', close);
     } catch {
       // It is looked at all the same, a little later.
     }
@@ -190,11 +193,12 @@ export class PluginWatcher {
 }
 
 /** Sockets by path with what tells one from another of the same path; hidden names are passed over. */
-async function socketsBelow(root: string): Promise<{ sockets: Map<string, string>; dirs: string[] }> {
+async function socketsBelow(root: string): Promise<{ sockets: Map<string, string>; dirs: Map<string, string> }> {
   const sockets = new Map<string, string>();
-  const dirs: string[] = [];
+  const dirs = new Map<string, string>();
   const visit = async (dir: string, depth: number): Promise<void> => {
-    dirs.push(dir);
+    const { dev, ino, birthtimeNs } = await lstat(dir, { bigint: true });
+    dirs.set(dir, `${dev}:${ino}:${birthtimeNs}`);
     for (const entry of await readdir(dir, { withFileTypes: true })) {
       if (entry.name.startsWith('.')) continue;
       const path = join(dir, entry.name);

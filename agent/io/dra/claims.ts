@@ -1,11 +1,9 @@
 import { crc32 } from 'node:zlib';
-import { readFile } from 'node:fs/promises';
 import type { Clock } from '../../../base/clock.ts';
 import { messageOf, OpError } from '../../../base/errors.ts';
 import { resourceClaims } from '../../../base/kubeapi/refs.ts';
 import type { KubeApi } from '../../../base/kubeapi/types.ts';
 import type { Log } from '../../../base/log.ts';
-import { replaceFile } from '../../../base/replace-file.ts';
 import type { Container, Pod, PodStatus, ResourceV1ResourceClaim } from '../../../proto/kube/types.ts';
 import type { NodePrepareResourceResponse } from '../../../proto/plugins/dra.ts';
 import type { DynamicResource } from '../../../proto/plugins/pod_resources.ts';
@@ -16,6 +14,8 @@ import type { ClaimInfo } from '../../core/dra/claims.ts';
 import { alpha } from '../../core/metrics-text.ts';
 import { withClaimHealth } from '../../core/dra/health.ts';
 import type { Failure } from '../../core/types.ts';
+import { textFile } from '../allocation-file.ts';
+import { StateFile } from '../state-file.ts';
 import { Turns } from '../turns.ts';
 import type { DraPlugins } from './plugins.ts';
 
@@ -44,14 +44,13 @@ export class DraClaims {
   readonly #prepared = new Set<string>();
   readonly #unpreparing = new Set<string>();
   readonly #turns = new Turns();
+  readonly #file: StateFile;
 
   /** Reads the checkpoint. Throws OpError `invalid` for one that is damaged. */
   static async open(options: DraClaimsOptions): Promise<DraClaims> {
-    const text = await readFile(options.file, 'utf8').catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error;
-      return null;
-    });
-    if (text === null) await replaceFile(options.file, newCheckpointText(crc));
+    const file = textFile(options.file);
+    const text = (await file.read()) || null;
+    if (text === null) await file.write(newCheckpointText(crc));
     const claims = text === null ? [] : readCheckpoint(text, crc);
     if (claims === null) throw new OpError('invalid', `read ${options.file}`, 'checkpoint is corrupted', { advice: 'drain the node and remove the file' });
     return new DraClaims(options, claims);
@@ -60,6 +59,7 @@ export class DraClaims {
   private constructor(options: DraClaimsOptions, claims: readonly ClaimInfo[]) {
     this.#options = options;
     this.#claims = new Map(claims.map((claim) => [keyOf(claim.namespace, claim.name), claim]));
+    this.#file = new StateFile(textFile(options.file), () => checkpointText(this.#claims.values(), crc));
   }
 
   /** What /metrics tells: claims that pods hold, by driver and in all. */
@@ -84,7 +84,7 @@ export class DraClaims {
     const startMs = this.#options.clock.monoMs();
     let message: string | null;
     try {
-      message = await this.#turns.take('', async () => await this.#prepare(pod, signal));
+      message = await this.#inTurn(claimKeysOf(pod), async () => await this.#prepare(pod, signal));
     } catch (error) {
       signal.throwIfAborted();
       message = error instanceof RpcError ? `NodePrepareResources: ${error.goMessage}` : messageOf(error);
@@ -131,11 +131,12 @@ export class DraClaims {
 
   /** Takes back what only this pod used. Throws OpError or RpcError when a driver does not do so yet. */
   async unprepare(uid: string, signal: AbortSignal): Promise<void> {
-    if (![...this.#claims.values()].some(({ podUids }) => podUids.has(uid))) return;
+    const keys = [...this.#claims].flatMap(([key, { podUids }]) => (podUids.has(uid) ? [key] : []));
+    if (keys.length === 0) return;
     const startMs = this.#options.clock.monoMs();
     let failed = true;
     try {
-      await this.#turns.take('', async () => await this.#unprepare(uid, signal));
+      await this.#inTurn(keys, async () => await this.#unprepare(uid, signal));
       failed = false;
     } finally {
       this.#options.onDone('UnprepareResources', failed, this.#options.clock.monoMs() - startMs);
@@ -180,6 +181,13 @@ export class DraClaims {
         }
       }
     }
+  }
+
+  /** Once nobody else works on these claims: a driver that hangs holds up those who share one with it, and nobody else. */
+  async #inTurn<T>(keys: readonly string[], work: () => Promise<T>): Promise<T> {
+    // Everybody takes them in one order, so nobody waits for who waits for him.
+    const [first, ...rest] = [...new Set(keys)].toSorted();
+    return first === undefined ? await work() : await this.#turns.take(first, async () => await this.#inTurn(rest, work));
   }
 
   /** null, or why not. Before anything is remembered all is checked: a pod that may not start can be deleted without any driver. */
@@ -273,8 +281,14 @@ export class DraClaims {
   }
 
   async #save(): Promise<void> {
-    await replaceFile(this.#options.file, checkpointText(this.#claims.values(), crc));
+    await this.#file.save();
   }
+}
+
+/** Claims that the pod names; none where it cannot be told, which `prepare` refuses. */
+function claimKeysOf(pod: Pod): string[] {
+  const found = claimsOf(pod);
+  return found.ok ? found.claims.flatMap(({ name }) => (name === null ? [] : [keyOf(pod.metadata.namespace ?? '', name)])) : [];
 }
 
 function keyOf(namespace: string, name: string): string {

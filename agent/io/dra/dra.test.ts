@@ -24,18 +24,18 @@ after(async () => {
   await rm(dir, { recursive: true });
 });
 const never = new AbortController().signal;
-const podOf = (uid: string): Pod => ({
+const podOf = (uid: string, claim = 'c1'): Pod => ({
   metadata: { name: `p-${uid}`, namespace: 'ns', uid },
-  spec: { resourceClaims: [{ name: 'own', resourceClaimName: 'c1' }], containers: [{ name: 'm', resources: { claims: [{ name: 'own' }] } }] },
+  spec: { resourceClaims: [{ name: 'own', resourceClaimName: claim }], containers: [{ name: 'm', resources: { claims: [{ name: 'own' }] } }] },
 });
 
-function claimed(api: FakeKubeApi, uids: readonly string[]): void {
-  api.put<ResourceV1ResourceClaim>(resourceClaims('ns', 'c1'), {
-    metadata: { name: 'c1', namespace: 'ns', uid: 'claim-uid' },
+function claimed(api: FakeKubeApi, uids: readonly string[], name = 'c1', driver = 'd.example'): void {
+  api.put<ResourceV1ResourceClaim>(resourceClaims('ns', name), {
+    metadata: { name, namespace: 'ns', uid: name === 'c1' ? 'claim-uid' : `${name}-uid` },
     spec: {},
     status: {
       reservedFor: uids.map((uid) => ({ resource: 'pods', name: uid, uid })),
-      allocation: { devices: { results: [{ driver: 'd.example', pool: 'p', device: 'd1', request: 'r' }] } },
+      allocation: { devices: { results: [{ driver, pool: 'p', device: 'd1', request: 'r' }] } },
     },
   });
 }
@@ -88,6 +88,37 @@ test('claims are prepared once for all pods and taken back with the last, across
     'NodeUnprepareResources d.example claim-uid',
   ]);
   assert.match(await readFile(file, 'utf8'), /"ClaimInfoStateList\\":\[\]/);
+});
+
+test('a driver that hangs holds up who shares a claim with it, and nobody else', async () => {
+  const api = new FakeKubeApi({ clock: realClock });
+  claimed(api, ['u1', 'u2'], 'c1', 'slow.example');
+  claimed(api, ['u3'], 'c3');
+  const hangs = Promise.withResolvers<void>();
+  const asked = Promise.withResolvers<void>();
+  const calls: string[] = [];
+  const plugins = {
+    has: () => true,
+    healthOf: () => null,
+    call: async (driver: string, method: string, { claims = [] }: { claims?: { uid?: string }[] }) => {
+      calls.push(`${method} ${driver}`);
+      asked.resolve();
+      if (driver === 'slow.example') await hangs.promise;
+      return { claims: Object.fromEntries(claims.map(({ uid = '' }) => [uid, { error: '', devices: [] }])) } as never;
+    },
+  };
+  const file = join(dir, 'slow');
+  const claims = await DraClaims.open({ api, clock: realClock, log: silentLog, file, plugins, onDone() {} });
+  const waiting = [claims.prepare(podOf('u1'), never), claims.prepare(podOf('u2'), never)];
+  await asked.promise;
+  assert.deepEqual(await claims.prepare(podOf('u3', 'c3'), never), { ok: true });
+  await claims.unprepare('u3', never);
+  assert.deepEqual(calls, ['NodePrepareResources slow.example', 'NodePrepareResources d.example', 'NodeUnprepareResources d.example']);
+  hangs.resolve();
+  assert.deepEqual(await Promise.all(waiting), [{ ok: true }, { ok: true }]);
+  assert.equal(calls.length, 3);
+  const text = await readFile(file, 'utf8');
+  assert.ok(text.includes('u1') && text.includes('u2') && !text.includes('u3'), text);
 });
 
 test('a pod that may not use a claim leaves nothing to be taken back', async () => {
