@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
+import { OpError } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import type { PodUse } from '../core/evict-rank.ts';
@@ -37,6 +38,7 @@ function world(
     ]);
   };
   let quickLooks = 0;
+  const fault: { error: Error | null } = { error: null };
   const options: NodeEvictionOptions = {
     clock,
     log: silentLog,
@@ -60,6 +62,7 @@ function world(
       layout: async () => 'one',
       quick: async () => {
         quickLooks++;
+        if (fault.error !== null) throw fault.error;
         return observe();
       },
       all: async () => observe(),
@@ -95,7 +98,7 @@ function world(
   const eviction = new NodeEviction(options);
   const stop = new AbortController();
   const running = eviction.run(stop.signal);
-  return { clock, did, conditions, uses, quickLooks: () => quickLooks, end: async () => (stop.abort(), await running) };
+  return { clock, did, conditions, uses, fault, quickLooks: () => quickLooks, end: async () => (stop.abort(), await running) };
 }
 
 const threshold = 'Warning EvictionThresholdMet Attempting to reclaim';
@@ -151,5 +154,18 @@ test('without thresholds nothing is read', async () => {
   const { clock, did, quickLooks, end } = world({ hard: {} });
   await clock.advance(60_000);
   assert.deepEqual([did, quickLooks()], [[], 0]);
+  await end();
+});
+
+test('what cannot be read for a while ends nothing', async () => {
+  const { clock, did, fault, quickLooks, end } = world({ uses: { a: 1n } });
+  fault.error = new OpError('unavailable', 'read files', 'sys ended');
+  await clock.advance(30_000);
+  const looks = quickLooks();
+  assert.ok(looks > 1, String(looks));
+  fault.error = null;
+  await clock.advance(30_000);
+  assert.ok(quickLooks() > looks);
+  assert.deepEqual(did, []);
   await end();
 });

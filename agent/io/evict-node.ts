@@ -1,4 +1,5 @@
 import { untilAborted } from '../../base/abort.ts';
+import { BugError } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
@@ -60,7 +61,7 @@ export class NodeEviction {
 
   /** Runs until `signal` is aborted. */
   async run(signal: AbortSignal): Promise<void> {
-    const { log, thresholds } = this.#options;
+    const { clock, log, thresholds } = this.#options;
     try {
       if (thresholds.length === 0) return await untilAborted(signal);
       for (;;) {
@@ -71,8 +72,13 @@ export class NodeEviction {
           if (signal.aborted) throw error;
           log.error('Eviction manager: failed to synchronize', { err: messageOf(error) });
         }
-        if (evicted === null) await this.#rest(signal);
-        else await this.#cleanup(evicted, signal);
+        try {
+          await (evicted === null ? this.#rest(signal) : this.#cleanup(evicted, signal));
+        } catch (error) {
+          if (signal.aborted || error instanceof BugError) throw error;
+          log.error('Eviction manager: failed to watch the thresholds', { err: messageOf(error) });
+          await clock.sleep(watchMs, signal);
+        }
       }
     } catch (error) {
       if (!signal.aborted) throw error;

@@ -96,7 +96,7 @@ export class GrpcClient<M extends Methods<M>> implements Disposable {
         { deadline: this.#clock.nowMs() + timeoutMs },
         (error, response) => {
           signal?.removeEventListener('abort', cancel);
-          if (error !== null) reject(explain(error, name));
+          if (error !== null) reject(explain(error, name, signal));
           else resolve(response as M[K]['response']);
         },
       );
@@ -120,7 +120,7 @@ export class GrpcClient<M extends Methods<M>> implements Disposable {
     try {
       for await (const message of running) yield message as M[K]['response'];
     } catch (error) {
-      throw explain(error as ServiceError, name);
+      throw explain(error as ServiceError, name, signal);
     } finally {
       signal.removeEventListener('abort', cancel);
       running.on('error', () => {});
@@ -139,9 +139,12 @@ export class GrpcClient<M extends Methods<M>> implements Disposable {
   }
 }
 
-function explain(error: ServiceError, method: string): Error {
+function explain(error: ServiceError, method: string, signal: AbortSignal | undefined): Error {
   if (typeof error.code !== 'number') return error;
-  return new RpcError(rpcStatuses[error.code] ?? 'Unknown', method, error.details ?? error.message, { cause: error });
+  const status = rpcStatuses[error.code] ?? 'Unknown';
+  // `aborted` is the caller's own stop; a plugin that cancels for a reason of its own is away.
+  const code = status === 'Canceled' && signal?.aborted !== true ? { code: 'unavailable' as const } : {};
+  return new RpcError(status, method, error.details ?? error.message, { cause: error, ...code });
 }
 
 /** What answers the calls of a service. A throw of RpcError is its status, any other is Unknown. */

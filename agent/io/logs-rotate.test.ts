@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -99,6 +99,12 @@ test('compression streams, and follows no link', async () => {
     await gzipFile(join(scratch, 'log'), join(scratch, 'log.tmp'), 0o640, signal);
     assert.equal(gunzipSync(readFileSync(join(scratch, 'log.tmp'))).toString(), 'line\n'.repeat(1000));
     await assert.rejects(gzipFile(join(scratch, 'none'), join(scratch, 'x'), 0o640, signal), /compress a log/);
+    symlinkSync('log', join(scratch, 'link'));
+    await assert.rejects(gzipFile(join(scratch, 'link'), join(scratch, 'x'), 0o640, signal), /compress a log/);
+    writeFileSync(join(scratch, 'other'), 'of another');
+    symlinkSync('other', join(scratch, 'planted'));
+    await assert.rejects(gzipFile(join(scratch, 'log'), join(scratch, 'planted'), 0o640, signal), /compress a log/);
+    assert.equal(readFileSync(join(scratch, 'other'), 'utf8'), 'of another');
   } finally {
     rmSync(scratch, { recursive: true });
   }

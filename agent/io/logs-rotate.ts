@@ -138,8 +138,11 @@ export class LogRotation {
 /** Compresses in small pieces on the pool, so that the loop never waits for a whole log. */
 export async function gzipFile(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
   try {
-    const read = createReadStream(from, { flags: constants.O_RDONLY | constants.O_NOFOLLOW } as unknown as { flags: string });
-    await pipeline(read, createGzip(), createWriteStream(to, { mode: mode & 0o777 }), { signal });
+    // Pods may write where logs are: what they put there is not followed.
+    const flags = (of: number) => ({ flags: of | constants.O_NOFOLLOW | constants.O_NONBLOCK }) as unknown as { flags: string };
+    const read = createReadStream(from, flags(constants.O_RDONLY));
+    const write = createWriteStream(to, { mode: mode & 0o777, ...flags(constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC) });
+    await pipeline(read, createGzip(), write, { signal });
   } catch (cause) {
     if (signal.aborted) throw new OpError('aborted', 'compress a log', 'stopped by the caller', { cause });
     throw new OpError('failed', 'compress a log', messageOf(cause), { cause });

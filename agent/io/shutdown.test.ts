@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
+import { OpError } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { FakeEvents } from '../fake.ts';
@@ -38,6 +39,7 @@ function world(pods: readonly Pod[], quick: readonly string[] = [], logind = new
       mayRun: (uid) => uid !== 'over',
       isClean: async () => true,
       async evict(uid, { reason, message, graceMs, condition }, signal) {
+        if (uid === 'stuck') throw new OpError('failed', 'end a pod', 'the runtime does not let go of it');
         say(`end ${uid} in ${(graceMs ?? 0) / 1000} s: ${reason}, ${message} ${condition?.type}/${condition?.reason}`);
         await clock.sleep(quick.includes(uid) ? 1000 : (graceMs ?? 0) + 5000, signal);
         say(`ended ${uid}`);
@@ -80,6 +82,22 @@ test('pods end by priority while logind waits, and what is late does not hold up
   ]);
   assert.equal(logind.locks, 0);
   assert.match(files.text ?? '', /^\{"startTime":"2026-01-01T00:00:01/);
+  stop.abort();
+  await run;
+});
+
+test('a pod that cannot be ended keeps neither the others nor the machine from their end', async () => {
+  const { clock, lines, shutdown, logind } = world([podOf('stuck', 0), podOf('quick', 0, 5), podOf('critical', 2_000_000_000)], ['quick', 'critical']);
+  const stop = new AbortController();
+  const run = shutdown.run(stop.signal);
+  await clock.advance(1000);
+  logind.tell(true);
+  await clock.advance(60_000);
+  assert.deepEqual(
+    lines.filter((line) => / (ended|state) /.test(line)),
+    ['1 state begun -', '2 ended quick', '3 ended critical', '3 state begun ended'],
+  );
+  assert.equal(logind.locks, 0);
   stop.abort();
   await run;
 });

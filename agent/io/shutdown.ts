@@ -1,3 +1,4 @@
+import { BugError } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
@@ -171,7 +172,10 @@ export class NodeShutdown {
         // A CSI driver is in a later group: it must still be there for what it has mounted.
         while (!(await pods.isClean(uid))) await clock.sleep(cleanPauseMs, stop);
       } catch (error) {
-        if (!hasCode(error, 'aborted') && !stop.aborted) throw error;
+        if (error instanceof BugError) throw error;
+        // One pod that cannot be ended keeps none of the others from their end.
+        if (!hasCode(error, 'aborted') && !stop.aborted)
+          return log.error('Shutdown manager failed killing pod', { pod: `${pod.metadata.namespace}/${pod.metadata.name}`, err: messageOf(error) });
         log.warn('Shutdown manager pod killing time out', { pod: `${pod.metadata.namespace}/${pod.metadata.name}`, gracePeriod: group.seconds });
       }
     };
