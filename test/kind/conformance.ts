@@ -25,6 +25,8 @@ export interface ConformanceWords {
   readonly json: boolean | string;
 }
 
+/** Images that critest alone asks for. */
+const OF_CRITEST = /\/k8s-staging-cri-tools\//;
 /** A wide timeout of the system's pods: a node image made here has none that could be late. */
 const PODS_LATE = '5m';
 
@@ -94,7 +96,11 @@ async function loadE2eImages(program: Program, place: Place, nodes: readonly str
   const { host, progress } = program;
   const assets = await findAssets({ env: host.env });
   const made = await makeE2eImages({ host, store: { dir: imagesDir() }, assets, progress, choice: {}, build: false });
-  await loadImages(program, assets, place.engine, { cluster: place.cluster, nodes, images: made.images.map(({ name }) => name) });
+  await loadImages(program, assets, place.engine, {
+    cluster: place.cluster,
+    nodes,
+    images: made.images.map(({ name }) => name).filter((name) => !OF_CRITEST.test(name)),
+  });
 }
 
 /** Adds `nodelet kind conformance`. */

@@ -9,7 +9,7 @@ import type { Assets } from '../assets/find.ts';
 import { imagesDir } from '../images/command.ts';
 import { archiveOf } from './node-image.ts';
 
-const LOAD_MS = 180_000;
+const LOAD_MS = 600_000;
 
 export interface Loaded {
   readonly cluster: string;
@@ -24,29 +24,25 @@ export async function loadImages(program: Program, assets: Assets, engine: Engin
   const known = (await listImages(store)).map(({ name }) => name);
   const kind = assets.require('kind', 'loading images');
   const there = await Promise.all(nodes.map((node) => namesIn(engine, node)));
+  const names = images.map((wanted) => {
+    const name = known.find((one) => one === wanted) ?? known.find((one) => one.endsWith(`/${wanted}`));
+    if (name === undefined) throw new OpError('not-found', 'loading images', `${wanted} is not in ${store.dir}`);
+    return name;
+  });
+  const missing = names.filter((name) => there.some((has) => !has.has(name)));
+  if (missing.length === 0) return 0;
+  const without = nodes.filter((_, at) => missing.some((name) => there[at]?.has(name) !== true));
   const folder = await mkdtemp(`${tmpdir()}/nodelet-load-`);
-  let loaded = 0;
   try {
-    for (const wanted of images) {
-      const name = known.find((one) => one === wanted) ?? known.find((one) => one.endsWith(`/${wanted}`));
-      if (name === undefined) throw new OpError('not-found', 'loading images', `${wanted} is not in ${store.dir}`);
-      const without = nodes.filter((_, at) => there[at]?.has(name) !== true);
-      if (without.length === 0) continue;
-      loaded += 1;
-      const archive = await archiveOf(store, name, folder);
-      await program.progress.step(`${name} loaded`, () =>
-        exec([kind, 'load', 'image-archive', archive, '--name', cluster, '--nodes', without.join(',')], {
-          env: engine.env,
-          signal: engine.signal,
-          timeoutMs: LOAD_MS,
-        }),
-      );
-      await rm(archive, { force: true });
-    }
+    await program.progress.step(`${missing.length} images loaded into ${without.join(', ')}`, async () => {
+      const archive = await archiveOf(store, missing, folder);
+      const { env, signal } = engine;
+      await exec([kind, 'load', 'image-archive', archive, '--name', cluster, '--nodes', without.join(',')], { env, signal, timeoutMs: LOAD_MS });
+    });
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
-  return loaded;
+  return missing.length;
 }
 
 /** Names of the images that a node has. */

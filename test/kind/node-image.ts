@@ -162,21 +162,26 @@ interface Descriptor {
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
-/** One image of the store as an archive (OCI image layout) that an import gives its name. */
-export async function archiveOf(store: ImageStore, name: string, folder: string): Promise<string> {
+/** Images of the store as an archive (OCI image layout) that an import gives their names; what they share is in it once. */
+export async function archiveOf(store: ImageStore, name: string | readonly string[], folder: string): Promise<string> {
+  const names = typeof name === 'string' ? [name] : name;
   const index = JSON.parse(await readFile(`${store.dir}/index.json`, 'utf8')) as { manifests: Descriptor[] };
-  const found = index.manifests.find(({ annotations }) => annotations?.['org.opencontainers.image.ref.name'] === name);
-  if (found === undefined) throw new OpError('not-found', `packing ${name}`, `it is not in ${store.dir}`);
-  const manifest = JSON.parse(await readFile(blobPath(store, found.digest), 'utf8')) as { config: Descriptor; layers: Descriptor[] };
   const layout = await mkdtemp(`${folder}/layout-`);
   await mkdir(`${layout}/blobs/sha256`, { recursive: true });
-  for (const { digest } of [found, manifest.config, ...manifest.layers]) {
-    const to = `${layout}/blobs/sha256/${digest.slice('sha256:'.length)}`;
-    if ((await stat(to).catch(() => null)) === null) await link(blobPath(store, digest), to).catch(() => copyFile(blobPath(store, digest), to));
+  const manifests: Descriptor[] = [];
+  for (const one of names) {
+    const found = index.manifests.find(({ annotations }) => annotations?.['org.opencontainers.image.ref.name'] === one);
+    if (found === undefined) throw new OpError('not-found', `packing ${one}`, `it is not in ${store.dir}`);
+    const { mediaType, digest, size } = found;
+    const manifest = JSON.parse(await readFile(blobPath(store, digest), 'utf8')) as { config: Descriptor; layers: Descriptor[] };
+    for (const blob of [found, manifest.config, ...manifest.layers]) {
+      const to = `${layout}/blobs/sha256/${blob.digest.slice('sha256:'.length)}`;
+      if ((await stat(to).catch(() => null)) === null) await link(blobPath(store, blob.digest), to).catch(() => copyFile(blobPath(store, blob.digest), to));
+    }
+    manifests.push({ mediaType, digest, size, annotations: { 'io.containerd.image.name': one } });
   }
   await writeFile(`${layout}/oci-layout`, '{"imageLayoutVersion":"1.0.0"}');
-  const entry = { mediaType: found.mediaType, digest: found.digest, size: found.size, annotations: { 'io.containerd.image.name': name } };
-  await writeFile(`${layout}/index.json`, JSON.stringify({ schemaVersion: 2, manifests: [entry] }));
+  await writeFile(`${layout}/index.json`, JSON.stringify({ schemaVersion: 2, manifests }));
   const archive = `${layout}.tar`;
   await exec(['tar', '--create', '--file', archive, '--directory', layout, 'oci-layout', 'index.json', 'blobs']);
   await rm(layout, { recursive: true });
