@@ -109,21 +109,37 @@ function fullCondition(before: PodCondition | undefined, condition: PodCondition
 
 /** Equal for the API: order of fields, nulls and empty lists do not count. */
 function same(left: unknown, right: unknown): boolean {
-  return JSON.stringify(normal(left)) === JSON.stringify(normal(right));
+  if (left === right) return true;
+  if (isNothing(left) || isNothing(right)) return isNothing(left) && isNothing(right);
+  if (Array.isArray(left) || Array.isArray(right))
+    return Array.isArray(left) && Array.isArray(right) && left.length === right.length && left.every((each, at) => same(each, right[at]));
+  if (typeof left !== 'object' || typeof right !== 'object') return false;
+  const [one, other] = [left as Fields, right as Fields];
+  for (const key in one) if (!sameField(key, one[key], other[key])) return false;
+  for (const key in other) if (!(key in one) && !isAbsent(key, other[key])) return false;
+  return true;
 }
 
-function normal(value: unknown): unknown {
-  if (Array.isArray(value)) return value.length === 0 ? undefined : value.map(normal);
-  if (value === null) return undefined;
-  if (typeof value !== 'object') return value;
-  const entries = Object.entries(value)
-    .map(([key, each]): [string, unknown] => [key, normal(each)])
-    .filter(([key, each]) => each !== undefined && each !== '' && !(emptyMeansAbsent.has(key) && isEmpty(each)));
-  return Object.fromEntries(entries.toSorted(([a], [b]) => (a < b ? -1 : 1)));
+type Fields = Readonly<Record<string, unknown>>;
+
+function sameField(key: string, left: unknown, right: unknown): boolean {
+  if (isAbsent(key, left) || isAbsent(key, right)) return isAbsent(key, left) && isAbsent(key, right);
+  return same(left, right);
+}
+
+function isNothing(value: unknown): boolean {
+  return value === undefined || value === null || (Array.isArray(value) && value.length === 0);
+}
+
+/** A field that says nothing: a status has many that one side writes and the other leaves out. */
+function isAbsent(key: string, value: unknown): boolean {
+  return isNothing(value) || value === '' || (emptyMeansAbsent.has(key) && isEmpty(value));
 }
 
 const emptyMeansAbsent: ReadonlySet<string> = new Set(['lastState', 'state', 'resources', 'allocatedResources']);
 
 function isEmpty(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
+  for (const key in value) if (!isAbsent(key, (value as Fields)[key])) return false;
+  return true;
 }

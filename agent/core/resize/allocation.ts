@@ -50,7 +50,7 @@ export function heldPod(allocated: Pod, actuated: PodAllocation | undefined): Po
     let raised = false;
     for (const name of ['cpu', 'memory']) {
       const [asked, held] = [requests[name], other?.requests?.[name]];
-      if (asked === undefined || held === undefined) continue;
+      if (asked === undefined || held === undefined || asked === held) continue;
       const most = maxQuantity(parseQuantity(asked), parseQuantity(held));
       if (most.nano === parseQuantity(asked).nano) continue;
       requests[name] = formatQuantity(most);
