@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, open, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
 import { OpError } from './errors.ts';
 import type { Host } from './host.ts';
 import { failure } from './process.ts';
@@ -68,4 +71,26 @@ test('anything else shows its stack', async () => {
   const { host, said } = fakeHost();
   assert.equal(failure(host, error), 70);
   assert.match(said(), /ENOENT/);
+});
+
+test('a flag that is not there is a wrong use, and no defect', async () => {
+  const error = await thrownBy(async () => parseArgs({ args: ['--bogus'], options: {} }));
+  const { host, said } = fakeHost();
+  assert.equal(failure(host, error), 2);
+  assert.match(said(), /^nodelet: reading the command line: Unknown option '--bogus'/);
+});
+
+/** A program whose output goes to a full disk; its exit status. */
+async function onFullDisk(which: 'stdout' | 'stderr', program: string): Promise<unknown> {
+  await using full = await open('/dev/full', 'w');
+  const stdio = which === 'stdout' ? (['ignore', full.fd, 'ignore'] as const) : (['ignore', 'ignore', full.fd] as const);
+  const text = `import { hostOf } from ${JSON.stringify(new URL('process.ts', import.meta.url).href)};\nconst host = hostOf([]);\n${program}`;
+  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', '--input-type=module-typescript', '-e', text], { stdio: [...stdio] });
+  return ((await once(child, 'exit')) as [number])[0];
+}
+
+test('a full disk below its log does not end a daemon; an answer that cannot be written is a failure', async () => {
+  const later = (work: string): string => `setTimeout(() => { ${work} }, 50);`;
+  assert.equal(await onFullDisk('stderr', `host.stderr('one\\n'); ${later("host.stderr('two\\n'); setTimeout(() => process.exit(7), 50);")}`), 7);
+  assert.equal(await onFullDisk('stdout', `host.stdout('an answer\\n'); ${later('process.exit(7);')}`), 1);
 });

@@ -6,12 +6,14 @@ const IMPATIENT_MS = 1_000;
 /** What a program may know of its process: read here once, so that everything else can be given another. */
 export function hostOf(args: readonly string[]): Host {
   const stop = new AbortController();
-  // A reader that has seen enough (`nodelet status | head`) is no failure.
-  for (const stream of [process.stdout, process.stderr]) {
-    stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EPIPE') throw error;
-    });
-  }
+  // A full disk below a daemon's log must not end the daemon, and there is nobody to tell.
+  process.stderr.on('error', () => undefined);
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    // A reader that has seen enough (`nodelet status | head`) is no failure; half an answer in a file is one.
+    if (error.code === 'EPIPE') return;
+    process.stderr.write(`nodelet: writing the answer: ${error.message}\n`);
+    process.exit(1);
+  });
   let askedAt = 0;
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.on(signal, () => {
@@ -62,6 +64,10 @@ export function failure(host: Host, error: unknown): number {
     host.stderr(`nodelet: ${messageOf(error)}\n${error.advice === '' ? '' : `  ${error.advice}\n`}`);
     if (error.code === 'aborted') return 130;
     return error.code === 'invalid' ? 2 : 1;
+  }
+  if (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')) {
+    host.stderr(`nodelet: reading the command line: ${messageOf(error)}\n`);
+    return 2;
   }
   // What waits with the signal fails with it: that is how a program stops, not what is wrong with it.
   if (host.signal.aborted && error instanceof Error && error.name === 'AbortError') {
