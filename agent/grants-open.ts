@@ -183,7 +183,8 @@ async function openCpus(options: OpenGrantsOptions, machine: MachineTopology): P
   const { config, settings } = options;
   const { cpuManagerPolicy: policy } = config;
   const text = textFile(join(settings.rootDir, cpuFile));
-  const before = decodeCpuState(await text.read(), policy);
+  const saved = await text.read();
+  const before = decodeCpuState(saved, policy);
   const specific = parseCpuSet(config.reservedSystemCPUs);
   if (specific === null) throw wrong('reservedSystemCPUs', `unable to parse reserved-cpus list: ${config.reservedSystemCPUs}`);
   const topology = topologyFrom(machine.nodes, machine.usable);
@@ -194,7 +195,7 @@ async function openCpus(options: OpenGrantsOptions, machine: MachineTopology): P
     if (policy !== 'none') throw wrong('cpuManagerPolicy', `unknown policy: "${policy}"`);
     const extra = Object.entries(config.cpuManagerPolicyOptions).map(([name, value]) => `${name}:${value}`);
     if (extra.length > 0) throw wrong('cpuManagerPolicyOptions', `new none policy error: None policy: received unsupported options=map[${extra.join(' ')}]`);
-    await text.write(encodeCpuState('none', noCpus));
+    await new StateFile(text, () => encodeCpuState('none', noCpus), saved).save();
     return null;
   }
   const gate = (name: string): boolean => gateEnabled(config.featureGates, name);
@@ -212,7 +213,7 @@ async function openCpus(options: OpenGrantsOptions, machine: MachineTopology): P
   const part: StaticPart<StaticCpuRules, CpuState> = {
     rules: made.rules,
     state: started.state,
-    file: new StateFile(text, () => encodeCpuState('static', part.state)),
+    file: new StateFile(text, () => encodeCpuState('static', part.state), saved),
   };
   await part.file.save();
   return part;
@@ -222,11 +223,12 @@ async function openMemory(options: OpenGrantsOptions, machine: MachineTopology):
   const { config, settings } = options;
   const { memoryManagerPolicy: policy } = config;
   const text = textFile(join(settings.rootDir, memoryFile));
-  const before = decodeMemoryState(await text.read(), policy);
+  const saved = await text.read();
+  const before = decodeMemoryState(saved, policy);
   if (policy !== 'Static') {
     if (policy !== 'None')
       throw wrong('memoryManagerPolicy', policy === 'BestEffort' ? 'policy "BestEffort" is not available for platform "linux"' : `unknown policy: "${policy}"`);
-    await text.write(encodeMemoryState('None', noMemory));
+    await new StateFile(text, () => encodeMemoryState('None', noMemory), saved).save();
     return null;
   }
   const reserved = reservedByNode(
@@ -248,7 +250,7 @@ async function openMemory(options: OpenGrantsOptions, machine: MachineTopology):
   const part: StaticPart<null, MemoryState> = {
     rules: null,
     state: started.state,
-    file: new StateFile(text, () => encodeMemoryState('Static', part.state)),
+    file: new StateFile(text, () => encodeMemoryState('Static', part.state), saved),
   };
   await part.file.save();
   return part;

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { replaceFile } from '../../base/replace-file.ts';
 import { decodeCheckpoint, encodeCheckpoint } from '../core/resize/checkpoint.ts';
 import type { PodAllocation } from '../core/resize/allocation.ts';
+import { StateFile } from './state-file.ts';
 
 /** A small text that outlives the process. */
 export interface TextFile {
@@ -26,22 +27,14 @@ export function textFile(path: string): TextFile {
   };
 }
 
-/**
- * Allocations by pod UID, in memory and in a checkpoint. Changes count at once; who acts on one waits for `saved`.
- * Many changes while a write is under way cost one more write.
- */
+/** Allocations by pod UID, in memory and in a checkpoint. Changes count at once; who acts on one waits for `saved`. */
 export class AllocationFile {
-  readonly #file: TextFile;
   readonly #pods: Map<string, PodAllocation>;
-  #version = 0;
-  #savedVersion = 0;
-  #savedText: string;
-  #writing: Promise<void> | null = null;
+  readonly #file: StateFile;
 
   private constructor(file: TextFile, pods: Map<string, PodAllocation>, text: string) {
-    this.#file = file;
     this.#pods = pods;
-    this.#savedText = text;
+    this.#file = new StateFile(file, () => encodeCheckpoint(pods), text);
   }
 
   /** Throws OpError `invalid` when the checkpoint is damaged: what pods were given cannot be guessed. */
@@ -56,7 +49,7 @@ export class AllocationFile {
 
   set(uid: string, allocation: PodAllocation): void {
     this.#pods.set(uid, allocation);
-    this.#version += 1;
+    this.#file.touch();
   }
 
   /** Written with the next change: a record too many does no harm. */
@@ -71,15 +64,6 @@ export class AllocationFile {
 
   /** Resolves when every change up to now is on disk; rejects when it cannot be written. */
   async saved(): Promise<void> {
-    const version = this.#version;
-    while (this.#savedVersion < version) await (this.#writing ??= this.#write().finally(() => (this.#writing = null)));
-  }
-
-  async #write(): Promise<void> {
-    const version = this.#version;
-    const text = encodeCheckpoint(this.#pods);
-    if (text !== this.#savedText) await this.#file.write(text);
-    this.#savedText = text;
-    this.#savedVersion = version;
+    await this.#file.saved();
   }
 }

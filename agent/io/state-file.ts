@@ -6,19 +6,31 @@ export class StateFile {
   readonly #text: () => string;
   #version = 0;
   #savedVersion = 0;
-  #savedText = '';
+  #savedText: string;
   #writing: Promise<void> | null = null;
 
-  /** `text` is what is to stand there now. */
-  constructor(file: TextFile, text: () => string) {
+  /** `text` is what is to stand there now, `saved` what does. */
+  constructor(file: TextFile, text: () => string, saved = '') {
     this.#file = file;
     this.#text = text;
+    this.#savedText = saved;
+  }
+
+  /** Something in memory has changed. */
+  touch(): void {
+    this.#version += 1;
+  }
+
+  /** Resolves when every change up to now is on disk; rejects when it cannot be written. */
+  async saved(): Promise<void> {
+    const version = this.#version;
+    while (this.#savedVersion < version) await (this.#writing ??= this.#write().finally(() => (this.#writing = null)));
   }
 
   /** Resolves when all that was in memory at the call is on disk; rejects when it cannot be written. */
   async save(): Promise<void> {
-    const version = ++this.#version;
-    while (this.#savedVersion < version) await (this.#writing ??= this.#write().finally(() => (this.#writing = null)));
+    this.touch();
+    await this.saved();
   }
 
   /** Resolves when no write is under way; never rejects. */
