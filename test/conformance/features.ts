@@ -24,10 +24,10 @@ export const FEATURES: FeatureFocus = {
   focus: '^\\[sig-(node|storage)\\] .*\\[(Feature|FeatureGate):',
   skip: [
     NOT_DEFAULT,
-    '\\[Conformance\\]|\\[NodeConformance\\]',
-    '\\[Driver: |\\[Windows|\\[Feature:(Windows|GPU|vsphere|GKE|Volumes|Recreate|StandaloneMode|PerformanceDNS)',
-    '\\[Feature:(ClusterSizeAutoscaling|ClusterAutoscaler|BootstrapTokens|NodeAuthenticator|NodeAuthorizer|VolumeSourceXFS)',
-    'CSI (Mock|mock)|csi-hostpath|\\[Disruptive\\]',
+    '\\[Conformance\\]|\\[NodeConformance\\]|\\[Disruptive\\]',
+    '\\[Provider:|\\[Driver: |\\[Windows|Microsoft-Windows|CSI [Mm]ock|csi-hostpath',
+    '\\[Feature:(Windows|GPU|vsphere|GKE|Volumes|Flexvolumes|StorageProvider|Recreate|StandaloneMode|PerformanceDNS|NodeProblemDetector)',
+    '\\[Feature:(ExperimentalResourceUsageTracking|RegularResourceUsageTracking|PodGarbageCollector)',
   ].join('|'),
 };
 
