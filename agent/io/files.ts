@@ -1,5 +1,6 @@
-import { lstat, mkdir, readdir, rm, rmdir, symlink, writeFile, chmod, access, unlink } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { constants } from 'node:fs';
+import { access, chmod, mkdir, open, readdir, rmdir, symlink, unlink, writeFile } from 'node:fs/promises';
+import { basename, dirname, join, relative } from 'node:path';
 import type { ContainerStatus } from '../../proto/cri/types.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
@@ -63,20 +64,39 @@ export function createPodFiles(rng: Rng): PodFiles {
   };
 }
 
+/** Somebody may be at work in it: so often it is begun again. */
+const removeTries = 3;
+
 /** What a pod leaves is a few directories and files: a call for each is a third of what a careful walk makes of it. */
 async function removeTree(path: string): Promise<void> {
-  try {
-    if ((await lstat(path)).isDirectory()) return await removeEntries(path);
-  } catch {
-    // Not there, or somebody is at work in it.
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await removeEntry(dirname(path), basename(path));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+      if (tries === removeTries) throw error;
+    }
   }
-  await rm(path, { recursive: true, force: true });
 }
 
-async function removeEntries(path: string): Promise<void> {
-  for (const entry of await readdir(path, { withFileTypes: true })) {
-    const inner = join(path, entry.name);
-    await (entry.isDirectory() ? removeEntries(inner) : unlink(inner));
+/** `at` is a directory that cannot become another one meanwhile: pods may write where logs are, and links they put there are not followed. */
+async function removeEntry(at: string, name: string): Promise<void> {
+  const path = `${at}/${name}`;
+  const dir = await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOTDIR' || error.code === 'ELOOP') return null;
+    throw error;
+  });
+  if (dir === null) return await unlink(path);
+  try {
+    const held = `/proc/self/fd/${dir.fd}`;
+    for (const entry of await readdir(held, { withFileTypes: true })) {
+      const removed = entry.isDirectory() ? removeEntry(held, entry.name) : unlink(`${held}/${entry.name}`);
+      await removed.catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== 'ENOENT') throw error;
+      });
+    }
+  } finally {
+    await dir.close();
   }
   await rmdir(path);
 }
