@@ -3,6 +3,7 @@
 export interface Figures {
   coldMs: number;
   coldSyncMs: number;
+  lockMs: number;
   changeKernelMs: number;
   changeProxyMs: number;
   burstSyncs: number;
@@ -40,6 +41,7 @@ export function median(values: readonly number[]): number {
 const AIMS: readonly { key: keyof Figures; what: string; unit: string; ratio?: number; atMost?: number }[] = [
   { key: 'coldMs', what: 'cold: process start to all written', unit: 'ms', ratio: 0.5 },
   { key: 'coldSyncMs', what: 'cold: the sync alone', unit: 'ms', ratio: 0.5 },
+  { key: 'lockMs', what: 'cold: the longest hold of the lock', unit: 'ms' },
   { key: 'changeKernelMs', what: 'one change, API to kernel', unit: 'ms', ratio: 0.5 },
   { key: 'changeProxyMs', what: 'one change, in the proxy', unit: 'ms', ratio: 0.5 },
   { key: 'burstSyncs', what: '1,000 changes in 1 s, writes', unit: '', atMost: 3 },

@@ -8,6 +8,7 @@ import { OpError } from '../../base/errors.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { NftKernel } from '../../netfilter/io/kernel.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
+import { LockProbe } from './bench-lock.ts';
 import { Peer, sysPath } from './lab.ts';
 
 /** One proxy with an API server of its own, in a network namespace of its own. */
@@ -37,6 +38,8 @@ export interface ProxyFigures {
   readyMs: number;
   /** The part of it that the proxy counts as its sync. */
   syncMs: number;
+  /** The longest that another writer waited for the kernel's lock meanwhile. */
+  lockMs: number;
 }
 
 export class Subject implements AsyncDisposable {
@@ -47,19 +50,21 @@ export class Subject implements AsyncDisposable {
   readonly #folder: string;
   readonly #programs: Programs;
   readonly #kernel: NftKernel;
+  readonly #signal: AbortSignal;
   #api: ChildProcess | null = null;
   #proxy: ChildProcess | null = null;
   #peer: Peer | null = null;
   #mark = 0;
-  readonly #marks = new Map<number, () => void>();
+  readonly #marks = new Map<number, { resolve: () => void; reject: (error: Error) => void }>();
 
-  constructor(who: Who, mode: Mode, options: { sys: Sys; folder: string; programs: Programs; name: string }) {
+  constructor(who: Who, mode: Mode, options: { sys: Sys; folder: string; programs: Programs; name: string; signal: AbortSignal }) {
     this.who = who;
     this.mode = mode;
     this.netns = `nfb-${process.pid}-${options.name}`;
     this.#sys = options.sys;
     this.#folder = join(options.folder, options.name);
     this.#programs = options.programs;
+    this.#signal = options.signal;
     this.#kernel = createNetlinkKernel(options.sys, { netns: `/run/netns/${this.netns}` });
   }
 
@@ -93,13 +98,19 @@ export class Subject implements AsyncDisposable {
     this.#api = this.#spawn([process.execPath, '--max-old-space-size=2048', join(import.meta.dirname, 'apiserver.ts')], 'pipe');
     createInterface({ input: this.#api.stdout! }).on('line', (line) => {
       const number = line === 'ready' ? 0 : Number(line.split(' ')[1]);
-      this.#marks.get(number)?.();
+      this.#marks.get(number)?.resolve();
     });
-    await new Promise<void>((resolve) => this.#marks.set(0, resolve));
+    this.#api.once('exit', (code, signal) => {
+      for (const { reject } of this.#marks.values()) reject(new OpError('failed', 'run the API server', `it ended with ${code ?? signal}`));
+    });
+    // Its end is told by its exit.
+    this.#api.stdin!.on('error', () => {});
+    await this.#reached(0);
     let part: string[] = [];
     const flush = async (): Promise<void> => {
-      if (!this.#api!.stdin!.write(part.join(''))) await once(this.#api!.stdin!, 'drain');
+      this.#api!.stdin!.write(part.join(''));
       part = [];
+      await this.taken();
     };
     for (const told of objects) {
       part.push(`${JSON.stringify(told)}\n`);
@@ -149,10 +160,19 @@ export class Subject implements AsyncDisposable {
   /** Resolves when the API server has everything it was told. */
   async taken(): Promise<void> {
     const mark = ++this.#mark;
-    const done = new Promise<void>((resolve) => this.#marks.set(mark, resolve));
     this.#api!.stdin!.write(`${JSON.stringify({ mark })}\n`);
-    await done;
-    this.#marks.delete(mark);
+    await this.#reached(mark);
+  }
+
+  async #reached(mark: number): Promise<void> {
+    try {
+      await new Promise<void>((resolve, reject) => {
+        if (isOver(this.#api!)) reject(new OpError('failed', 'tell the API server', 'it has ended'));
+        else this.#marks.set(mark, { resolve, reject });
+      });
+    } finally {
+      this.#marks.delete(mark);
+    }
   }
 
   async generation(): Promise<number> {
@@ -169,7 +189,11 @@ export class Subject implements AsyncDisposable {
   /** Starts the proxy and waits for its first complete sync. */
   async start(): Promise<ProxyFigures> {
     const startMs = realClock.nowMs();
-    const config = ['--config', join(this.#folder, 'config.json')];
+    const config = [
+      '--config',
+      join(this.#folder, 'config.json'),
+      ...(process.env['NETFILTER_BENCH_V'] === undefined ? [] : ['--v', process.env['NETFILTER_BENCH_V']]),
+    ];
     if (this.who === 'upstream') this.#proxy = this.#spawn([this.#programs.upstream, ...config], 'ignore');
     else {
       const env = {
@@ -182,13 +206,15 @@ export class Subject implements AsyncDisposable {
       };
       this.#proxy = this.#spawn([...this.#programs.ours, ...config], 'ignore', env);
     }
+    await using probe = new LockProbe(this.#sys, `/run/netns/${this.netns}`);
     const endMs = realClock.monoMs() + COLD_MS;
     for (;;) {
-      if (this.#proxy.exitCode !== null) throw new OpError('failed', `start ${this.who}`, `it ended with ${this.#proxy.exitCode}`);
+      if (isOver(this.#proxy)) throw new OpError('failed', `start ${this.who}`, `it ended with ${this.#proxy.exitCode ?? this.#proxy.signalCode}`);
+      this.#signal.throwIfAborted();
       const last = await this.metric('kubeproxy_sync_proxy_rules_last_timestamp_seconds').catch(() => null);
       if (last !== null && last > 0) {
         const seconds = (await this.metric('kubeproxy_sync_full_proxy_rules_duration_seconds_sum')) ?? 0;
-        return { readyMs: last * 1000 - startMs, syncMs: seconds * 1000 };
+        return { readyMs: last * 1000 - startMs, syncMs: seconds * 1000, lockMs: probe.longestMs };
       }
       if (realClock.monoMs() > endMs) throw new OpError('deadline', `start ${this.who}`, 'no sync in time');
       await realClock.sleep(100);
@@ -276,8 +302,12 @@ export class Subject implements AsyncDisposable {
 const SUM = 'kubeproxy_sync_proxy_rules_duration_seconds_sum';
 const COUNT = 'kubeproxy_sync_proxy_rules_duration_seconds_count';
 
+function isOver(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null;
+}
+
 async function ended(child: ChildProcess | null): Promise<void> {
-  if (child === null || child.exitCode !== null || child.signalCode !== null) return;
+  if (child === null || isOver(child)) return;
   const exit = once(child, 'exit');
   child.kill();
   await exit;

@@ -24,11 +24,11 @@ const HELP = `nodelet bench netfilter: our proxy beside upstream's kube-proxy
   --only WHO         ours or upstream
   --changes N        single changes measured (default 9)
   --rounds N         rounds of first packets, 300 each (default 9; 0 leaves them out)
-  --json             figures as JSON
+  --json             figures as JSON (before the other options: nodelet --json bench netfilter)
 
 Examples:
   nodelet bench netfilter
-  nodelet bench netfilter --services 1000 --endpoints 2 --modes nftables --only ours
+  nodelet bench netfilter -- --services 1000 --endpoints 2 --modes nftables --only ours
 Exit code 1 when an aim was missed.
 `;
 
@@ -68,8 +68,8 @@ async function measureCell(who: readonly Who[], cell: Omit<Cell, 'ours' | 'upstr
     const figures = new Map<Who, Partial<Figures>>();
     for (const subject of subjects) {
       await subject.open(objects(cell.services, cell.endpoints));
-      const { readyMs, syncMs } = await subject.start();
-      figures.set(subject.who, { coldMs: readyMs, coldSyncMs: syncMs });
+      const { readyMs, syncMs, lockMs } = await subject.start();
+      figures.set(subject.who, { coldMs: readyMs, coldSyncMs: syncMs, lockMs });
       say(`${cell.mode} ${cell.services} × ${cell.endpoints}: ${subject.who} is ready after ${Math.round(readyMs)} ms, its sync took ${Math.round(syncMs)} ms`);
       await subject.quiet();
     }
@@ -157,7 +157,7 @@ async function run(): Promise<number> {
   };
   const folder = await mkdtemp(join(tmpdir(), 'bench-netfilter-'));
   const sys = createSysClient({ path: sysPath, log: silentLog });
-  const create = (one: Who, mode: Mode, name: string): Subject => new Subject(one, mode, { sys, folder, programs, name });
+  const create = (one: Who, mode: Mode, name: string): Subject => new Subject(one, mode, { sys, folder, programs, name, signal: stop.signal });
   const cells: Cell[] = [];
   const latencies: Latency[] = [];
   try {

@@ -58,23 +58,37 @@ export interface Reply {
 
 export class Peer {
   readonly #process: ChildProcess;
-  readonly #waiting = new Map<number, (reply: Reply) => void>();
+  readonly #waiting = new Map<number, { resolve: (reply: Reply) => void; reject: (error: Error) => void }>();
+  readonly #name: string;
   #id = 0;
 
   constructor(name: string, netns: string) {
+    this.#name = name;
     const command = ['ip', 'netns', 'exec', netns, process.execPath, fileURLToPath(new URL('peer.ts', import.meta.url)), name];
     this.#process = spawn(command[0]!, command.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] });
     createInterface({ input: this.#process.stdout! }).on('line', (line) => {
       const reply = JSON.parse(line) as Reply & { id: number };
-      this.#waiting.get(reply.id)?.(reply);
+      this.#waiting.get(reply.id)?.resolve(reply);
       this.#waiting.delete(reply.id);
     });
+    this.#process.once('exit', () => {
+      for (const { reject } of this.#waiting.values()) reject(this.#gone());
+    });
+  }
+
+  get #isGone(): boolean {
+    return this.#process.exitCode !== null || this.#process.signalCode !== null;
+  }
+
+  #gone(): Error {
+    return new Error(`the peer ${this.#name} ended with ${this.#process.exitCode ?? this.#process.signalCode}`);
   }
 
   ask(request: Record<string, unknown>): Promise<Reply> {
     const id = ++this.#id;
-    return new Promise((resolve) => {
-      this.#waiting.set(id, resolve);
+    return new Promise((resolve, reject) => {
+      if (this.#isGone) return reject(this.#gone());
+      this.#waiting.set(id, { resolve, reject });
       this.#process.stdin!.write(`${JSON.stringify({ id, ...request })}\n`);
     });
   }
@@ -98,6 +112,7 @@ export class Peer {
   }
 
   async stop(): Promise<void> {
+    if (this.#isGone) return;
     const ended = new Promise((resolve) => this.#process.once('exit', resolve));
     this.#process.stdin!.end();
     await ended;

@@ -170,6 +170,9 @@ function answer(request: Request): Promise<object> | object {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line) as Request;
-  void Promise.resolve(answer(request)).then((result) => process.stdout.write(`${JSON.stringify({ id: request.id, ...result })}\n`));
+  const failed = (error: NodeJS.ErrnoException): object => ({ error: error.code ?? error.message });
+  void Promise.resolve(answer(request))
+    .catch(failed)
+    .then((result) => process.stdout.write(`${JSON.stringify({ id: request.id, ...result })}\n`));
 }
 process.exit(0);

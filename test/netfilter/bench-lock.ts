@@ -1,0 +1,44 @@
+import { realClock } from '../../base/clock.ts';
+import type { Sys } from '../../base/sys/types.ts';
+import { BatchEncoder } from '../../netfilter/core/encode-netlink.ts';
+import { netfilterSocket } from '../../netfilter/io/socket.ts';
+
+const EVERY_MS = 10;
+const TIMEOUT_MS = 120_000;
+
+/**
+ * How long another writer has to wait. The kernel lets one transaction at a time into a network namespace's nftables,
+ * those of the nft kind of iptables among them. The probe is a transaction that the kernel refuses: it takes the lock and
+ * changes nothing, not even the generation.
+ */
+export class LockProbe implements AsyncDisposable {
+  #longestMs = 0;
+  #stopped = false;
+  readonly #running: Promise<void>;
+
+  constructor(sys: Sys, netns: string) {
+    this.#running = this.#run(netfilterSocket(sys, { netns }, TIMEOUT_MS));
+  }
+
+  async #run(send: ReturnType<typeof netfilterSocket>): Promise<void> {
+    const batch = new BatchEncoder('ip');
+    batch.add({ op: 'delete-set', set: { name: 'nobody-has-this', key: ['address'] } });
+    const message = batch.finish();
+    while (!this.#stopped) {
+      const startMs = realClock.monoMs();
+      await send(message, 1);
+      this.#longestMs = Math.max(this.#longestMs, realClock.monoMs() - startMs);
+      await realClock.sleep(EVERY_MS);
+    }
+  }
+
+  /** The longest wait so far. */
+  get longestMs(): number {
+    return this.#longestMs;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stopped = true;
+    await this.#running;
+  }
+}
