@@ -73,6 +73,12 @@ test('anything else shows its stack', async () => {
   assert.match(said(), /ENOENT/);
 });
 
+test('a path that leads through a file is told', async () => {
+  const { host, said } = fakeHost();
+  assert.equal(failure(host, await thrownBy(() => readFile('/etc/passwd/below'))), 1);
+  assert.equal(said(), 'nodelet: open /etc/passwd/below: a part of that path is no folder\n');
+});
+
 test('a flag that is not there is a wrong use, and no defect', async () => {
   const error = await thrownBy(async () => parseArgs({ args: ['--bogus'], options: {} }));
   const { host, said } = fakeHost();

@@ -47,6 +47,8 @@ function refusal(error: unknown): string | null {
     case 'EACCES':
     case 'EPERM':
       return `${String(error.syscall)}${where}: permission denied\n  run it with sudo`;
+    case 'ENOTDIR':
+      return `${String(error.syscall)}${where}: a part of that path is no folder`;
     default:
       return null;
   }

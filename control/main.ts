@@ -1,8 +1,10 @@
+import { isIPv4 } from 'node:net';
 import { parseArgs } from 'node:util';
 import { realClock } from '../base/clock.ts';
-import { OpError, messageOf } from '../base/errors.ts';
+import { OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { createLog } from '../base/log.ts';
+import { failure } from '../base/process.ts';
 import { realRng } from '../base/rng.ts';
 import { addressAt } from './core/strategy-services.ts';
 import { startControllers } from './controllers/mod.ts';
@@ -60,9 +62,29 @@ const list = (text: string): string[] =>
     .map((item) => item.trim())
     .filter((item) => item !== '');
 
+function refused(detail: string): OpError {
+  return new OpError('invalid', 'reading the command line', detail, { advice: 'see: nodelet control --help' });
+}
+
 function required(value: string | undefined, flag: string): string {
-  if (value === undefined || value === '') throw new OpError('invalid', 'nodelet control', `--${flag} is missing`, { advice: 'see nodelet control --help' });
+  if (value === undefined || value === '') throw refused(`--${flag} is missing`);
   return value;
+}
+
+function portOf(text: string, flag: string): number {
+  if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) throw refused(`--${flag}: ${JSON.stringify(text)} is no port`);
+  return Number(text);
+}
+
+function addressOf(text: string, flag: string): string {
+  if (!isIPv4(text)) throw refused(`--${flag}: ${JSON.stringify(text)} is no IPv4 address`);
+  return text;
+}
+
+function cidrOf(text: string, flag: string): string {
+  const [address = '', bits = ''] = text.split('/');
+  if (!isIPv4(address) || !/^\d{1,2}$/.test(bits) || Number(bits) > 32) throw refused(`--${flag}: ${JSON.stringify(text)} is no IPv4 range`);
+  return text;
 }
 
 /** `nodelet control`: wires the parts, waits for the signal, takes them down. */
@@ -90,9 +112,11 @@ export async function main(host: Host): Promise<number> {
     }
     const dataDir = required(values['data-dir'], 'data-dir');
     const pkiDir = required(values['pki-dir'], 'pki-dir');
-    const advertiseAddress = required(values['advertise-address'], 'advertise-address');
+    const advertiseAddress = addressOf(required(values['advertise-address'], 'advertise-address'), 'advertise-address');
+    if (!['process', 'power'].includes(values.durability)) throw refused(`--durability: ${JSON.stringify(values.durability)} is neither process nor power`);
     const dnsListen = values['dns-listen'];
-    const serviceCidr = values['service-cluster-ip-range'];
+    const serviceCidr = cidrOf(values['service-cluster-ip-range'], 'service-cluster-ip-range');
+    const clusterCidr = cidrOf(values['cluster-cidr'], 'cluster-cidr');
     const control = await startControl({
       dataDir,
       pkiDir,
@@ -106,10 +130,10 @@ export async function main(host: Host): Promise<number> {
       fatal,
       config: {
         serviceCidr,
-        clusterCidr: values['cluster-cidr'],
+        clusterCidr,
         advertiseAddress,
-        securePort: Number(values['secure-port']),
-        kubeletPort: Number(values['kubelet-port']),
+        securePort: portOf(values['secure-port'], 'secure-port'),
+        kubeletPort: portOf(values['kubelet-port'], 'kubelet-port'),
         dnsAddress: addressAt(serviceCidr, 10),
         dnsPort: Number(dnsListen.split(':').at(-1) ?? 53),
         dnsUpstreams: list(values['dns-upstream']),
@@ -118,7 +142,7 @@ export async function main(host: Host): Promise<number> {
     });
     log.info('serving', { address: `${values['bind-address']}:${control.port}`, kubeconfig: `${pkiDir}/admin.kubeconfig` });
     const config = {
-      clusterCIDR: values['allocate-node-cidrs'] === 'false' ? undefined : values['cluster-cidr'],
+      clusterCIDR: values['allocate-node-cidrs'] === 'false' ? undefined : clusterCidr,
       serviceCIDR: serviceCidr,
       clusterDomain: values['cluster-domain'],
       rootCA: control.caPem,
@@ -138,9 +162,7 @@ export async function main(host: Host): Promise<number> {
     await control[Symbol.asyncDispose]();
     return status;
   } catch (error) {
-    const advice = error instanceof OpError && error.advice !== '' ? `\n${error.advice}` : '';
-    host.stderr(`${messageOf(error)}${advice}\n`);
-    return 1;
+    return failure(host, error);
   }
 }
 
