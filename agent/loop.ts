@@ -12,6 +12,7 @@ import type { Log } from '../base/log.ts';
 import { createKeyedQueue } from '../base/queue.ts';
 import type { Pod } from '../proto/kube/types.ts';
 import { mayRun, mayStart } from './core/phase.ts';
+import { isMadeFromStatic } from './core/static-pod.ts';
 import type { PodFacts, PodKey, PodView } from './core/types.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createPleg } from './io/pleg.ts';
@@ -74,6 +75,9 @@ export function createLoop(options: LoopOptions): Loop {
     return undefined;
   };
   const synced = (): boolean => sources.every((source) => source.synced());
+  /** Whether a pod that no source has may be ended. One from a file needs no API server: another of its name waits for its end. */
+  const mayAdopt = (facts: PodFacts): boolean =>
+    synced() || (isMadeFromStatic(facts.sandboxes) && sources.every((source) => source.source !== 'static' || source.synced()));
 
   /** The worker of a UID, made when there is something to do for it. */
   const workerOf = (uid: string, key: PodKey | undefined): PodWorker | undefined => {
@@ -81,7 +85,7 @@ export function createLoop(options: LoopOptions): Loop {
     if (present !== undefined) return present;
     const view = viewOf(uid);
     const facts = pleg.facts().get(uid);
-    if (view === undefined && (facts === undefined || !synced())) return undefined;
+    if (view === undefined && (facts === undefined || !mayAdopt(facts))) return undefined;
     const worker = new PodWorker(options.worker, view?.key ?? key ?? { uid, namespace: facts?.namespace ?? '', name: facts?.name ?? '' }, came++);
     workers.set(uid, worker);
     if (view === undefined) options.metrics?.lives.orphaned();
@@ -176,8 +180,7 @@ export function createLoop(options: LoopOptions): Loop {
 
   /** Pods that only the runtime knows; found when the sources are complete. */
   const adoptOrphans = (): void => {
-    if (!synced()) return;
-    for (const uid of pleg.facts().keys()) if (!workers.has(uid) && viewOf(uid) === undefined) kick(uid);
+    for (const [uid, facts] of pleg.facts()) if (!workers.has(uid) && viewOf(uid) === undefined && mayAdopt(facts)) kick(uid);
   };
 
   for (const source of sources) {

@@ -8,6 +8,10 @@ export const mirrorAnnotation = 'kubernetes.io/config.mirror';
 export const sourceAnnotation = 'kubernetes.io/config.source';
 export const seenAnnotation = 'kubernetes.io/config.seen';
 
+/** Whether what the runtime runs was made from a file or a URL: its sandbox has the pod's annotations. */
+export const isMadeFromStatic = (sandboxes: readonly { readonly annotations: Readonly<Record<string, string>> }[]): boolean =>
+  sandboxes.some(({ annotations }) => annotations[sourceAnnotation] === 'file' || annotations[sourceAnnotation] === 'http');
+
 export interface StaticOrigin {
   readonly nodeName: string;
   /** `file` or `http`, as the annotation says it. */

@@ -185,6 +185,17 @@ test(
     await writeFile(kubeconfig, (await readFile(control.kubeconfig, 'utf8')).replaceAll(control.server, `https://127.0.0.1:${port}`));
     await agent.start({}, [`--kubeconfig=${kubeconfig}`]);
     await agent.until(names.map((name) => `${name}-n1 Running`));
+    // A broken API server is mended by its file while the agent is away: the old one ends, though nobody can be asked of it.
+    const stopped = agent.child ?? assert.fail('it does not run');
+    stopped.kill('SIGTERM');
+    await once(stopped, 'exit');
+    await agent.manifest('kube-apiserver', {
+      priorityClassName: 'system-node-critical',
+      priority: 2_000_001_000,
+      containers: [{ name: 'c', image: 'registry.example/app:1', imagePullPolicy: 'IfNotPresent', args: ['--mended'] }],
+    });
+    await agent.start({}, [`--kubeconfig=${kubeconfig}`]);
+    await agent.until(names.map((name) => `${name}-n1 Running`));
     gate.listen(port, '127.0.0.1');
     const mirrors = await eventually('the mirror pods', 90_000, async () => {
       const { out } = await control.kubectl(['get', 'pods', '-n', 'kube-system', '-o', 'json']);
