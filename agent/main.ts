@@ -151,6 +151,11 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     addresses,
     metrics,
     stats,
+    allocated: () =>
+      pods.loop
+        .list()
+        .filter(({ metadata }) => pods.loop.holdsResources(metadata.uid ?? ''))
+        .map((pod) => pods.resizes.allocatedPod(pod)),
     pods: pods.loop,
   });
 

@@ -5,6 +5,7 @@ import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
 import type { Sys } from '../base/sys/types.ts';
+import type { Pod } from '../proto/kube/types.ts';
 import { configzOf } from './core/config.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
@@ -22,6 +23,7 @@ import { HttpMetrics } from './io/http-metrics.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
 import { tlsCiphers, tlsMinVersion } from './io/server-defaults.ts';
+import { Profiles } from './io/profiles.ts';
 import { createServerRoutes } from './io/server-routes.ts';
 import { startHealthz, startReadOnly, startServer } from './io/server.ts';
 import type { Stats } from './io/stats.ts';
@@ -40,6 +42,8 @@ export interface ServingOptions {
   readonly nodeName: string;
   readonly addresses: readonly NodeAddress[];
   readonly pods: Loop;
+  /** Pods that hold something of the node, as they were given it. */
+  readonly allocated: () => readonly Pod[];
   readonly metrics: AgentMetrics;
   readonly stats: Stats;
   readonly certificates: CertMetrics;
@@ -110,8 +114,10 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
       flagz: gateEnabled(config.featureGates, 'ComponentFlagz') ? flagzOf(config, options.given) : null,
       statusz: gateEnabled(config.featureGates, 'ComponentStatusz'),
       checkpoints: gateEnabled(config.featureGates, 'ContainerCheckpoint'),
+      profiles: config.enableProfilingHandler ? new Profiles(clock, [process.execPath, ...process.argv.slice(1)]) : null,
       setVerbosity: config.enableDebugFlagsHandler ? (level) => void (options.verbosity.level = level) : null,
     },
+    allocated: options.allocated,
     configz: () => configzOf(config),
     async metrics(page, signal) {
       if (page === 'probes') return metrics.probesText();
@@ -128,6 +134,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     port: config.port,
     tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) },
     auth,
+    allocatedPods: config.enableDebuggingHandlers && gateEnabled(config.featureGates, 'KubeletAllocatedPodsEndpoint'),
     tracer: options.tracer,
     metrics: http,
     handle: routes.handle,

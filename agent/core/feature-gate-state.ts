@@ -38,6 +38,7 @@ const done = `
   InPlacePodLevelResourcesVerticalScaling
   InPlacePodVerticalScaling
   InPlacePodVerticalScalingInitContainers
+  KubeletAllocatedPodsEndpoint
   KubeletCgroupDriverFromCRI
   KubeletCrashLoopBackOffMax
   KubeletEnsureSecretPulledImages
@@ -101,7 +102,6 @@ const notDone = `
   InPlacePodVerticalScalingSchedulerPreemption
   KubeProxyIPVS
   KubeProxyNFTablesLocalhostNodePorts
-  KubeletAllocatedPodsEndpoint
   KubeletInUserNamespace
   KubeletRegistrationGetOnExistsOnly
   LocalStorageCapacityIsolationFSQuotaMonitoring

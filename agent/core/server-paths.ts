@@ -52,7 +52,10 @@ export type ServerRoute =
   | { kind: 'checkpoint'; namespace: string; pod: string; container: string }
   /** The machine's logs; `path` is what follows `/logs/`. */
   | { kind: 'systemLogs'; path: string }
-  | { kind: 'flagz' | 'statusz' | 'verbosity' | 'pprof' };
+  /** As pods were given what they have; one of them, or all. */
+  | { kind: 'allocatedPods'; pod: { namespace: string; name: string; uid: string } | null }
+  | { kind: 'pprof'; name: string }
+  | { kind: 'flagz' | 'statusz' | 'verbosity' };
 
 /** The methods a route takes; null is any. */
 export function methodsOf(kind: ServerRoute['kind']): readonly string[] | null {
@@ -67,6 +70,7 @@ export function methodsOf(kind: ServerRoute['kind']): readonly string[] | null {
       return ['POST'];
     case 'pods':
     case 'runningpods':
+    case 'allocatedPods':
     case 'logs':
     case 'systemLogs':
       return ['GET'];
@@ -103,7 +107,7 @@ export type Place =
   | { readonly kind: 'here'; readonly path: string; readonly route: ServerRoute | null };
 
 /** Where a request's path leads; `escaped` as it came, without the query. */
-export function placeOf(escaped: string): Place {
+export function placeOf(escaped: string, allocatedPods = false): Place {
   const clean = cleaned(escaped);
   if (clean !== escaped) return { kind: 'elsewhere', path: clean };
   let parts: string[];
@@ -114,7 +118,7 @@ export function placeOf(escaped: string): Place {
   }
   const [first = '', second = '', ...rest] = parts;
   const path = `/${parts.join('/')}`;
-  const tree = Object.hasOwn(trees, first) ? trees[first] : undefined;
+  const tree = Object.hasOwn(trees, first) ? trees[first] : first === 'allocatedPods' && allocatedPods ? 'both' : undefined;
   const isPprof = first === 'debug' && second === 'pprof';
   if (tree === 'slash' && parts.length === 1) return { kind: 'elsewhere', path: `${escaped}/` };
   if (isPprof && parts.length === 2) return { kind: 'elsewhere', path: `${escaped}/` };
@@ -146,6 +150,9 @@ function routeOf(given: readonly string[]): ServerRoute | null {
     case 'runningpods':
     case 'configz':
       return rest.length === 0 ? { kind: first } : null;
+    case 'allocatedPods':
+      if (rest.length === 0) return { kind: first, pod: null };
+      return rest.length === 2 || rest.length === 3 ? { kind: first, pod: { namespace: a, name: b, uid: c } } : null;
     case 'metrics':
       return rest.length <= 1 && (a === '' || a === 'cadvisor' || a === 'resource' || a === 'probes' || a === 'slis') ? { kind: 'metrics', what: a } : null;
     case 'stats':
@@ -158,7 +165,7 @@ function routeOf(given: readonly string[]): ServerRoute | null {
     case 'statusz':
       return rest.length === 0 ? { kind: first } : null;
     case 'debug':
-      if (a === 'pprof') return b === '' ? null : { kind: 'pprof' };
+      if (a === 'pprof') return b === '' ? null : { kind: 'pprof', name: given.slice(2).join('/') };
       return a === 'flags' && b === 'v' && rest.length === 2 ? { kind: 'verbosity' } : null;
     case 'checkpoint':
       return rest.length === 3 ? { kind: 'checkpoint', namespace: a, pod: b, container: c } : null;

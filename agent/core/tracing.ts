@@ -1,4 +1,4 @@
-import { utf8Bytes } from './utf8.ts';
+import { fixed64, joined, number, sized, text } from './protobuf.ts';
 
 /** Spans as OpenTelemetry has them, W3C's traceparent, and OTLP's protobuf (opentelemetry-proto 1.x, trace service). */
 
@@ -65,49 +65,7 @@ export function endpointOf(text: string): string | null {
   return /^([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}$/.test(bare) ? bare : null;
 }
 
-/* ---------- protobuf ---------- */
-
-function varint(value: bigint): number[] {
-  const out: number[] = [];
-  let rest = value;
-  while (rest > 127n) {
-    out.push(Number(rest & 127n) | 128);
-    rest >>= 7n;
-  }
-  out.push(Number(rest));
-  return out;
-}
-
-type Piece = readonly number[] | Uint8Array;
-
-function joined(pieces: readonly Piece[]): Uint8Array {
-  const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    all.set(piece, at);
-    at += piece.length;
-  }
-  return all;
-}
-
-/** A field with a length before it: a message, bytes or a text. */
-function sized(field: number, body: Piece): Uint8Array {
-  return joined([varint(BigInt((field << 3) | 2)), varint(BigInt(body.length)), body]);
-}
-
-function text(field: number, value: string): Uint8Array {
-  return sized(field, utf8Bytes(value));
-}
-
-function number(field: number, value: bigint): Uint8Array {
-  return joined([varint(BigInt(field << 3)), varint(value)]);
-}
-
-function fixed64(field: number, value: bigint): Uint8Array {
-  const bytes = new Uint8Array(8);
-  new DataView(bytes.buffer).setBigUint64(0, value, true);
-  return joined([varint(BigInt((field << 3) | 1)), bytes]);
-}
+/* ---------- OTLP ---------- */
 
 function hex(digits: string): Uint8Array {
   return Uint8Array.from({ length: digits.length / 2 }, (_, at) => Number.parseInt(digits.slice(at * 2, at * 2 + 2), 16));

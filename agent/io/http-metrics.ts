@@ -4,7 +4,7 @@ import { Counter, Histogram } from '../core/metrics-text.ts';
 /** First parts of paths that are counted by name; a stranger's inventions are all `other`. */
 const known = new Set([
   ...['healthz', 'pods', 'stats', 'metrics', 'metrics/cadvisor', 'metrics/probes', 'metrics/resource', 'run', 'exec', 'attach', 'portForward'],
-  ...['containerLogs', 'configz', 'runningpods', 'checkpoint', 'logs', 'debug', 'pprof', 'flagz', 'statusz'],
+  ...['containerLogs', 'configz', 'runningpods', 'allocatedPods', 'checkpoint', 'logs', 'debug', 'pprof', 'flagz', 'statusz'],
 ]);
 const methods = new Set(['OPTIONS', 'GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'TRACE', 'CONNECT']);
 /** As upstream has it, whose portForward is none for its capital letter. */

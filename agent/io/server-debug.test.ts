@@ -35,6 +35,7 @@ async function pages(t: TestContext, change: Partial<ServerDebugOptions> = {}, i
       flagz: { v: '2' },
       statusz: true,
       checkpoints: true,
+      profiles: null,
       setVerbosity: (level) => levels.push(level),
       ...change,
     },
@@ -101,6 +102,10 @@ test('z-pages, the verbosity, and what is switched off', async (t) => {
   assert.equal(await ask('/debug/flags/v'), '406 unsupported http method\n');
   assert.deepEqual(levels, [5]);
   assert.equal(await ask('/debug/pprof/heap'), '405 profiling endpoint is disabled.\n');
+  const profiles = { answer: async (name: string) => ({ status: 200, type: 'text/plain', body: `of ${name}` }) };
+  const profiled = await pages(t, { profiles });
+  assert.equal(await profiled.ask('/debug/pprof/heap?seconds=1'), '200 of heap');
+  assert.equal(await profiled.ask('/debug/pprof/heap', { method: 'POST' }), '405 405: Method Not Allowed');
   const off = await pages(t, { flagz: null, statusz: false, setVerbosity: null });
   assert.equal(await off.ask('/flagz'), '404 404: Page Not Found');
   assert.equal(await off.ask('/statusz'), '404 404: Page Not Found');

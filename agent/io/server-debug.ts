@@ -7,6 +7,7 @@ import { flagzObject, flagzText, statuszObject, statuszText, zPageForm } from '.
 import type { ServerRoute } from '../core/server-paths.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
+import type { Profiles } from './profiles.ts';
 import { HttpFailure, type ServerRequest } from './server.ts';
 
 export interface ServerDebugOptions {
@@ -22,6 +23,8 @@ export interface ServerDebugOptions {
   readonly statusz: boolean;
   /** `ContainerCheckpoint`. */
   readonly checkpoints: boolean;
+  /** Null: `enableProfilingHandler` is off. */
+  readonly profiles: Pick<Profiles, 'answer'> | null;
   /** Sets `--v`; null: `enableDebugFlagsHandler` is off. */
   readonly setVerbosity: ((level: number) => void) | null;
 }
@@ -111,6 +114,14 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
     page(response, `successfully set klog.logging.verbosity to ${text}\n`);
   };
 
+  const profile = async (name: string, request: IncomingMessage, query: URLSearchParams, response: ServerResponse, signal: AbortSignal): Promise<void> => {
+    if (options.profiles === null) throw new HttpFailure(405, 'profiling endpoint is disabled.\n');
+    if (request.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed', { allow: 'GET' });
+    const { status, type, headers, body } = await options.profiles.answer(name, query, signal);
+    response.writeHead(status, { 'content-type': type, 'x-content-type-options': 'nosniff', ...headers });
+    response.end(body);
+  };
+
   return {
     async answer(route: ServerRoute, { raw, query }: ServerRequest, response: ServerResponse, signal: AbortSignal): Promise<void> {
       switch (route.kind) {
@@ -141,8 +152,7 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
         case 'verbosity':
           return verbosity(raw, response);
         case 'pprof':
-          // Go's profiles are of Go's own; a Node process has none of them.
-          throw new HttpFailure(405, 'profiling endpoint is disabled.\n');
+          return profile(route.name, raw, query, response, signal);
         default:
           throw new HttpFailure(404, '404: Page Not Found');
       }

@@ -41,6 +41,8 @@ export interface ServerRoutesOptions {
   streamed?: (subresource: 'exec' | 'attach' | 'portforward') => void;
   /** `PodLogsQuerySplitStreams`: one of a container's two streams may be asked for. */
   splitStreams: boolean;
+  /** Pods that hold something of the node, as they were given it. */
+  allocated: () => readonly Pod[];
   /** The whole configuration, as /configz shows it. */
   configz: () => unknown;
   /** Null: the sync loop lives. */
@@ -221,6 +223,8 @@ export function createServerRoutes(options: ServerRoutesOptions) {
           return answerJson(response, podList(pods.list()));
         case 'runningpods':
           return answerJson(response, podList(runningPods(pods)));
+        case 'allocatedPods':
+          return answerJson(response, allocatedAnswer(options.allocated(), route.pod));
         case 'configz':
           return answerJson(response, { kubeletconfig: options.configz() });
         case 'metrics': {
@@ -268,6 +272,16 @@ export function createServerRoutes(options: ServerRoutesOptions) {
 function specOf(pod: Pod, name: string): Pick<Container, 'tty'> | undefined {
   const { containers, initContainers = [], ephemeralContainers = [] } = pod.spec;
   return [...containers, ...initContainers, ...ephemeralContainers].find((each) => each.name === name);
+}
+
+/** Statuses are left out: they tell of what is, and this is what was given. */
+function allocatedAnswer(all: readonly Pod[], one: { namespace: string; name: string; uid: string } | null): unknown {
+  if (one === null) return podList(all.map((pod) => ({ ...pod, status: {} })));
+  const { namespace, name, uid } = one;
+  if (namespace === '' || name === '') throw new HttpFailure(400, 'podNamespace and podID are required');
+  const found = all.find(({ metadata }) => metadata.namespace === namespace && metadata.name === name);
+  if (found === undefined || (uid !== '' && found.metadata.uid !== uid)) throw new HttpFailure(404, 'pod not found');
+  return { kind: 'Pod', apiVersion: 'v1', metadata: found.metadata, spec: found.spec, status: {} };
 }
 
 function podList(items: readonly Pod[]): unknown {

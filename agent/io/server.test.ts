@@ -49,7 +49,10 @@ interface Setup {
   verbosities: number[];
 }
 
-async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Partial<ServerAuthOptions>; api?: ScriptedApi['answer'] } = {}): Promise<Setup> {
+async function setUp(
+  t: TestContext,
+  options: { streamUrl?: string; allocatedPods?: boolean; auth?: Partial<ServerAuthOptions>; api?: ScriptedApi['answer'] } = {},
+): Promise<Setup> {
   const root = await mkdtemp(join(tmpdir(), 'server-'));
   t.after(() => rm(root, { recursive: true }));
   const logPath = join(root, 'ns_p_u1', 'c', '0.log');
@@ -106,7 +109,16 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     webSockets: true,
     splitStreams: false,
     systemLogs: createSystemLogs({ root: join(root, 'log'), sys: createFakeSys(), queries: true }),
-    debug: { rootDir: root, startedMs: 0, flagz: { v: '2' }, statusz: true, checkpoints: true, setVerbosity: (level) => verbosities.push(level) },
+    debug: {
+      rootDir: root,
+      startedMs: 0,
+      flagz: { v: '2' },
+      statusz: true,
+      checkpoints: true,
+      profiles: null,
+      setVerbosity: (level) => verbosities.push(level),
+    },
+    allocated: () => pods.list().slice(0, 1),
     configz: () => ({ port: 10250 }),
     syncLoop: () => null,
     metrics: async (page) => `page_${page} 1\n`,
@@ -118,6 +130,7 @@ async function setUp(t: TestContext, options: { streamUrl?: string; auth?: Parti
     port: 0,
     tls: { cert: serving.certificatePem, key: serving.privateKeyPem, ca: ca.certificatePem, minVersion: 'TLSv1.2', ciphers: undefined },
     auth,
+    ...(options.allocatedPods === undefined ? {} : { allocatedPods: options.allocatedPods }),
     handle: routes.handle,
     upgrade: routes.upgrade,
   });
@@ -148,6 +161,17 @@ test('a client certificate names user and groups, and the API server decides', a
   });
   await get(server, '/healthz/ping');
   assert.equal(api.calls.length, 1);
+});
+
+test('what pods were given, where the feature is on', async (t) => {
+  const { server: without } = await setUp(t);
+  assert.deepEqual(await get(without, '/allocatedPods'), { status: 404, text: '404 page not found\n' });
+  const { server, api } = await setUp(t, { allocatedPods: true });
+  assert.match((await get(server, '/allocatedPods')).text, /^\{"kind":"PodList".*"status":\{\}\}\]\}\n?$/);
+  assert.match(JSON.stringify(api.calls[0]?.body), /"resource":"nodes","subresource":"pods"/);
+  assert.match((await get(server, `/allocatedPods/ns/p`)).text, /^\{"kind":"Pod",/);
+  assert.deepEqual(await get(server, '/allocatedPods/ns/other'), { status: 404, text: 'pod not found' });
+  assert.equal((await get(server, '/allocatedPods', asApiserver, 'POST')).status, 405);
 });
 
 test('strangers: no certificate, one of another CA, a bad token', async (t) => {

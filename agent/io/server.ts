@@ -29,6 +29,8 @@ export interface ServerOptions {
   auth: ServerAuth;
   tracer?: Tracer;
   metrics?: HttpMetrics;
+  /** `KubeletAllocatedPodsEndpoint`. */
+  allocatedPods?: boolean;
   /** Ordinary requests, already authorized. */
   handle: (route: ServerRoute, request: ServerRequest, response: ServerResponse, signal: AbortSignal) => Promise<void>;
   /** exec, attach and port-forward, already authorized and asked to be upgraded. Owns `client` from then on. */
@@ -193,11 +195,11 @@ async function listen(server: NetServer, port: number, host: string): Promise<vo
 }
 
 /** Where the request leads, and its query; throws HttpFailure for what leads nowhere, or elsewhere. */
-function targetOf(raw: IncomingMessage): { path: string; query: URLSearchParams; route: ServerRoute | null } {
+function targetOf(raw: IncomingMessage, allocatedPods = false): { path: string; query: URLSearchParams; route: ServerRoute | null } {
   const target = raw.url ?? '/';
   if (!target.startsWith('/')) throw new HttpFailure(400, '400 Bad Request');
   const [escaped = '', ...query] = target.split('?');
-  const place = placeOf(escaped);
+  const place = placeOf(escaped, allocatedPods);
   if (place.kind === 'nowhere') throw new HttpFailure(404, '404 page not found\n');
   if (place.kind === 'elsewhere') throw new HttpFailure(307, '', { location: [place.path, ...query].join('?') });
   return { ...place, query: new URLSearchParams(query.join('?')) };
@@ -223,7 +225,7 @@ function mayUpgrade(raw: IncomingMessage): boolean {
 
 /** Authenticates and authorizes; throws HttpFailure 307, 400, 401, 403, 404 or 500. One reading of the path serves judgement and route. */
 async function admit(options: ServerOptions, raw: IncomingMessage): Promise<{ request: ServerRequest; route: ServerRoute }> {
-  const { path, query, route } = targetOf(raw);
+  const { path, query, route } = targetOf(raw, options.allocatedPods);
   const user = await userOf(options, raw);
   if (user === null) throw new HttpFailure(401, 'Unauthorized');
   const attributes = nodeAttributes(raw.method ?? '', path);

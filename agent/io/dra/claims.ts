@@ -80,7 +80,11 @@ export class DraClaims {
 
   /** Prepares the pod's claims; those that are prepared are not asked for again. */
   async prepare(pod: Pod, signal: AbortSignal): Promise<{ ok: true } | Failure> {
-    if (!this.concerns(pod)) return { ok: true };
+    // Counted for every pod, as upstream does.
+    if (!this.concerns(pod)) {
+      this.#options.onDone('PrepareResources', false, 0);
+      return { ok: true };
+    }
     const startMs = this.#options.clock.monoMs();
     let message: string | null;
     try {
@@ -132,7 +136,7 @@ export class DraClaims {
   /** Takes back what only this pod used. Throws OpError or RpcError when a driver does not do so yet. */
   async unprepare(uid: string, signal: AbortSignal): Promise<void> {
     const keys = [...this.#claims].flatMap(([key, { podUids }]) => (podUids.has(uid) ? [key] : []));
-    if (keys.length === 0) return;
+    if (keys.length === 0) return this.#options.onDone('UnprepareResources', false, 0);
     const startMs = this.#options.clock.monoMs();
     let failed = true;
     try {
