@@ -27,6 +27,10 @@ Usage:
 
 The daemon also lives in the service proxy's process: nodelet netfilter --cni-config FILE …
 docs/cni.md tells the fields of FILE and of the network configuration.
+
+Examples:
+  nodelet cni daemon --config /etc/nodelet/cni.json
+  nodelet cni install /opt/cni/bin
 `;
 
 function openSys(host: Host, log: Log): Sys {

@@ -54,6 +54,9 @@ An embedded Kubernetes control plane: API server, scheduler, controllers, cluste
   --durability process|power        survive kill -9 (default) or power loss
   --without scheduler,controllers   leave parts out
   --v N                             log verbosity
+
+Example:
+  nodelet control --data-dir /var/lib/nodelet/control --pki-dir /etc/nodelet/pki --advertise-address 192.0.2.10
 `;
 
 const list = (text: string): string[] =>

@@ -60,7 +60,11 @@ export async function main(host: Host): Promise<number> {
     .description('see what a kubelet and its container runtime say to each other')
     .exitOverride()
     .enablePositionalOptions()
-    .configureOutput({ writeOut: host.stdout, writeErr: host.stderr });
+    .configureOutput({ writeOut: host.stdout, writeErr: host.stderr })
+    .addHelpText(
+      'after',
+      '\nExamples:\n  sudo nodelet cri attach --background     between any kubelet and its runtime\n  sudo nodelet cri watch                   calls by pod as they happen\n  nodelet cri show web.crirec              what a recording holds',
+    );
   let code = 0;
   const done = (value: number): void => {
     code = value;

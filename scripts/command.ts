@@ -24,6 +24,8 @@ export interface Program {
   answer(json: boolean, data: unknown, lines: readonly string[]): void;
 }
 
+const examplesText = (examples: readonly string[]): string => `\nExamples:\n${examples.map((line) => `  ${line}`).join('\n')}`;
+
 /**
  * Runs one of the programs behind `nodelet assets|cluster|…`: `build` adds its commands. A wrong command line exits with 2,
  * an operating failure prints one message and exits with 1 or 2, a defect with 70.
@@ -31,6 +33,8 @@ export interface Program {
 export async function runProgram(name: string, summary: string, build: (program: Program) => void): Promise<void> {
   const host = hostOf(process.argv.slice(2));
   let code = 0;
+  /** One example of each command, for the help of all. */
+  const firsts: string[] = [];
   const command = new Command(`nodelet ${name}`)
     .description(summary)
     .exitOverride()
@@ -48,16 +52,18 @@ export async function runProgram(name: string, summary: string, build: (program:
       run: (options: Options, args: readonly string[]) => Promise<number>,
       choice: { readonly isDefault?: boolean; readonly jsonFile?: boolean } = {},
     ) {
+      const isDefault = choice.isDefault ?? false;
+      firsts.push(...examples.slice(0, 1));
       const made = command
-        .command(usage, { isDefault: choice.isDefault ?? false })
-        .description(words)
+        .command(usage, { isDefault })
+        .description(isDefault ? `${words}; meant when no command is named` : words)
         .addOption(
           (choice.jsonFile === true
             ? new Option('--json [file]', 'print the answer as JSON, or write it to a file')
             : new Option('--json', 'print the answer as JSON')
           ).default(false),
         )
-        .addHelpText('after', `\nExamples:\n${examples.map((line) => `  ${line}`).join('\n')}`);
+        .addHelpText('after', examplesText(examples));
       made.action(async (...all: unknown[]) => {
         const itself = all.at(-1) as Command;
         code = await run(itself.optsWithGlobals() as Options, itself.args);
@@ -69,6 +75,7 @@ export async function runProgram(name: string, summary: string, build: (program:
     },
   };
   build(program);
+  command.addHelpText('after', examplesText(firsts));
   try {
     await command.parseAsync([...host.args], { from: 'user' });
     process.exitCode = code;

@@ -249,5 +249,5 @@ function helpText(): string {
     const says = ignored === true ? 'accepted, without effect' : field === null ? '' : `sets ${field} of the configuration`;
     return `  --${name}${value}`.padEnd(52) + says;
   });
-  return `The agent runs the pods of one node (a kubelet).\n\nUsage:\n  nodelet agent --kubeconfig FILE [flags]\n\nFlags (the kubelet's names; they override the --config file):\n${lines.map((line) => line.trimEnd()).join('\n')}\n  --version\n  -h, --help\n`;
+  return `The agent runs the pods of one node (a kubelet).\n\nUsage:\n  nodelet agent --kubeconfig FILE [flags]\n\nFlags (the kubelet's names; they override the --config file):\n${lines.map((line) => line.trimEnd()).join('\n')}\n  --version\n  -h, --help\n\nExamples:\n  nodelet agent --kubeconfig kubelet.conf --config kubelet.yaml --hostname-override worker-7\n  nodelet agent --config kubelet.yaml        # no API server: the pods of staticPodPath\n`;
 }

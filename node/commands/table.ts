@@ -88,7 +88,10 @@ function commandTable(host: Host, done: (code: number) => void): Command {
   add('doctor', 'what this machine has and lacks', ['./nodelet doctor', './nodelet doctor --json'])
     .option('--containerd <path>', 'a containerd instead of the distribution’s')
     .action(action(async (context, options: never) => (await import('./doctor.ts')).doctor(context, options)));
-  const image = program.command('image').description('make images on this machine, without a registry');
+  const image = program
+    .command('image')
+    .description('make images on this machine, without a registry')
+    .addHelpText('after', '\nExample:\n  ./nodelet image make nginx:1.29 --from server');
   const addImage = (name: string, summary: string): Command =>
     add(
       name,

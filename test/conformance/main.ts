@@ -122,7 +122,7 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
   program
     .add<RunOptions>(
       'run',
-      'run a suite; meant when no command is named',
+      'run a suite',
       [
         'sudo ./nodelet conformance --suite node --agent ours            a cluster of its own, gone afterwards',
         'sudo ./nodelet conformance --name CLUSTER --focus "Pods should" specs on a cluster that is there',
