@@ -82,13 +82,25 @@ class LogindClient implements Logind {
     return sys.holdDescriptor({ path: socket, bytes: new Uint8Array([...auth, ...hello, ...ask]), timeoutMs: callTimeoutMs });
   }
 
-  async follow(callback: (begins: boolean) => void, signal: AbortSignal): Promise<void> {
-    this.#bus.onSignal(({ interface: from, member, body: [begins] }) => {
-      if (from === manager && member === 'PrepareForShutdown' && typeof begins === 'boolean') callback(begins);
+  /** A telling by logind or by root itself, who may end this machine anyway: any process on the bus can send one. */
+  async follow(tell: (begins: boolean) => void, signal: AbortSignal): Promise<void> {
+    let last = Promise.resolve();
+    this.#bus.onSignal(({ interface: from, member, sender, body: [begins] }) => {
+      if (from !== manager || member !== 'PrepareForShutdown' || typeof begins !== 'boolean') return;
+      last = last.then(async () => {
+        if (await this.#isRoot(sender, signal)) tell(begins);
+      });
     });
-    // By its sender, too: else every process on the bus could end all pods of this node.
-    const rule = `type='signal',sender='${login1.destination}',interface='${manager}',member='PrepareForShutdown',path='${login1.path}'`;
+    const rule = `type='signal',interface='${manager}',member='PrepareForShutdown',path='${login1.path}'`;
     await this.#bus.call({ ...bus1, member: 'AddMatch', signature: 's', body: [rule] }, { timeoutMs: callTimeoutMs, signal });
+  }
+
+  async #isRoot(sender: string | undefined, signal: AbortSignal): Promise<boolean> {
+    if (sender === undefined) return false;
+    const ask = { ...bus1, member: 'GetConnectionUnixUser', signature: 's', body: [sender] };
+    // Of a sender that has gone nobody knows any more who it was.
+    const [uid] = await this.#bus.call(ask, { timeoutMs: callTimeoutMs, signal }).catch(() => []);
+    return uid === 0;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

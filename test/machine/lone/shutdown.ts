@@ -1,6 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, rm } from 'node:fs/promises';
+import { createConnection } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
+import { authLines, encodeMessage } from '../../../agent/core/dbus/messages.ts';
 import { messageOf } from '../../../base/errors.ts';
 import { exec } from '../../../base/exec.ts';
 import { namespaces, nodes, pods } from '../../../base/kubeapi/refs.ts';
@@ -69,9 +71,17 @@ async function until(node: LoneNode, wanted: RegExp): Promise<string> {
   }
 }
 
+/** As logind tells it, by root, on a connection that stays: who has gone cannot be asked who it was. */
 async function tellOf(begins: boolean): Promise<void> {
-  const signal = ['/org/freedesktop/login1', 'org.freedesktop.login1.Manager.PrepareForShutdown', `boolean:${begins}`];
-  await exec(['dbus-send', '--system', '--type=signal', ...signal], { doing: 'telling of a shutdown' });
+  const address = { path: '/org/freedesktop/login1', interface: 'org.freedesktop.login1.Manager', member: 'PrepareForShutdown' };
+  const bus = { destination: 'org.freedesktop.DBus', path: '/org/freedesktop/DBus', interface: 'org.freedesktop.DBus' };
+  const socket = createConnection('/run/dbus/system_bus_socket');
+  socket.on('error', (error) => check('the bus', messageOf(error), 'no error')).resume();
+  socket.write(authLines(0));
+  socket.write(encodeMessage({ ...bus, type: 'call', serial: 1, member: 'Hello', body: [] }));
+  socket.write(encodeMessage({ ...address, type: 'signal', serial: 2, signature: 'b', body: [begins] }));
+  await delay(3000);
+  socket.destroy();
 }
 
 async function look(node: LoneNode): Promise<void> {
