@@ -41,8 +41,10 @@ export class MountedVolumes {
     this.#remember(uid, target);
     const options = [...new Set([...nfs.options, ...(nfs.readOnly ? ['ro'] : [])])].toSorted();
     const source = `${isIPv6(nfs.server) ? `[${nfs.server}]` : nfs.server}:${nfs.path}`;
-    const args = ['-t', 'nfs', ...(options.length === 0 ? [] : ['-o', options.join(',')]), source, target];
-    const result = await this.#sys.run({ argv: ['mount', ...args], timeoutMs: nfsTimeoutMs }, signal);
+    const flags = ['-t', 'nfs', ...(options.length === 0 ? [] : ['-o', options.join(',')])];
+    const args = [...flags, source, target];
+    // A pod names the server: what begins with a dash is a name, too, and no option of mount(8).
+    const result = await this.#sys.run({ argv: ['mount', ...flags, '--', source, target], timeoutMs: nfsTimeoutMs }, signal);
     if (result.code === 0) return target;
     const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8');
     const how = result.timedOut ? `no answer within ${nfsTimeoutMs / 1000} s` : `exit status ${result.code ?? `signal ${result.signal}`}`;
