@@ -3,7 +3,6 @@ import { realClock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
-import { readKubeConfig } from '../base/kubeapi/config.ts';
 import { isApiError } from '../base/kubeapi/errors.ts';
 import * as refs from '../base/kubeapi/refs.ts';
 import type { KubeApi, KubeObject, ResourceRef } from '../base/kubeapi/types.ts';
@@ -31,6 +30,7 @@ import { Slots } from './core/slots.ts';
 import { parseListing, parseTable } from './core/trace-nft.ts';
 import { applyService, applySlice, emptyWorld, rulesFor } from './core/world.ts';
 import { readCommand } from './io/flags.ts';
+import { reachApi } from './io/reach.ts';
 import { readRules, refuseWords, takeFlag } from './kernel-rules.ts';
 
 export const DIFF_HELP = `nodelet netfilter diff: what is in the kernel's tables beside what should be there
@@ -149,11 +149,9 @@ export async function diff(host: Host, sys: Sys, words: readonly string[]): Prom
   const command = await readCommand(args);
   if (command.kind !== 'run') throw refuseWords(`--${command.kind} is not for diff`, 'diff');
   const { config, master } = command;
-  if (config.kubeconfig === '') throw refuseWords('no kubeconfig is given', 'diff');
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
-  const kubeConfig = await readKubeConfig(config.kubeconfig);
   await using api = createKubeApi({
-    config: master === '' ? kubeConfig : { ...kubeConfig, server: master },
+    config: await reachApi(config.kubeconfig, master, host.env),
     log: silentLog,
     clock: realClock,
     rng: realRng,

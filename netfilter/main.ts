@@ -3,7 +3,6 @@ import { realClock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
-import { readKubeConfig } from '../base/kubeapi/config.ts';
 import { createLog, silentLog, type Log } from '../base/log.ts';
 import { watchLoopDelay } from '../base/loop-delay.ts';
 import { realRng } from '../base/rng.ts';
@@ -19,6 +18,7 @@ import { HELP, readCommand } from './io/flags.ts';
 import { splitHostPort } from './io/http.ts';
 import { machineAddresses, setOomScore } from './io/machine.ts';
 import { proxyMetrics, type Metrics } from './io/metrics.ts';
+import { reachApi } from './io/reach.ts';
 import { HealthPorts, serveHealthz, serveMetrics } from './io/servers.ts';
 import { setConntrackSysctls } from './io/sysctls.ts';
 import { allowLocalhostNodePorts, openMode, removeAll } from './modes.ts';
@@ -50,13 +50,9 @@ async function listen(
 }
 
 async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sys, log: Log): Promise<number> {
-  if (config.kubeconfig === '')
-    throw new OpError('invalid', 'start the proxy', 'no kubeconfig is given', {
-      advice: 'Name one with --kubeconfig, or as clientConnection.kubeconfig in the configuration.',
-    });
   const clock = realClock;
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
-  const kubeConfig = await readKubeConfig(config.kubeconfig);
+  const kubeConfig = await reachApi(config.kubeconfig, master, host.env);
   await setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
   await setOomScore(host.pid, config.oomScoreAdj, log);
   const metrics: Metrics = proxyMetrics();
@@ -65,7 +61,7 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   const page = { text: (): string => metrics.text() + loopDelay.text() };
   const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
   await using api = createKubeApi({
-    config: master === '' ? kubeConfig : { ...kubeConfig, server: master },
+    config: kubeConfig,
     log,
     clock,
     rng: realRng,

@@ -15,7 +15,7 @@ import { silentLog } from '../../base/log.ts';
 import { findAssets } from '../assets/find.ts';
 import { allShapes, caseTable, SENDERS, type Addressed, type Sender } from './cases.ts';
 import { Lab, labNode, missing, startProxy, until, type Reply } from './lab.ts';
-import { UpstreamProxy } from './upstream-proxy.ts';
+import { ProxyProgram } from './proxy-program.ts';
 
 /**
  * One table of packets and Services. Every packet must meet the same fate: as the ruleset means it, by a walk through
@@ -207,9 +207,9 @@ suite('Packets and Services', { skip: reason ?? false }, () => {
       await removeAllChains(lab.sys, silentLog, lab.netnsPath('node'));
       for (const family of ['ip', 'ip6']) await lab.run('node', ['nft', 'delete', 'table', family, 'kube-proxy']).catch(() => '');
       await lab.run('node', ['conntrack', '-F']).catch(() => '');
-      await using upstream = new UpstreamProxy();
+      await using upstream = new ProxyProgram(lab.netnsPath('node'), [kubeProxy!]);
       const objects = [{ resource: 'nodes', object: { ...node, metadata: { ...node.metadata, uid: 'node-a' } } }, ...table.objects];
-      await upstream.start({ netns: lab.netnsPath('node'), kubeProxy: kubeProxy!, config: { mode, clusterCIDR: CLUSTER_CIDR }, objects });
+      await upstream.start({ config: { mode, clusterCIDR: CLUSTER_CIDR }, objects });
       await settled(mode);
       await judge(`upstream’s, ${mode}`, mode);
     });
