@@ -17,7 +17,7 @@ function commandTable(host: Host, done: (code: number) => void): Command {
     .configureOutput({ writeOut: host.stdout, writeErr: host.stderr })
     .addHelpText(
       'after',
-      `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  ./nodelet kubectl get pods -o wide         kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control, cni`,
+      `\nExamples:\n  sudo ./nodelet up examples/web.yaml        a control plane, a node, and a Deployment on it\n  sudo ./nodelet kubectl get pods -o wide    kubectl with this set's kubeconfig\n  sudo ./nodelet exec -- crictl ps           a command in the node's namespaces\n  sudo ./nodelet down                        everything gone, nothing left\n  sudo ./nodelet test                        all tests this machine can run\n\nDaemons (each has its own --help): agent, netfilter, control, cni`,
     );
   const action =
     (run: (context: Context, ...rest: never[]) => Promise<number>) =>
@@ -61,15 +61,15 @@ function commandTable(host: Host, done: (code: number) => void): Command {
   add('down', 'end a set and remove all of it', ['sudo ./nodelet down', 'sudo ./nodelet down --name second']).action(
     action(async (context) => (await import('./down.ts')).down(context)),
   );
-  add('status', 'what runs: nodes, processes, memory', ['./nodelet status', './nodelet status --json']).action(
+  add('status', 'what runs: nodes, processes, memory', ['sudo ./nodelet status', 'sudo ./nodelet status --json']).action(
     action(async (context) => (await import('./status.ts')).status(context)),
   );
-  add('kubectl [args...]', 'kubectl with the kubeconfig of the set', ['./nodelet kubectl get pods -A', './nodelet kubectl --name second get nodes'])
+  add('kubectl [args...]', 'kubectl with the kubeconfig of the set', ['sudo ./nodelet kubectl get pods -A', 'sudo ./nodelet kubectl --name second get nodes'])
     .allowUnknownOption()
     .passThroughOptions()
     .helpOption(false)
     .action(action(async (context, args: string[]) => (await import('./passthrough.ts')).kubectl(context, args)));
-  add('logs <which>', 'the log of agent, netfilter, containerd, control or egress', ['./nodelet logs agent', './nodelet logs control --follow'])
+  add('logs <which>', 'the log of agent, netfilter, containerd, control or egress', ['sudo ./nodelet logs agent', 'sudo ./nodelet logs control --follow'])
     .option('--node <name>', 'which node')
     .option('-f, --follow', 'go on as the log grows')
     .option('--tail <lines>', 'lines from the end, or all', '100')

@@ -248,11 +248,11 @@ async function report(
       '',
       'Try next:',
       service === undefined
-        ? `  ./nodelet kubectl${flag} get nodes -o wide`
+        ? `  sudo ./nodelet kubectl${flag} get nodes -o wide`
         : `  curl http://${service.clusterIP}${service.port === 80 ? '' : `:${service.port}`}/`,
       first === undefined
-        ? `  ./nodelet kubectl${flag} apply -f examples/web.yaml`
-        : `  ./nodelet kubectl${flag} exec -n ${first.namespace} ${first.name} -- ps`,
+        ? `  sudo ./nodelet kubectl${flag} apply -f examples/web.yaml`
+        : `  sudo ./nodelet kubectl${flag} exec -n ${first.namespace} ${first.name} -- ps`,
       `  sudo ./nodelet down${flag}`,
     ],
   );

@@ -25,7 +25,15 @@ export function stateHome(env: Readonly<Record<string, string | undefined>>): st
 
 export async function loadSet(home: string, name: string): Promise<SavedSet | null> {
   const path = `${home}/${name}/set.json`;
-  const text = await readFile(path, 'utf8').catch(() => null);
+  const text = await readFile(path, 'utf8').catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code === 'ENOENT' || cause.code === 'ENOTDIR') return null;
+    // Keys of the set lie beside it, so the folder is root's alone.
+    const isClosed = cause.code === 'EACCES' || cause.code === 'EPERM';
+    throw new OpError(isClosed ? 'denied' : 'failed', `reading ${path}`, isClosed ? 'permission denied' : cause.message, {
+      cause,
+      advice: isClosed ? 'run it with sudo' : '',
+    });
+  });
   if (text === null) return null;
   try {
     const saved = JSON.parse(text) as SavedSet;
@@ -58,7 +66,7 @@ export async function listSets(home: string): Promise<SavedSet[]> {
       const saved = await loadSet(home, name);
       if (saved !== null) sets.push(saved);
     } catch (error) {
-      if (!hasCode(error, 'invalid')) throw error;
+      if (!hasCode(error, 'invalid') && !hasCode(error, 'denied')) throw error;
     }
   }
   return sets;
