@@ -193,6 +193,8 @@ export class FakePlace implements Place {
       case 'curl':
         return this.#proxyUnit ? good() : bad('refused');
       case 'sh':
+        if (rest.join(' ').includes('nft')) return this.#nft(rest.join(' '));
+        if (rest.join(' ').includes('10249')) return this.#hasProxyPod() ? good('kubeproxy_sync_proxy_rules_last_timestamp_seconds 1') : bad('refused');
         return this.#answers() ? good(`okMainPID=${this.#pid}`) : bad('refused');
       case 'systemctl':
         return this.#systemctl(rest.join(' ')) ?? bad(`the fake knows no systemctl ${rest.join(' ')}`);
@@ -202,6 +204,13 @@ export class FakePlace implements Place {
       default:
         return bad(`the fake knows no ${program}`);
     }
+  }
+
+  /** A copy of the table is a file here: what stands in must be gone in the end. */
+  #nft(words: string): ExecResult {
+    this.#files.delete('nft nodelet-handover');
+    if (words.includes('nft -f')) this.#files.set('nft nodelet-handover', this.#labels[LABEL] ?? '');
+    return { code: 0, stdout: '', stderr: '' };
   }
 
   #answers(): boolean {

@@ -1,4 +1,4 @@
-import { OpError } from '../../base/errors.ts';
+import { hasCode, OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
 import type { Place } from './place.ts';
 import { until } from './until.ts';
@@ -19,6 +19,7 @@ const UNIT = 'nodelet-proxy.service';
 const PROGRAM = '/var/lib/nodelet/bin/kube-proxy';
 const GONE_MS = 90_000;
 const HEALTHY_MS = 60_000;
+const SYNCED_MS = 15_000;
 const TOKEN_HOURS = 24 * 365;
 
 interface DaemonSet {
@@ -57,11 +58,18 @@ export async function swapProxy(place: Place, mode: ProxyChange['mode'], remembe
   await place.inside(['systemctl', 'daemon-reload']);
   await place.inside(['systemctl', 'enable', '--now', UNIT]);
   await healthy(place);
+  // A restore that did not come to its end may have left it.
+  await place.ask(['sh', '-c', STAND_DOWN]);
   return change;
 }
 
-/** Ends our proxy and lets the DaemonSet start its pod again. The rules stay meanwhile, and the other proxy takes them over. */
+/**
+ * Ends our proxy and lets the DaemonSet start its pod again. The rules stay until the other proxy has its own: one of
+ * another mode takes the nftables table away before it has any (kube-proxy's cleanup of other modes at its start), so
+ * that a copy of it stands in.
+ */
 export async function restoreProxy(place: Place): Promise<void> {
+  await place.ask(['sh', '-c', STAND_IN]);
   await place.ask(['systemctl', 'disable', '--now', UNIT]);
   await place.inside(['rm', '-rf', `/etc/systemd/system/${UNIT}`, HOME, PROGRAM]);
   await place.inside(['systemctl', 'daemon-reload']);
@@ -79,6 +87,25 @@ export async function restoreProxy(place: Place): Promise<void> {
   }
   await place.kubectl(['label', 'node', place.node, `${LABEL}-`]);
   await podIs(place, 'ready', (text) => text === 'True');
+  await synced(place);
+  await place.ask(['sh', '-c', STAND_DOWN]);
+}
+
+const COPY = 'nodelet-handover';
+const STAND_DOWN = `for family in ip ip6; do nft delete table $family ${COPY} 2>/dev/null; done; true`;
+/** Chains of two tables at one hook do no harm: who translates an address first has it. */
+const STAND_IN = `${STAND_DOWN}; for family in ip ip6; do nft list table $family kube-proxy 2>/dev/null | sed '1s/kube-proxy/${COPY}/'; done | nft -f -`;
+
+/** Waits until the other proxy has written its rules, where it tells; its pod counts as ready before that. */
+async function synced(place: Place): Promise<void> {
+  const told = `curl -fsS -m 2 http://127.0.0.1:10249/metrics | grep '^kubeproxy_sync_proxy_rules_last_timestamp_seconds' | grep -v ' 0$'`;
+  await until(place, `the kube-proxy of ${place.node} has written its rules`, { timeoutMs: SYNCED_MS }, async () => {
+    const { code, stdout } = await place.ask(['sh', '-c', told]);
+    return code === 0 && stdout !== '';
+  }).catch((error: unknown) => {
+    // Its metrics may be somewhere else, or nowhere.
+    if (!hasCode(error, 'deadline')) throw error;
+  });
 }
 
 async function podIs(place: Place, word: string, isWanted: (ready: string) => boolean): Promise<void> {
