@@ -89,7 +89,8 @@ export class Tokens {
 
   /** Forgets the tokens of a pod. */
   release(uid: string): void {
-    for (const key of this.#held.get(uid)?.keys() ?? []) this.#attempts.delete(`${uid}/${key}`);
+    // Also of those that were asked for in vain.
+    for (const attempt of this.#attempts.keys()) if (attempt.startsWith(`${uid}/`)) this.#attempts.delete(attempt);
     this.#held.delete(uid);
   }
 
