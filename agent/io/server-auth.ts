@@ -116,12 +116,11 @@ function authenticated(name: string, groups: readonly string[], uid = '', extra:
   return { name, uid, groups: all, extra };
 }
 
-/** CN is the user, each O a group. Null without a certificate, or with one the client CA did not sign. */
+/** CN is the user, each O a group. Null without a certificate, with one the client CA did not sign, or that names nobody. */
 function certificateUser(socket: TLSSocket): UserInfo | null {
   if (!socket.authorized) return null;
   const { subject } = socket.getPeerCertificate();
-  if (subject?.CN === undefined) return null;
-  const organizations: string | string[] | undefined = subject.O;
-  const groups = organizations === undefined ? [] : [organizations].flat();
-  return authenticated([subject.CN].flat().at(-1) ?? '', groups);
+  const name = [subject?.CN ?? ''].flat().at(-1) ?? '';
+  if (name === '') return null;
+  return authenticated(name, [subject.O ?? []].flat());
 }
