@@ -193,6 +193,7 @@ export class FakePlace implements Place {
       case 'curl':
         return this.#proxyUnit ? good() : bad('refused');
       case 'sh':
+        if (rest.join(' ').includes('rmdir')) return this.#run(['rm', '-f', rest[2] ?? ''], undefined);
         if (rest.join(' ').includes('nft')) return this.#nft(rest.join(' '));
         if (rest.join(' ').includes('10249')) return this.#hasProxyPod() ? good('kubeproxy_sync_proxy_rules_last_timestamp_seconds 1') : bad('refused');
         return this.#answers() ? good(`okMainPID=${this.#pid}`) : bad('refused');

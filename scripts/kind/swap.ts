@@ -1,3 +1,4 @@
+import { dirname } from 'node:path';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { version } from '../../base/version.ts';
 import type { Progress } from '../../node/mod.ts';
@@ -100,7 +101,7 @@ function takenBack(place: Place, { progress }: Pick<SwapOptions, 'progress'>, do
 /** Takes away what a swap brought; the record of it last. */
 async function clean(place: Place): Promise<void> {
   await place.inside(['rm', '-rf', PROGRAM, `${PROGRAM}.new`, RELEASES]);
-  await place.inside(['rm', '-f', STATE]);
+  await place.inside(['sh', '-c', 'rm -f "$0" && rmdir --ignore-fail-on-non-empty "$@"', STATE, dirname(PROGRAM), dirname(STATE)]);
 }
 
 async function putBack(place: Place, kubeletVersion: string): Promise<void> {
