@@ -9,13 +9,14 @@ import { createSysClient } from '../base/sys/client.ts';
 import { createFallbackSys } from '../base/sys/fallback.ts';
 import type { Container, Pod } from '../proto/kube/types.ts';
 import { version } from '../base/version.ts';
-import { compose, connectRuntime, createCriClient } from '../cri/mod.ts';
+import { compose, connectRuntime, createCriClient, type CriClient } from '../cri/mod.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { withReservedCpus } from './core/resources/reserved.ts';
 import { ClientMetrics } from './io/client-metrics.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';
+import { applyKernelDefaults } from './io/kernel-defaults.ts';
 import { nodeAddresses, readMachine, waitForAddresses } from './io/machine.ts';
 import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
 import { setOomScore } from './io/oom-score.ts';
@@ -61,7 +62,14 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const clock = realClock;
   const rng = realRng;
   const verbosity = { level: flags.v };
-  const log = createLog({ name: 'agent', verbosity: () => verbosity.level, nowMs: () => clock.nowMs(), pid: host.pid, write: (line) => host.stderr(line) });
+  const log = createLog({
+    name: 'agent',
+    format: asked.logging.format === 'json' ? 'json' : 'text',
+    verbosity: () => verbosity.level,
+    nowMs: () => clock.nowMs(),
+    pid: host.pid,
+    write: (line) => host.stderr(line),
+  });
   for (const warning of warnings) log.warn(warning);
   const stop = new AbortController();
   const signal = AbortSignal.any([host.signal, stop.signal]);
@@ -72,6 +80,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   };
 
   const leastOomScoreAdj = await setOomScore(asked.oomScoreAdj, log);
+  await applyKernelDefaults({ log, protect: asked.protectKernelDefaults });
   const sysPath = host.env['NODELET_SYS'];
   const notify = host.env['NOTIFY_SOCKET'] === undefined ? {} : { notifySocket: host.env['NOTIFY_SOCKET'] };
   await using sys =
@@ -97,14 +106,21 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   metrics.also.push(() => observer.text());
   await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates, observer }, signal);
   const { api } = identity;
-  await using cri = createCriClient(compose(connectRuntime(config.containerRuntimeEndpoint), countCalls(clock, metrics), traceCalls(tracer)));
+  const connect = (endpoint: string): CriClient => createCriClient(compose(connectRuntime(endpoint), countCalls(clock, metrics), traceCalls(tracer)));
+  await using runtimeClient = connect(config.containerRuntimeEndpoint);
+  // Images may be served by a socket of their own.
+  await using imageClient = config.imageServiceEndpoint === '' ? null : connect(config.imageServiceEndpoint);
+  const cri: CriClient = { ...runtimeClient, images: (imageClient ?? runtimeClient).images };
   const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
   await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
   const hasOwnCpus = (uid: string): boolean => granted.grants.hasOwnCpus(uid);
   const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd, hasOwnCpus }, signal);
 
   const eventLog = log.child('event');
-  const events = flags.kubeconfig === '' ? loggedEvents(eventLog) : createEventsApi({ clock, rng, log: eventLog, api, nodeName });
+  const events =
+    flags.kubeconfig === ''
+      ? loggedEvents(eventLog)
+      : createEventsApi({ clock, rng, log: eventLog, api, nodeName, qps: config.eventRecordQPS, burst: config.eventBurst });
   await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
   const shared = { clock, rng, log, sys, api, cri, events, config, machine, tracer };

@@ -13,6 +13,7 @@ import { createImageList } from './io/image-list.ts';
 import { fileSystemBytes } from './io/machine.ts';
 import { createNodeApi } from './io/node-api.ts';
 import type { NodeApi } from './io/node-api.ts';
+import { tellPodCidrs } from './io/pod-cidrs.ts';
 import { watchRuntime } from './io/node-runtime.ts';
 import type { RuntimeWatch } from './io/node-runtime.ts';
 import type { StartupMetrics } from './io/startup-metrics.ts';
@@ -79,11 +80,13 @@ export function openNode(options: NodeSideOptions): NodeSide {
       runtime: withTrouble(runtime.facts(), options.ending().trouble()),
       pressures: pressuresOf(options.pressures()),
       volumesInUse: options.volumesInUse(),
-      ephemeralBytes: await fileSystemBytes(flags.rootDir),
+      ephemeralBytes: config.localStorageCapacityIsolation ? await fileSystemBytes(flags.rootDir) : null,
       images: images.current(),
       devices: options.devices(),
     }),
   });
+  const timeoutMs = durationMs(config.runtimeRequestTimeout);
+  tellPodCidrs({ node, log, timeoutMs, runtime: cri.runtime, own: flags.kubeconfig === '' ? config.podCIDR : '' });
   return {
     node,
     runtime,

@@ -22,7 +22,7 @@ import { AuthMetrics } from './io/auth-metrics.ts';
 import { HttpMetrics } from './io/http-metrics.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
-import { tlsCiphers, tlsMinVersion } from './io/server-defaults.ts';
+import { tlsCiphers, tlsCurves, tlsMinVersion } from './io/server-defaults.ts';
 import { Profiles } from './io/profiles.ts';
 import { createServerRoutes } from './io/server-routes.ts';
 import { startHealthz, startReadOnly, startServer } from './io/server.ts';
@@ -132,7 +132,12 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
     log: log.child('server'),
     address: config.address,
     port: config.port,
-    tls: { ...material, minVersion: tlsMinVersion(config.tlsMinVersion), ciphers: tlsCiphers(config.tlsCipherSuites) },
+    tls: {
+      ...material,
+      minVersion: tlsMinVersion(config.tlsMinVersion),
+      ciphers: tlsCiphers(config.tlsCipherSuites),
+      curves: tlsCurves(config.tlsCurvePreferences),
+    },
     auth,
     allocatedPods: config.enableDebuggingHandlers && gateEnabled(config.featureGates, 'KubeletAllocatedPodsEndpoint'),
     tracer: options.tracer,

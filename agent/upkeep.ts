@@ -60,6 +60,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     log: log.child('logs'),
     maxBytes: Number(valueOf(config.containerLogMaxSize)),
     maxFiles: config.containerLogMaxFiles,
+    workers: config.containerLogMaxWorkers,
     periodMs: durationMs(config.containerLogMonitorInterval),
     facts: () => loop.allFacts(),
   });
@@ -122,7 +123,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
         logs.run(signal),
         gc.run(signal),
         dead.run(signal),
-        eviction.run(signal),
+        config.localStorageCapacityIsolation ? eviction.run(signal) : null,
         pressure.run(signal),
         config.makeIPTablesUtilChains ? keepUtilChains({ clock, sys, log: log.child('iptables') }, signal) : null,
         cgroups.followPods({ ...loop, list: () => loop.list().map((pod) => resizes.allocatedPod(pod)) }, signal),

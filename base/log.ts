@@ -17,6 +17,8 @@ export interface LogOptions {
   nowMs: () => number;
   pid: number;
   write: (line: string) => void;
+  /** `json`: as klog's zapr writes (`logging.format`). */
+  format?: 'text' | 'json';
 }
 
 function text(value: unknown): string {
@@ -25,8 +27,15 @@ function text(value: unknown): string {
   return JSON.stringify(value) ?? 'undefined';
 }
 
+/** Milliseconds, the caller, the message, the fields; errors have no verbosity. */
+function jsonLine(options: LogOptions, severity: string, message: string, fields: Record<string, unknown>): string {
+  const plain = Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, value instanceof Error ? value.message : value]));
+  return JSON.stringify({ ts: options.nowMs(), caller: options.name, msg: message, ...(severity === 'E' ? {} : { v: 0 }), ...plain });
+}
+
 export function createLog(options: LogOptions): Log {
   const line = (severity: string, message: string, fields: Record<string, unknown> = {}): void => {
+    if (options.format === 'json') return options.write(`${jsonLine(options, severity, message, fields)}\n`);
     const at = new Date(options.nowMs()).toISOString();
     const head = `${severity}${at.slice(5, 7)}${at.slice(8, 10)} ${at.slice(11, 23)}000 ${String(options.pid).padStart(7)} ${options.name}]`;
     const tail = Object.entries(fields)

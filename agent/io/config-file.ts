@@ -192,18 +192,14 @@ function withField(document: Record<string, unknown>, path: readonly string[], v
   return { ...document, [first]: withField(typeof inner === 'object' && inner !== null ? (inner as Record<string, unknown>) : {}, rest, value) };
 }
 
-/** What is asked for and not done yet is said once, at the start. */
+/** What is said once, at the start. */
 function warningsOf(config: KubeletConfiguration): string[] {
   const warnings: string[] = [];
   for (const [name, value] of Object.entries(config.featureGates)) {
     if (featureGates.get(name)?.stage === 'GA') warnings.push(`Setting GA feature gate ${name}=${value}. It will be removed in a future release.`);
   }
-  if (config.cpuManagerPolicy !== 'none') warnings.push(`cpuManagerPolicy ${config.cpuManagerPolicy} is treated as none`);
-  if (config.memoryManagerPolicy !== 'None') warnings.push(`memoryManagerPolicy ${config.memoryManagerPolicy} is treated as None`);
-  if (config.topologyManagerPolicy !== 'none') warnings.push(`topologyManagerPolicy ${config.topologyManagerPolicy} is treated as none`);
   if (config.readOnlyPort !== 0)
     warnings.push(`readOnlyPort is set: whoever reaches port ${config.readOnlyPort} sees the pods of this node without authentication`);
-  if (config.tlsCurvePreferences.length > 0) warnings.push('tlsCurvePreferences is set: the curves of OpenSSL’s default are used');
   return warnings;
 }
 

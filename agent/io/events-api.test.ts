@@ -11,11 +11,11 @@ import { createEventsApi } from './events-api.ts';
 
 const target = { apiVersion: 'v1', kind: 'Pod', namespace: 'ns', name: 'p', uid: 'u1', resourceVersion: '7', fieldPath: 'spec.containers{c}' };
 
-function setUp(t: TestContext) {
+function setUp(t: TestContext, limits: { qps?: number; burst?: number } = {}) {
   const clock = createFakeClock(Date.UTC(2026, 0, 1));
   const api = new FakeKubeApi({ clock });
   for (const name of ['ns', 'default']) api.put(namespaces(name), { apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
-  const events = createEventsApi({ clock, rng: seededRng(1), log: silentLog, api, nodeName: 'n1' });
+  const events = createEventsApi({ clock, rng: seededRng(1), log: silentLog, api, nodeName: 'n1', ...limits });
   const stop = new AbortController();
   const done = events.run(stop.signal);
   t.after(async () => {
@@ -92,6 +92,17 @@ test('telling never waits: the queue is bounded and the rest is dropped', async 
   await clock.settle();
   assert.ok(events.waiting <= 1_000);
   assert.ok(events.dropped >= 499);
+});
+
+test('Events are written no faster than eventRecordQPS', async (t) => {
+  const { clock, events, stored } = setUp(t, { qps: 2, burst: 3 });
+  for (let n = 0; n < 6; n++) events.event({ ...target, name: `p${n}` }, 'Normal', 'A', 'a');
+  await clock.settle();
+  assert.equal(stored().length, 3);
+  await clock.advance(1_000);
+  assert.equal(stored().length, 5);
+  await clock.advance(1_000);
+  assert.equal(stored().length, 6);
 });
 
 test('an idle queue leaves nothing on the signal, however often it was idle', async (t) => {

@@ -1,6 +1,7 @@
 import { rfc3339, type Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { ApiError, isApiError } from '../../base/kubeapi/errors.ts';
+import { Limiter } from '../../base/kubeapi/limiter.ts';
 import { coreEvents } from '../../base/kubeapi/refs.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
@@ -15,6 +16,9 @@ export interface EventsApiOptions {
   log: Log;
   api: KubeApi;
   nodeName: string;
+  /** `eventRecordQPS` and `eventBurst`: how fast Events are written; 0 is no bound. */
+  qps?: number;
+  burst?: number;
 }
 
 export interface EventsApi extends Events {
@@ -41,6 +45,7 @@ interface Told extends ToldEvent {
 export function createEventsApi(options: EventsApiOptions): EventsApi {
   const { clock, log } = options;
   const correlator = new EventCorrelator();
+  const limiter = options.qps === undefined || options.qps <= 0 ? null : new Limiter(options.qps, options.burst ?? options.qps, clock);
   const queue: Told[] = [];
   let dropped = 0;
   let wake: () => void = () => undefined;
@@ -53,6 +58,7 @@ export function createEventsApi(options: EventsApiOptions): EventsApi {
     }
     for (let attempt = 1; ; attempt++) {
       try {
+        await limiter?.take(signal);
         return await send(options, correlator, told, plan, signal);
       } catch (error) {
         if (signal.aborted) return;

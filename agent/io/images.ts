@@ -7,6 +7,7 @@ import type { Backoff, BackoffRules } from '../core/backoff.ts';
 import { keyOf } from '../core/containers.ts';
 import { parseImage, pullPolicyOf } from '../core/images.ts';
 import type { ImageName } from '../core/images.ts';
+import { Limiter } from '../../base/kubeapi/limiter.ts';
 import { credentialsOf, type CredentialSource, type ShownCredentials } from '../core/pull-records.ts';
 import type { ImageUser } from '../core/security.ts';
 import { durationText } from '../../base/duration.ts';
@@ -59,6 +60,9 @@ export interface ImagePullerOptions {
   /** Without `serial`: how many at once, 0 is no bound. */
   readonly maxParallel: number;
   readonly timeoutMs: number;
+  /** `registryPullQPS` and `registryBurst`: pulls beyond are refused, not delayed, as upstream does; 0 is no bound. */
+  readonly qps?: number;
+  readonly burst?: number;
   readonly metrics?: Pick<ImageMetrics, 'pulled' | 'ensured'>;
   /** How long pods waited for pulls. */
   readonly onPulled?: (uid: string, tookMs: number) => void;
@@ -87,6 +91,7 @@ interface Pulled {
 export function createImagePuller(options: ImagePullerOptions): ImagePuller {
   const { cri, clock, timeoutMs } = options;
   const failures = new Map<string, Failed>();
+  const limiter = options.qps === undefined || options.qps <= 0 ? null : new Limiter(options.qps, options.burst ?? options.qps, clock);
   const turns = createLine({ clock, what: 'pull an image', limit: options.serial ? 1 : options.maxParallel });
 
   /** For the event alone: no reason to fail. */
@@ -108,6 +113,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
     };
     let trouble: unknown;
     for (const by of auths.length === 0 ? [null] : auths) {
+      if (limiter?.tryTake() === false) throw new Error('pull QPS exceeded');
       try {
         // A pull may take long and has no deadline of its own; it ends with the pod.
         const { imageRef } = await cri.images.pullImage(

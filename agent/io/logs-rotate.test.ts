@@ -109,3 +109,32 @@ test('compression streams, and follows no link', async () => {
     rmSync(scratch, { recursive: true });
   }
 });
+
+test('as many are looked at at once as there are workers', async () => {
+  const facts = [1, 2, 3].map((id) => ({ id: `c${id}`, state: 'running', logPath: '' }) as ContainerFacts);
+  const { promise: free, resolve } = Promise.withResolvers<void>();
+  let asked = 0;
+  const containerStatus = async (): Promise<object> => {
+    asked += 1;
+    await free;
+    return { status: { logPath: '' } };
+  };
+  const rotation = new LogRotation({
+    cri: { runtime: { containerStatus } } as never,
+    sys: new FakeSys(),
+    clock: createFakeClock(),
+    log: silentLog,
+    podLogsDir: '/var/log/pods',
+    maxBytes: 10,
+    maxFiles: 3,
+    workers: 2,
+    periodMs: 10_000,
+    facts: () => [{ uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: facts }],
+  });
+  const pass = rotation.pass(signal);
+  await Promise.resolve();
+  assert.equal(asked, 2);
+  resolve();
+  await pass;
+  assert.equal(asked, 3);
+});

@@ -23,6 +23,8 @@ export interface LogRotationOptions {
   readonly maxFiles: number;
   /** containerLogMonitorInterval. */
   readonly periodMs: number;
+  /** containerLogMaxWorkers: how many are looked at at once. */
+  readonly workers?: number;
   readonly facts: () => readonly PodFacts[];
   /** Compresses one file of a log directory to another; the real one streams. */
   readonly compress?: (from: string, to: string, mode: number, signal: AbortSignal) => Promise<void>;
@@ -30,7 +32,7 @@ export interface LogRotationOptions {
 
 const timeoutMs = 30_000;
 
-/** Keeps the logs of running containers within their size: looks at all of them each period, rotates one after another. */
+/** Keeps the logs of running containers within their size: looks at all of them each period, as many at once as there are workers. */
 export class LogRotation {
   readonly #options: LogRotationOptions;
   /** A container's log path never changes: it is asked for once. */
@@ -58,15 +60,19 @@ export class LogRotation {
     const running = this.#options.facts().flatMap((pod) => pod.containers.filter((container) => container.state === 'running'));
     const ids = new Set(running.map((container) => container.id));
     for (const id of this.#paths.keys()) if (!ids.has(id)) this.#paths.delete(id);
-    for (const { id, logPath } of running) {
-      if (signal.aborted) return;
-      try {
-        await this.#look(id, logPath, signal);
-      } catch (error) {
-        if (hasCode(error, 'aborted')) throw error;
-        if (!isNotFound(error)) this.#options.log.warn('Failed to rotate log for container', { containerID: id, err: messageOf(error) });
+    const open = running[Symbol.iterator]();
+    const work = async (): Promise<void> => {
+      for (const { id, logPath } of open) {
+        if (signal.aborted) return;
+        try {
+          await this.#look(id, logPath, signal);
+        } catch (error) {
+          if (hasCode(error, 'aborted')) throw error;
+          if (!isNotFound(error)) this.#options.log.warn('Failed to rotate log for container', { containerID: id, err: messageOf(error) });
+        }
       }
-    }
+    };
+    await Promise.all(Array.from({ length: Math.max(1, this.#options.workers ?? 1) }, work));
   }
 
   /** Removes the logs of a container, the rotated ones too. */

@@ -79,6 +79,8 @@ export async function openPulls(options: PullsOptions): Promise<Pulls> {
     onPulled: (uid, tookMs) => metrics.lives.pulled(uid, tookMs),
     rules: backoffRules(),
     credentials: createPullCredentials({ sources, log, providers, nodeFiles: [`${rootDir}/config.json`, '/root/.docker/config.json'] }),
+    qps: settings.registryPullQps,
+    burst: settings.registryBurst,
     serial: settings.serializeImagePulls,
     maxParallel: settings.maxParallelImagePulls,
   });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:https';
-import { getCiphers } from 'node:tls';
+import { createSecureContext, getCiphers } from 'node:tls';
 import { test } from 'node:test';
-import { clientCertificateDefaults, serverDefaults, tlsCiphers, tlsMinVersion } from './server-defaults.ts';
+import { clientCertificateDefaults, serverDefaults, tlsCiphers, tlsMinVersion, tlsCurves } from './server-defaults.ts';
 
 test('idle connections outlive what Go clients keep (90 s), unlike Node’s 5 s', () => {
   const server = createServer(serverDefaults);
@@ -36,4 +36,12 @@ test('cipher suites by Go’s names, all known to this OpenSSL', () => {
   const names = tlsCiphers(['TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256', 'TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256'])?.split(':') ?? [];
   for (const name of names) assert.ok(getCiphers().includes(name.toLowerCase()), name);
   assert.throws(() => tlsCiphers(['RC4']), { code: 'invalid' });
+});
+
+test('curves by Go’s numbers, all known to this OpenSSL', () => {
+  assert.equal(tlsCurves([]), undefined);
+  const all = tlsCurves([4588, 29, 23, 24, 25]) ?? '';
+  assert.equal(all, 'X25519MLKEM768:X25519:P-256:P-384:P-521');
+  assert.doesNotThrow(() => createSecureContext({ ecdhCurve: all }));
+  assert.throws(() => tlsCurves([1]), /1 is none of/);
 });

@@ -53,6 +53,19 @@ export function tlsMinVersion(goName: string): 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' |
   return found;
 }
 
+/** `tlsCurvePreferences`: Go's numbers of curves (TLS's own) by OpenSSL's names. */
+const curveNames: Readonly<Record<number, string>> = { 23: 'P-256', 24: 'P-384', 25: 'P-521', 29: 'X25519', 4588: 'X25519MLKEM768' };
+
+/** Undefined: OpenSSL's own choice. Throws OpError `invalid`. */
+export function tlsCurves(ids: readonly number[]): string | undefined {
+  const names = ids.map((id) => {
+    const name = curveNames[id];
+    if (name === undefined) throw new OpError('invalid', 'read tlsCurvePreferences', `${id} is none of ${Object.keys(curveNames).join(', ')}`);
+    return name;
+  });
+  return names.length === 0 ? undefined : names.join(':');
+}
+
 /** Go's cipher suites (IANA names) by OpenSSL's. TLS 1.3 suites are not configurable in Go and are always on. */
 const opensslNames: Readonly<Record<string, string>> = {
   TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256: 'ECDHE-ECDSA-AES128-GCM-SHA256',

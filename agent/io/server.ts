@@ -25,7 +25,7 @@ export interface ServerOptions {
   log: Log;
   address: string;
   port: number;
-  tls: TlsMaterial & { minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3'; ciphers: string | undefined };
+  tls: TlsMaterial & { minVersion: 'TLSv1' | 'TLSv1.1' | 'TLSv1.2' | 'TLSv1.3'; ciphers: string | undefined; curves?: string | undefined };
   auth: ServerAuth;
   tracer?: Tracer;
   metrics?: HttpMetrics;
@@ -68,7 +68,11 @@ export async function startServer(options: ServerOptions): Promise<AgentServer> 
   const { log, tls } = options;
   const stop = new AbortController();
   const upgraded = new Set<Duplex>();
-  const base = { minVersion: tls.minVersion, ...(tls.ciphers === undefined ? {} : { ciphers: tls.ciphers, honorCipherOrder: true }) };
+  const base = {
+    minVersion: tls.minVersion,
+    ...(tls.curves === undefined ? {} : { ecdhCurve: tls.curves }),
+    ...(tls.ciphers === undefined ? {} : { ciphers: tls.ciphers, honorCipherOrder: true }),
+  };
   const secure = (material: TlsMaterial) => ({
     ...base,
     ...(material.cert === '' ? {} : { cert: material.cert, key: material.key }),

@@ -1,0 +1,15 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { configFields } from './config.ts';
+
+test('each field that is told to be without effect is a field', () => {
+  const text = readFileSync(new URL('../../docs/kubelet-configuration.md', import.meta.url), 'utf8');
+  const rows = text.split('\n').filter((line) => line.startsWith('| `'));
+  const names = rows.flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([\w.]+)`/g)].map(([, name = '']) => name.split('.')[0] ?? ''));
+  assert.ok(names.length > 15);
+  assert.deepEqual(
+    names.filter((name) => !Object.hasOwn(configFields, name)),
+    [],
+  );
+});
