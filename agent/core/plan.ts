@@ -186,8 +186,6 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
       grows.push({ key, endedAtMs: ended.finishedAtMs });
     }
     const latest = latestOf(facts, container.name);
-    // A process that was killed may have asked for its start, and that may still come: with it there would be two.
-    if (latest?.state === 'created') steps.push({ kind: 'remove-container', containerId: latest.id, name: container.name, keepLogs: false });
     steps.push({
       kind: 'start-container',
       name: container.name,
@@ -195,6 +193,7 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
       sandboxId: sandbox.id,
       sandboxAttempt: sandbox.attempt,
       attempt: latest === undefined ? null : latest.attempt + 1,
+      replaces: facts.containers.filter((each) => each.name === container.name && each.state === 'created').map((each) => each.id),
       targetId: kind === 'ephemeral' ? targetOf(pod, facts, container.name) : null,
       endsPlan: kind === 'init',
     });

@@ -36,6 +36,11 @@ export type Step =
       readonly sandboxId: string | null;
       readonly sandboxAttempt: number;
       readonly attempt: number | null;
+      /**
+       * Containers of its name that were made and not started. A process that was killed may have asked for that, and
+       * it may still come: they go when the new one is there, so that no number is used twice, and before it starts.
+       */
+      readonly replaces: readonly string[];
       /** Ephemeral containers: the container whose processes are to be seen. */
       readonly targetId: string | null;
       /** A failure of an init container ends the plan; of others it does not. */

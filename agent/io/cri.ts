@@ -24,3 +24,12 @@ export function rpcErrorText(error: unknown): string {
 export function isNotFound(error: unknown): boolean {
   return hasCode(error, 'not-found');
 }
+
+/** What is gone already need not be taken away. */
+export async function ignoreMissing(call: Promise<unknown>): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!isNotFound(error)) throw error;
+  }
+}

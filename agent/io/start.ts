@@ -11,7 +11,7 @@ import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
 import type { EventText } from '../core/types.ts';
 import type { ContainerDevice, ContainerMount } from '../seams.ts';
-import { failureWords } from './cri.ts';
+import { failureWords, ignoreMissing } from './cri.ts';
 import { imageUserOf } from './images.ts';
 import type { ImageOutcome } from './images.ts';
 import { killContainers } from './kill.ts';
@@ -51,7 +51,8 @@ export async function startContainer(
   } catch (error) {
     return fail('CreateContainerConfigError', failureWords(error));
   }
-  const ran = await createAndStart(deps, run, { container, attempt, logDir, targetId: step.targetId, imageRef: image.imageRef, sandbox, made, fail }, signal);
+  const { targetId, replaces } = step;
+  const ran = await createAndStart(deps, run, { container, attempt, logDir, targetId, replaces, imageRef: image.imageRef, sandbox, made, fail }, signal);
   if (typeof ran !== 'string') return ran;
   const { namespace, name } = keyOf(pod);
   await deps.files.linkLog(
@@ -66,6 +67,7 @@ interface Making {
   readonly container: Container;
   readonly attempt: number;
   readonly logDir: string;
+  readonly replaces: readonly string[];
   readonly targetId: string | null;
   readonly imageRef: string;
   readonly sandbox: OpenSandbox;
@@ -107,6 +109,7 @@ async function createAndStart(deps: StepDeps, run: RunContext, making: Making, s
   // A pod that has begun to end starts nothing.
   signal.throwIfAborted();
   try {
+    for (const other of making.replaces) await ignoreMissing(cri.runtime.removeContainer({ containerId: other }, { timeoutMs }));
     await cri.runtime.startContainer({ containerId }, { timeoutMs });
   } catch (error) {
     return fail('RunContainerError', failureWords(error));

@@ -5,7 +5,7 @@ import { findContainer, keyOf, podText } from '../core/containers.ts';
 import { hostnameOf } from '../core/hostname.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
-import { isNotFound, rpcErrorText } from './cri.ts';
+import { ignoreMissing, rpcErrorText } from './cri.ts';
 import { sandboxOf } from './facts.ts';
 import { killContainers } from './kill.ts';
 import { resizePod } from './resize.ts';
@@ -101,14 +101,6 @@ async function plainStep(
 async function stopSandbox({ cri, timeoutMs, lines }: StepDeps, run: RunContext, podSandboxId: string, signal: AbortSignal): Promise<void> {
   using _turn = await lines.ends.take(run.place, signal);
   await ignoreMissing(cri.runtime.stopPodSandbox({ podSandboxId }, { timeoutMs, signal }));
-}
-
-async function ignoreMissing(call: Promise<unknown>): Promise<void> {
-  try {
-    await call;
-  } catch (error) {
-    if (!isNotFound(error)) throw error;
-  }
 }
 
 /** The configuration of a sandbox; the same for the one that is made and for what containers are made in it. */

@@ -57,8 +57,15 @@ class FaultyWorld extends AgentWorld {
     return [recorder, faulty];
   }
 
-  /** More than one running container of a name is a defect whatever has failed. */
+  readonly #attempts = new Map<string, string>();
+
+  /** More than one running container of a name is a defect whatever has failed, and so are two of one number. */
   audit(): void {
+    for (const { id, config } of this.runtime.containers.values()) {
+      const key = `${config.metadata?.name}#${config.metadata?.attempt}`;
+      assert.equal(this.#attempts.get(key) ?? id, id, `two containers are ${key}\n${this.criLines.join('\n')}`);
+      this.#attempts.set(key, id);
+    }
     const running = [...this.runtime.containers.values()].filter(({ status }) => status.state === 'running').map(({ config }) => config.metadata?.name);
     assert.equal(new Set(running).size, running.length, `twins: ${running.join(' ')}`);
   }
