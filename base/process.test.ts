@@ -79,6 +79,12 @@ test('a path that leads through a file is told', async () => {
   assert.equal(said(), 'nodelet: open /etc/passwd/below: a part of that path is no folder\n');
 });
 
+test('too many watches are no full disk', () => {
+  const { host, said } = fakeHost();
+  assert.equal(failure(host, Object.assign(new Error('ENOSPC'), { code: 'ENOSPC', syscall: 'watch', path: '/run/x' })), 1);
+  assert.match(said(), /^nodelet: watching \/run\/x: .*\n  raise fs\.inotify\.max_user_watches/);
+});
+
 test('a flag that is not there is a wrong use, and no defect', async () => {
   const error = await thrownBy(async () => parseArgs({ args: ['--bogus'], options: {} }));
   const { host, said } = fakeHost();

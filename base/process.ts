@@ -38,6 +38,8 @@ export function hostOf(args: readonly string[]): Host {
 function refusal(error: unknown): string | null {
   if (!(error instanceof Error) || !('code' in error) || !('syscall' in error)) return null;
   const where = 'path' in error && typeof error.path === 'string' ? ` ${error.path}` : ' a file';
+  if (error.syscall === 'watch' && (error.code === 'ENOSPC' || error.code === 'EMFILE'))
+    return `watching${where}: this user watches as many files as it may\n  raise fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl)`;
   switch (error.code) {
     case 'ENOSPC':
     case 'EDQUOT':
