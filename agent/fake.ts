@@ -21,7 +21,9 @@ export class FakeVolumes implements Volumes {
   async containerMounts(): Promise<{ ok: true; mounts: [] } | Failure> {
     return this.mountFailure ?? { ok: true, mounts: [] };
   }
-  async refresh(): Promise<void> {}
+  async refresh(pod: Pod): Promise<void> {
+    this.log.push(`refresh ${pod.metadata.uid}`);
+  }
   async teardown(uid: string): Promise<void> {
     if (this.dirs.delete(uid)) this.log.push(`teardown ${uid}`);
   }

@@ -9,14 +9,13 @@ import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { backOffKey } from './core/hash.ts';
 import { isUp, specContainers, statesText } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
-import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten } from './core/phase.ts';
+import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
 import type { PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
 import { lastStatus, rejectedStatus } from './core/status.ts';
 import type { Verdict } from './core/status.ts';
-import { isStatic } from './core/static-pod.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
 import type { DraClaims } from './io/dra/claims.ts';
@@ -88,7 +87,8 @@ export class PodWorker {
   readonly #backoffs = Object.create(null) as Record<string, Backoff | undefined>;
   readonly #preStopBegun = new Set<string>();
   #retryMs = firstRetryMs;
-  #refreshedAtMs = 0;
+  /** An earlier process may have left volumes that are to be asked for again: the first look does so, as upstream does. */
+  #refreshedAtMs = Number.NEGATIVE_INFINITY;
   /** Cuts off what is being done, when it must not go on: an end, or a shorter one. */
   #doing: AbortController | null = null;
   readonly #stopped = Promise.withResolvers<void>();
@@ -491,9 +491,4 @@ export class PodWorker {
   #name(): string {
     return `${this.key.namespace}/${this.key.name}`;
   }
-}
-
-/** A static pod whose file went and came back while it was ending: the end is finished, and another worker begins anew. */
-function wasPutBack(pod: Pod, end: PodEnd): boolean {
-  return end.cause === 'removed' && isStatic(pod);
 }

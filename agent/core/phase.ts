@@ -1,6 +1,7 @@
 import { assert } from '../../base/assert.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import type { Verdict } from './status.ts';
+import { isStatic } from './static-pod.ts';
 import { isTerminalPhase } from './status-phase.ts';
 import { timeMs } from '../../base/time.ts';
 
@@ -126,4 +127,9 @@ export function shorten(end: PodEnd, other: PodEnd): PodEnd {
   const { graceSeconds, sinceMs } = other;
   if (end.graceSeconds !== null && sinceMs + graceSeconds * 1000 >= end.sinceMs + end.graceSeconds * 1000) return end;
   return { ...end, graceSeconds, sinceMs };
+}
+
+/** A static pod whose file went and came back while it was ending: the end is finished, and another worker begins anew. */
+export function wasPutBack(pod: Pod, end: PodEnd): boolean {
+  return end.cause === 'removed' && isStatic(pod);
 }
