@@ -9,8 +9,9 @@ import { readYaml } from '../../base/yaml.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
 import { isStatic, seenAnnotation, staticPod } from '../core/static-pod.ts';
-import type { PodKey, PodView } from '../core/types.ts';
+import type { PodView } from '../core/types.ts';
 import type { PodSourceReader } from '../seams.ts';
+import { createHeldPods } from './held-pods.ts';
 
 export interface StaticPodsOptions {
   readonly clock: Clock;
@@ -33,10 +34,8 @@ const quietMs = 100;
 /** Pods from files on this node. What cannot be read is told once and changes nothing of the others. */
 export function createStaticPods(options: StaticPodsOptions): StaticPods {
   const { clock, log, path } = options;
-  const pods = new Map<string, PodView>();
-  const callbacks: ((key: PodKey, change: 'wish' | 'status') => void)[] = [];
+  const pods = createHeldPods();
   const said = new Map<string, string>();
-  let synced = false;
 
   const complain = (file: string, message: string): void => {
     if (said.get(file) === message) return;
@@ -87,23 +86,13 @@ export function createStaticPods(options: StaticPodsOptions): StaticPods {
     }
     byFile.clear();
     for (const [file, pod] of kept) byFile.set(file, pod);
-    const changed = new Map<string, PodKey>();
-    for (const [uid, view] of pods) if (next.get(uid) !== view) changed.set(uid, view.key);
-    for (const [uid, view] of next) if (pods.get(uid) !== view) changed.set(uid, view.key);
-    pods.clear();
-    for (const [uid, view] of next) pods.set(uid, view);
-    const first = !synced;
-    synced = true;
-    for (const key of changed.values()) for (const callback of callbacks) callback(key, 'wish');
-    if (first) log.info('Static pods read', { path, count: pods.size });
+    const first = !pods.synced();
+    pods.replace(next);
+    if (first) log.info('Static pods read', { path, count: next.size });
   };
 
   return {
-    source: 'static',
-    list: () => [...pods.values()],
-    get: (uid) => pods.get(uid),
-    synced: () => synced,
-    onUpdate: (callback) => void callbacks.push(callback),
+    ...pods,
     async run(signal) {
       let wake: () => void = () => undefined;
       let watcher: { close(): void } | null = null;

@@ -6,7 +6,8 @@ import { readYaml } from '../../base/yaml.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
 import { staticPod } from '../core/static-pod.ts';
-import type { PodKey, PodView } from '../core/types.ts';
+import type { PodView } from '../core/types.ts';
+import { createHeldPods } from './held-pods.ts';
 import type { StaticPods } from './pods-static.ts';
 
 export interface UrlPodsOptions {
@@ -29,24 +30,14 @@ const saidMax = 4;
 /** Static pods from a URL. As long as it cannot be read, or says what is no pod, the pods stay as they were. */
 export function createUrlPods(options: UrlPodsOptions): StaticPods {
   const { clock, log, url } = options;
-  const pods = new Map<string, PodView>();
-  const callbacks: ((key: PodKey, change: 'wish' | 'status') => void)[] = [];
-  let synced = false;
+  const pods = createHeldPods();
   let before: string | null = null;
   let failures = 0;
-
-  const replace = (next: ReadonlyMap<string, PodView>): void => {
-    const keys = new Map([...pods, ...next].filter(([uid]) => pods.get(uid) !== next.get(uid)).map(([uid, { key }]) => [uid, key]));
-    pods.clear();
-    for (const [uid, view] of next) pods.set(uid, view);
-    synced = true;
-    for (const key of keys.values()) for (const callback of callbacks) callback(key, 'wish');
-  };
 
   const look = async (signal: AbortSignal): Promise<void> => {
     const text = await fetchText(url, options.headers, signal);
     if (text === '') {
-      replace(new Map());
+      pods.replace(new Map());
       before = null;
       throw new OpError('invalid', `read ${url}`, `zero-length data received from ${url}`);
     }
@@ -65,16 +56,12 @@ export function createUrlPods(options: UrlPodsOptions): StaticPods {
       next.set(key.uid, known !== undefined && hashOf(known.pod) === hashOf(made.pod) ? known : { key, source: 'static', pod: made.pod });
     }
     before = text;
-    replace(next);
+    pods.replace(next);
     log.info('Static pods read', { url, count: next.size });
   };
 
   return {
-    source: 'static',
-    list: () => [...pods.values()],
-    get: (uid) => pods.get(uid),
-    synced: () => synced,
-    onUpdate: (callback) => void callbacks.push(callback),
+    ...pods,
     async run(signal) {
       log.info('Watching URL', { URL: url });
       while (!signal.aborted) {
