@@ -1,3 +1,4 @@
+import { containerdCommand } from './containerd.ts';
 import { hasCoreDns } from './coredns.ts';
 import { kubeletArguments, kubeletService, kubeProxyService } from './kubelet.ts';
 import type { NodePlan, SetPlan } from './plan.ts';
@@ -78,7 +79,7 @@ export function nodeServices(set: SetPlan, node: NodePlan, paths: ProgramPaths, 
   return [
     {
       name: 'containerd',
-      argv: [paths.containerd, '--config', `${node.dir}/containerd.toml`],
+      argv: containerdCommand([paths.containerd, '--config', `${node.dir}/containerd.toml`]),
       env: { PATH: paths.path, HOME: '/root', HTTP_PROXY: proxy, HTTPS_PROXY: proxy, NO_PROXY: direct },
       logFile: log('containerd'),
     },

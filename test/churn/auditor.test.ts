@@ -165,6 +165,33 @@ test('each harm by its name', () => {
   for (const [rule, steps] of cases) assert.deepEqual(rules(...steps), [rule], rule);
 });
 
+test('a lost sandbox takes a pod back to its init containers', () => {
+  const auditor = new Auditor();
+  const given: Pod = { ...pod(runs('a')), spec: { initContainers: [{ name: 'i' }], containers: [{ name: 'm' }] } };
+  auditor.pod('ADDED', given, 0);
+  const init = (state: ContainerStatus['state']): PodStatus => ({ phase: 'Pending', startTime: 't', initContainerStatuses: [status({ name: 'i', state })] });
+  auditor.pod('MODIFIED', { ...given, status: init({ running: {} }) }, 1);
+  assert.deepEqual(auditor.violations, []);
+  auditor.pod('MODIFIED', given, 2);
+  auditor.pod('MODIFIED', { ...given, status: init({ terminated: { exitCode: 0 } }) }, 3);
+  assert.deepEqual(
+    auditor.violations.map(({ rule }) => rule),
+    ['a phase goes back'],
+  );
+});
+
+test('who was killed while a pod ended has as long again', () => {
+  const seen = (...killedAtMs: number[]): number => {
+    const auditor = new Auditor();
+    auditor.pod('ADDED', pod({ phase: 'Running' }), 0);
+    auditor.pod('DELETED', pod({ phase: 'Running' }), 1000);
+    for (const atMs of killedAtMs) auditor.killed(atMs);
+    auditor.listing({ fromMs: 14_000, toMs: 14_000, sandboxes: [], containers: [container('a', 0, true)] });
+    return auditor.violations.length;
+  };
+  assert.deepEqual([seen(), seen(500), seen(5000)], [1, 1, 0]);
+});
+
 test('a harm that stays is told once', () => {
   const twins: Step = { at: 0, containers: [container('a', 0, true), container('b', 1, true)] };
   assert.equal(rules(twins, { ...twins, at: 1 }, { ...twins, at: 2 }).length, 1);

@@ -52,6 +52,12 @@ const slackMs = 2000;
 /** Beyond its grace period a pod may still be seen for so long: one deleted with grace 0 is gone from the API before it stops. */
 const afterGoneMs = 10_000;
 
+/** Whether an init container has still to run or runs. */
+function initsRun(pod: Pod): boolean {
+  const inits = new Set((pod.spec.initContainers ?? []).filter(({ restartPolicy }) => restartPolicy !== 'Always').map(({ name }) => name));
+  return (pod.status?.initContainerStatuses ?? []).some(({ name, state }) => inits.has(name) && state?.terminated === undefined);
+}
+
 /**
  * Holds what a cluster shows against a model of its own: it knows nothing of how an agent works, only what may never be
  * seen. Fed with watch events and listings in the order in which they came.
@@ -61,6 +67,7 @@ export class Auditor {
   readonly #attempts = new Map<string, number>();
   readonly #known = new Set<string>();
   readonly #told = new Set<string>();
+  #killedAtMs = Number.NEGATIVE_INFINITY;
   readonly violations: Violation[] = [];
   /** How many events and listings were held against the model. */
   seen = { events: 0, listings: 0, containers: 0 };
@@ -78,7 +85,9 @@ export class Auditor {
     }
     model.graceMs = (pod.spec.terminationGracePeriodSeconds ?? 30) * 1000;
     const phase = pod.status?.phase ?? '';
-    if (phases.indexOf(phase) < phases.indexOf(model.phase) || (isTerminal(model.phase) && phase !== model.phase))
+    // A lost sandbox takes the pod back to its init containers, and upstream tells that as Pending.
+    const isBegunAnew = model.phase === 'Running' && phase === 'Pending' && initsRun(pod);
+    if (!isBegunAnew && (phases.indexOf(phase) < phases.indexOf(model.phase) || (isTerminal(model.phase) && phase !== model.phase)))
       wrong('a phase goes back', `${model.phase} -> ${phase}`);
     model.phase = phase;
     if (isTerminal(phase)) {
@@ -101,6 +110,11 @@ export class Auditor {
     for (const pod of pods) this.pod('MODIFIED', pod, atMs);
   }
 
+  /** The agent or the runtime was killed: what was about to end begins to end anew. */
+  killed(atMs: number): void {
+    this.#killedAtMs = atMs;
+  }
+
   /** What the runtime has. */
   listing(listing: Listing): void {
     this.seen.listings++;
@@ -116,9 +130,13 @@ export class Auditor {
       const [uid = '', name = ''] = key.split('/');
       if (containers.length > 1) this.#wrong(uid, atMs, 'two live containers of one name', `${name}: ${containers.map(({ id }) => id.slice(0, 12)).join(' ')}`);
       const model = this.#pods.get(uid);
-      if (model?.deletedAtMs !== null && model?.deletedAtMs !== undefined && listing.fromMs > model.deletedAtMs + model.graceMs + afterGoneMs)
+      if (
+        model?.deletedAtMs !== null &&
+        model?.deletedAtMs !== undefined &&
+        listing.fromMs > Math.max(model.deletedAtMs, this.#killedAtMs) + model.graceMs + afterGoneMs
+      )
         this.#wrong(uid, atMs, 'runs after it was gone', name);
-      if (model?.terminalAtMs !== null && model?.terminalAtMs !== undefined && listing.fromMs > model.terminalAtMs + afterGoneMs)
+      if (model?.terminalAtMs !== null && model?.terminalAtMs !== undefined && listing.fromMs > Math.max(model.terminalAtMs, this.#killedAtMs) + afterGoneMs)
         this.#wrong(uid, atMs, 'runs after it ended', name);
     }
     const ready = new Map<string, string[]>();
@@ -178,7 +196,8 @@ export class Auditor {
     this.#attempts.set(key, Math.max(most ?? -1, container.attempt));
     const model = this.#pods.get(container.uid);
     const endMs = model?.terminalAtMs ?? model?.deletedAtMs ?? null;
-    if (endMs !== null && container.createdAtMs > endMs + slackMs) this.#wrong(container.uid, listing.toMs, 'a terminated pod starts again', container.name);
+    if (endMs !== null && container.createdAtMs > endMs + slackMs)
+      this.#wrong(container.uid, listing.toMs, 'a terminated pod starts again', `${container.name}, ${container.createdAtMs - endMs} ms later`);
   }
 
   /** Each thing once: a listing shows what is wrong again and again. */

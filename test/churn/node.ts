@@ -109,7 +109,7 @@ export function processFigures(pid: number): Figures {
   };
 }
 
-/** Processes of a shim or of a container: command names without the pid, so that they compare. */
+/** Processes of a shim or of a container: command names without the pid, so that they compare; of shims whose they are. */
 function processesBelow(pid: number): string[] {
   return text(`/proc/${pid}/task/${pid}/children`)
     .split(' ')
@@ -117,12 +117,20 @@ function processesBelow(pid: number): string[] {
     .flatMap((child) => {
       const state = /^State:\s+(\w)/m.exec(text(`/proc/${child}/status`))?.[1] ?? '';
       const comm = text(`/proc/${child}/comm`).trim();
-      const own = /shim|pause|^sh$|sleep/.test(comm) && state !== 'Z' ? [comm] : [];
+      const own = /shim|pause|^sh$|sleep/.test(comm) && state !== 'Z' ? [comm.includes('shim') ? `${comm} of ${shimOf(child)}` : comm] : [];
       return [...own, ...processesBelow(Number(child))];
     });
 }
 
 /** Pods' links at the node's end: those of the reference plugins, and ours. */
+/** The sandbox that a shim was started for, and whether its directory is gone: nobody finds it again then. */
+function shimOf(pid: string): string {
+  const words = text(`/proc/${pid}/cmdline`).split('\0');
+  const id = words[words.indexOf('-id') + 1] ?? '';
+  const isLost = names(`/proc/${pid}/cwd`).length === 0;
+  return `${id}${isLost ? ', its directory gone' : ''}`;
+}
+
 function linksOf(pid: number): string[] {
   return text(`/proc/${pid}/net/dev`)
     .split('\n')

@@ -259,6 +259,7 @@ class Churn {
     const pid = await this.#options.pidOf(names);
     if (pid === null) return;
     process.kill(pid, 'SIGKILL');
+    this.auditor.killed(Date.now());
     this.#count(`kill -9 ${names[0] ?? ''}`);
   }
 
