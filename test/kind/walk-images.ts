@@ -1,8 +1,5 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { exec } from '../../base/exec.ts';
 import { OpError } from '../../base/errors.ts';
 import { mirrorHosts } from '../../node/core/files.ts';
 import { imageServer } from '../../node/io/registry.ts';
@@ -11,10 +8,8 @@ import type { Assets } from '../assets/find.ts';
 import { imagesDir } from '../images/command.ts';
 import { REDIS_IMAGE, WEB_IMAGES } from '../images/documents.ts';
 import { makeE2eImages } from '../images/make.ts';
-import { archiveOf } from './node-image.ts';
+import { loadImages } from './images.ts';
 import type { Cluster } from './walk-world.ts';
-
-const LOAD_MS = 300_000;
 
 /** A registry of the documents' images for the nodes of one cluster, as long as it is not disposed. */
 export interface Registry extends AsyncDisposable {
@@ -47,7 +42,7 @@ export async function serveImages(program: Program, assets: Assets, cluster: Clu
     server.listen(0, gateway, () => resolve(true));
   });
   if (!isHere) {
-    await loadImages(program, assets, cluster);
+    await loadImages(program, assets, cluster.engine, { cluster: cluster.name, nodes: cluster.workers, images: [...WEB_IMAGES, REDIS_IMAGE] });
     return null;
   }
   const mirror = `http://${gateway}:${(server.address() as AddressInfo).port}`;
@@ -61,20 +56,4 @@ export async function serveImages(program: Program, assets: Assets, cluster: Clu
       await new Promise((resolve) => server.close(resolve));
     },
   };
-}
-
-async function loadImages(program: Program, assets: Assets, cluster: Cluster): Promise<void> {
-  const kind = assets.require('kind', 'loading images');
-  const folder = await mkdtemp(`${tmpdir()}/nodelet-kind-`);
-  try {
-    for (const name of [...WEB_IMAGES, REDIS_IMAGE]) {
-      const archive = await archiveOf({ dir: imagesDir() }, name, folder);
-      await program.progress.step(`${name} loaded`, () =>
-        exec([kind, 'load', 'image-archive', archive, '--name', cluster.name], { env: cluster.engine.env, signal: cluster.engine.signal, timeoutMs: LOAD_MS }),
-      );
-      await rm(archive, { force: true });
-    }
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
 }
