@@ -141,11 +141,17 @@ function pod(name: string, last: number): { node: string[]; own: string[] } {
 }
 
 export class Lab implements AsyncDisposable {
-  readonly sys: Sys = createSysClient({ path: sysPath, log: silentLog });
+  readonly sys: Sys;
   readonly peers = {} as Record<Place, Peer>;
   readonly #prefix: string;
 
-  constructor(prefix: string) {
+  /** @param env for the programs that are run, beside PATH */
+  constructor(prefix: string, env: Readonly<Record<string, string>> = {}) {
+    this.sys = createSysClient({ path: sysPath, log: silentLog });
+    if (Object.keys(env).length > 0) {
+      const run = this.sys.run.bind(this.sys);
+      this.sys.run = (request, signal) => run({ env: { PATH: process.env['PATH'] ?? '', ...env }, ...request }, signal);
+    }
     this.#prefix = `${prefix}-${process.pid}`;
   }
 
@@ -331,10 +337,13 @@ async function iptablesMode(lab: Lab, config: ProxyConfig, metrics: Metrics, opt
 }
 
 /** Starts a proxy for the lab's node. Periods are short so that "one sync" takes no second. */
-export async function startProxy(lab: Lab, options: StartOptions & { config?: Record<string, unknown>; api?: FakeApi } = {}): Promise<RunningProxy> {
+export async function startProxy(
+  lab: Lab,
+  options: StartOptions & { config?: Record<string, unknown>; api?: FakeApi; minSyncPeriodMs?: number; firstRetryMs?: number } = {},
+): Promise<RunningProxy> {
   const config: ProxyConfig = {
     ...proxyConfig({ mode: 'nftables', clusterCIDR: '10.244.0.0/16,fd00:10:244::/48', ...options.config }),
-    minSyncPeriodMs: 5,
+    minSyncPeriodMs: options.minSyncPeriodMs ?? 5,
   };
   const netns = lab.netnsPath('node');
   const metrics = proxyMetrics();
@@ -357,6 +366,7 @@ export async function startProxy(lab: Lab, options: StartOptions & { config?: Re
     clock: realClock,
     log: silentLog,
     staleMs: 50,
+    ...(options.firstRetryMs === undefined ? {} : { firstRetryMs: options.firstRetryMs }),
     machineAddresses: () => ['127.0.0.1', '192.0.2.10', '198.51.100.10', '10.244.0.1', '::1', '2001:db8::10', 'fd00:10:244::1'],
   });
   const running = proxy.run(api.api, stop.signal);
