@@ -1,3 +1,5 @@
+import type { Clock } from '../base/clock.ts';
+
 /** Whether the rules keep up with the API server: the facts behind /healthz, /livez and the health-check node ports. */
 
 export type IPFamily = 'IPv4' | 'IPv6';
@@ -19,24 +21,25 @@ export interface NodeFacts {
 
 /** Unhealthy when a change has waited longer than `timeoutMs` (upstream: twice the sync period). */
 export class ProxyHealth {
-  readonly #nowMs: () => number;
+  readonly #clock: Pick<Clock, 'nowMs' | 'monoMs'>;
   readonly #timeoutMs: number;
   readonly #updated = new Map<IPFamily, number>();
+  /** Monotonic: a clock that is set forward makes no change late. */
   readonly #queued = new Map<IPFamily, number>();
   #node: NodeFacts = { exists: false, deleting: false, toBeDeleted: false };
 
-  constructor(options: { nowMs: () => number; timeoutMs: number }) {
-    this.#nowMs = options.nowMs;
+  constructor(options: { clock: Pick<Clock, 'nowMs' | 'monoMs'>; timeoutMs: number }) {
+    this.#clock = options.clock;
     this.#timeoutMs = options.timeoutMs;
   }
 
   queued(family: IPFamily): void {
-    if (!this.#queued.has(family)) this.#queued.set(family, this.#nowMs());
+    if (!this.#queued.has(family)) this.#queued.set(family, this.#clock.monoMs());
   }
 
   updated(family: IPFamily): void {
     this.#queued.delete(family);
-    this.#updated.set(family, this.#nowMs());
+    this.#updated.set(family, this.#clock.nowMs());
   }
 
   nodeChanged(node: NodeFacts): void {
@@ -53,7 +56,7 @@ export class ProxyHealth {
 
   #isLate(family: IPFamily): boolean {
     const since = this.#queued.get(family);
-    return since !== undefined && this.#nowMs() - since >= this.#timeoutMs;
+    return since !== undefined && this.#clock.monoMs() - since >= this.#timeoutMs;
   }
 
   /** The body of /livez, and with `nodeEligible` that of /healthz. */
@@ -62,10 +65,10 @@ export class ProxyHealth {
     for (const [family, atMs] of this.#updated) status[family] = { lastUpdated: new Date(atMs).toISOString(), healthy: !this.#isLate(family) };
     const good = this.healthy && (!withNode || this.nodeEligible);
     // Readers take a recent lastUpdated for a sign of life, so a healthy proxy answers with now.
-    const lastMs = good ? this.#nowMs() : Math.max(0, ...this.#updated.values());
+    const lastMs = good ? this.#clock.nowMs() : Math.max(0, ...this.#updated.values());
     return {
       lastUpdated: new Date(lastMs).toISOString(),
-      currentTime: new Date(this.#nowMs()).toISOString(),
+      currentTime: new Date(this.#clock.nowMs()).toISOString(),
       ...(withNode ? { nodeEligible: this.nodeEligible } : {}),
       healthy: this.healthy,
       status,

@@ -59,7 +59,7 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   const mode = await openMode(sys, { config, metrics, log });
   using loopDelay = watchLoopDelay();
   const page = { text: (): string => metrics.text() + loopDelay.text() };
-  const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
+  const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   await using api = createKubeApi({
     config: kubeConfig,
     log,

@@ -7,7 +7,8 @@ import { serve } from './http.ts';
 import { HealthPorts, serveHealthz, serveMetrics } from './servers.ts';
 
 let nowMs = 1_000_000;
-const health = new ProxyHealth({ nowMs: () => nowMs, timeoutMs: 60_000 });
+let monoMs = 0;
+const health = new ProxyHealth({ clock: { nowMs: () => nowMs, monoMs: () => monoMs }, timeoutMs: 60_000 });
 const ports = new HealthPorts({ log: silentLog, isHealthy: () => health.healthy });
 after(() => ports[Symbol.asyncDispose]());
 
@@ -35,11 +36,16 @@ test('a health-check node port tells the truth about local endpoints and about t
   await ports.update([{ ...check, localEndpoints: 1 }]);
   health.updated('IPv4');
   health.queued('IPv4');
-  nowMs += 60_000;
+  // A clock that is set forward makes nothing late, and one that is set back hides nothing.
+  nowMs += 3_600_000;
+  assert.equal((await get(port)).status, 200);
+  nowMs -= 7_200_000;
+  monoMs += 60_000;
   const late = await get(port);
   assert.deepEqual([late.status, JSON.parse(late.body).serviceProxyHealthy], [503, false]);
   health.updated('IPv4');
   assert.equal((await get(port)).status, 200);
+  nowMs += 3_600_000;
   await ports.update([]);
   await assert.rejects(get(port));
 });

@@ -48,7 +48,7 @@ export async function makeWorld(): Promise<NetfilterWorld> {
   });
   let config = proxyConfig({ mode: 'nftables', clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' });
   const conntrackRuns: string[] = [];
-  const health = new ProxyHealth({ nowMs: () => clock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
+  const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   const metrics = proxyMetrics();
   let stop: AbortController | null = null;
   let running: Promise<void> = Promise.resolve();

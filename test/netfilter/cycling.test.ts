@@ -120,7 +120,7 @@ suite('Cycling through sets of objects', { skip: reason ?? false }, () => {
         mode === 'nftables'
           ? new Table({ kernel: failingKernel, fallback: null, log: silentLog, opsAtOnce: 60 })
           : new IptablesTable({ iptables: failingIptables, metrics, log: silentLog, ...options });
-      const health = new ProxyHealth({ nowMs: () => realClock.nowMs(), timeoutMs: 60_000 });
+      const health = new ProxyHealth({ clock: realClock, timeoutMs: 60_000 });
       const api = new FakeApi();
       const node = labNode({ 'topology.kubernetes.io/zone': 'a' });
       api.put('nodes', node);

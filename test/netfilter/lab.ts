@@ -348,7 +348,7 @@ export async function startProxy(
   const netns = lab.netnsPath('node');
   const metrics = proxyMetrics();
   const { createTable, afterFirstSync } = config.mode === 'iptables' ? await iptablesMode(lab, config, metrics, options) : nftablesMode(lab, options);
-  const health = new ProxyHealth({ nowMs: () => realClock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
+  const health = new ProxyHealth({ clock: realClock, timeoutMs: 2 * config.syncPeriodMs });
   const api = options.api ?? new FakeApi();
   if (options.api === undefined) api.put('nodes', labNode());
   const stop = new AbortController();

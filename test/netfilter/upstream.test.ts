@@ -131,7 +131,7 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
 
     const config = { ...proxyConfig(CONFIG), minSyncPeriodMs: 5 };
     const metrics = proxyMetrics();
-    const health = new ProxyHealth({ nowMs: () => realClock.nowMs(), timeoutMs: 2 * config.syncPeriodMs });
+    const health = new ProxyHealth({ clock: realClock, timeoutMs: 2 * config.syncPeriodMs });
     healthPorts = new HealthPorts({ log: silentLog, isHealthy: () => health.healthy });
     const mode = await openMode(sys, { config, metrics, log: silentLog, netns: `/run/netns/${names.ours}` });
     const machineAddresses = (): string[] => ['127.0.0.1', '::1'];
