@@ -10,7 +10,7 @@ import { backOffKey } from './core/hash.ts';
 import { isUp, specContainers, statesText } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
-import type { PodEnd, PodLife } from './core/phase.ts';
+import type { Eviction, PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
@@ -23,6 +23,7 @@ import type { FactsReader } from './io/facts.ts';
 import type { PodFiles } from './io/files.ts';
 import { whileRefreshed, type RefreshEndingDeps } from './io/refresh-ending.ts';
 import { removeRemains } from './io/remains.ts';
+import { attachLimitReached } from './io/volumes.ts';
 import { runSteps } from './io/steps.ts';
 import type { RunContext, StepDeps, StepsOutcome } from './io/step-types.ts';
 import type { Cgroups, EnvSources, Volumes } from './seams.ts';
@@ -53,11 +54,6 @@ export interface WorkerDeps extends TellerDeps, AdmitPodDeps, RefreshEndingDeps 
 export interface SyncResult {
   readonly again: 'now' | number | null;
   readonly gone: boolean;
-}
-
-interface Eviction {
-  readonly graceMs: number | null;
-  readonly verdict: Verdict;
 }
 
 const firstRetryMs = 1000;
@@ -284,6 +280,12 @@ export class PodWorker {
     for (const event of prepared.events ?? []) this.#event(pod, event);
     this.#refreshedAtMs = clock.monoMs();
     if (prepared.ok) return this.#prepareClaims(pod, stop);
+    if (prepared.reason === attachLimitReached) {
+      this.#event(pod, { type: 'Warning', reason: prepared.reason, message: prepared.message });
+      this.#deps.rejected?.(prepared.reason);
+      void this.evict({ graceMs: 0, verdict: { reason: prepared.reason, message: `Pod was rejected: ${prepared.message}` } });
+      return 0;
+    }
     this.#log.warn('Unable to attach or mount volumes for pod; skipping pod', { pod: this.#name(), err: prepared.message });
     return this.#pause();
   }

@@ -58,13 +58,19 @@ export function mayRun(life: PodLife): boolean {
   return life.phase !== 'terminated' && life.phase !== 'gone';
 }
 
+/** The node ends a pod. */
+export interface Eviction {
+  /** Null: the pod's own. */
+  readonly graceMs: number | null;
+  readonly verdict: Verdict;
+}
+
 export interface EndInput {
   /** What the source wants; undefined when the source no longer has it. */
   readonly pod: Pod | undefined;
   /** The last known object, for a pod that its source has dropped. */
   readonly known: Pod | undefined;
-  /** `graceMs` null: the pod's own. */
-  readonly eviction: { readonly graceMs: number | null; readonly verdict: Verdict } | null;
+  readonly eviction: Eviction | null;
   /** Start time as told to the API server. */
   readonly startTime: string | undefined;
   /** Wall clock, for the deadline alone: it stands in the API by that clock. */

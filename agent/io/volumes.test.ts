@@ -49,6 +49,7 @@ function world() {
         setUp: async () => ({ ok: false, message: 'no driver here', event: null }),
         expand: async () => null,
         republishes: async () => false,
+        isExhausted: async () => true,
         tearDown: async () => undefined,
       },
       tokens: new Tokens(parts),
@@ -272,4 +273,27 @@ test('claims that end on this node', async () => {
   assert.match(await ofClaim('none'), /failed to fetch PVC from API server: persistentvolumeclaims "none" not found$/);
   assert.match(await of('made', { name: 'v', ephemeral: {} }), /local-volume\/pv-u-made-v$/);
   assert.match(await of('taken', { name: 'v', ephemeral: {} }), /PVC n\/u-taken-v was not created for pod n\/u-taken \(pod is not owner\)$/);
+});
+
+test('a volume that the node cannot attach any more is told as such once the wait is over, and not before', async () => {
+  const { api, clock, volumes } = world();
+  const metadata = { name: 'c', namespace: 'n' };
+  const { uid = '' } = api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'c'), {
+    metadata,
+    spec: { volumeName: 'pv' },
+    status: { phase: 'Bound' },
+  }).metadata;
+  const spec = { csi: { driver: 'd', volumeHandle: 'h' }, claimRef: { uid }, accessModes: ['ReadWriteOnce'] };
+  api.put<PersistentVolume>(persistentVolumes('pv'), { metadata: { name: 'pv' }, spec });
+  const pod = podOf('u1', [{ name: 'v', persistentVolumeClaim: { claimName: 'c' } }]);
+  const prepare = async (): Promise<string> => {
+    const prepared = await volumes.prepare(pod, signal);
+    return prepared.ok ? 'ok' : `${prepared.reason}: ${prepared.message}`;
+  };
+  assert.equal(await prepare(), 'FailedMount: no driver here');
+  await clock.advance(124_000);
+  assert.equal(
+    await prepare(),
+    'VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded',
+  );
 });

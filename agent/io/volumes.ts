@@ -38,7 +38,7 @@ export interface VolumesOptions {
   readonly certificates: Pick<PodCertificates, 'get' | 'release'>;
   readonly trustBundles: Pick<TrustBundles, 'read' | 'release'>;
   readonly claims: Claims;
-  readonly csi: Pick<CsiVolumes, 'setUp' | 'expand' | 'republishes' | 'tearDown'>;
+  readonly csi: Pick<CsiVolumes, 'setUp' | 'expand' | 'republishes' | 'tearDown' | 'isExhausted'>;
   readonly mounted: Pick<MountedVolumes, 'nfs' | 'local'>;
   readonly clock: Clock;
   readonly log: Log;
@@ -69,6 +69,8 @@ interface PodRecord {
   readonly done: Set<string>;
   readonly written: Map<string, { digest: string; state: WriterState }>;
   readonly claims: Map<string, { path: string; readOnly: boolean }>;
+  /** CSI volumes that are not set up yet. */
+  readonly coming: Map<string, CsiVolume>;
   /** A CSI driver may have been asked for something. */
   usesCsi: boolean;
   readonly measured: Map<string, Omit<MeasuredVolume, 'uid' | 'name'>>;
@@ -84,6 +86,9 @@ interface SetUpFailure {
   readonly event: string | null;
 }
 
+const waitedText = 'Unable to attach or mount volumes: ';
+/** Upstream's reason for a pod whose volumes the node cannot attach any more. */
+export const attachLimitReached = 'VolumeAttachmentLimitExceeded';
 /** After this time a pod that waits for volumes says so; upstream's bound of one attempt. */
 const waitTellMs = 123_000;
 const firstRetellMs = 500;
@@ -136,8 +141,19 @@ export class PodVolumes implements Volumes {
         return { ok: true };
       }
       const late = this.#tooLong(record, plans);
+      if (late !== null && (await this.#isExhausted(record, signal)))
+        return {
+          ok: false,
+          reason: attachLimitReached,
+          message: `Node has reached its volume attachment limit, rejecting pod. ${late.message.slice(waitedText.length)}`,
+        };
       return { ok: false, reason: 'FailedMount', message: failures.join('; '), events: late === null ? events : [...events, late] };
     });
+  }
+
+  async #isExhausted({ coming }: PodRecord, signal: AbortSignal): Promise<boolean> {
+    for (const volume of coming.values()) if (await this.#options.csi.isExhausted(volume, signal)) return true;
+    return false;
   }
 
   #tooLong(record: PodRecord, plans: readonly VolumePlan[]): EventText | null {
@@ -146,7 +162,7 @@ export class PodVolumes implements Volumes {
     if (now - record.waitingSinceMs < waitTellMs) return null;
     record.waitingSinceMs = now;
     const unmounted = plans.filter(({ name }) => !record.done.has(name)).map(({ name }) => name);
-    const message = `Unable to attach or mount volumes: unmounted volumes=[${unmounted.join(' ')}], unattached volumes=[], failed to process volumes=[]: context deadline exceeded`;
+    const message = `${waitedText}unmounted volumes=[${unmounted.join(' ')}], unattached volumes=[], failed to process volumes=[]: context deadline exceeded`;
     return { type: 'Warning', reason: 'FailedMount', message };
   }
 
@@ -261,6 +277,7 @@ export class PodVolumes implements Volumes {
       done: new Set(),
       written: new Map(),
       claims: new Map(),
+      coming: new Map(),
       measured: new Map(),
       usesCsi: false,
       told: new Map(),
@@ -378,7 +395,9 @@ export class PodVolumes implements Volumes {
       const problem = await csi.expand(pod, volume, claim);
       return problem === null ? null : { text: `MountVolume.NodeExpandVolume failed for volume ${JSON.stringify(volume.specName)} : ${problem}`, event: null };
     }
+    if (volume.mode === 'Persistent') record.coming.set(name, volume);
     const outcome = await csi.setUp(pod, volume, claim, signal, isDone || record.existed);
+    if (outcome.ok) record.coming.delete(name);
     if (!outcome.ok) return { text: outcome.message, event: outcome.event };
     record.claims.set(name, { path: outcome.path, readOnly: volume.readOnly });
     record.measured.set(name, { how: 'csi', path: outcome.path, claim: claim?.ref ?? null, csi: { driver: volume.driver, handle: volume.handle } });

@@ -20,6 +20,9 @@ export type Attached =
   /** `quiet`: only to be waited for; told when it takes too long. */
   | { readonly ok: false; readonly message: string; readonly quiet: boolean };
 
+/** gRPC's code. */
+const resourceExhausted = 8;
+
 /**
  * Volumes that a controller attaches to this node: they are reported as in use before anything waits for them, and
  * are used once the controller has written that they are attached. Detaching is the controller's, when no longer in use.
@@ -53,6 +56,15 @@ export class Attachments {
   /** Nobody uses the volume any more, and it is not staged. */
   release(driver: string, handle: string): void {
     if (this.#held.delete(uniqueVolumeName(driver, handle))) this.#options.report();
+  }
+
+  /** Whether the driver could not attach the volume because the node has no room for another one. */
+  async isExhausted(driver: string, handle: string, signal: AbortSignal): Promise<boolean> {
+    const { api, node } = this.#options;
+    const object = await api
+      .get<VolumeAttachment>(volumeAttachments(attachmentName(handle, driver, node.name)), { timeoutMs: 10_000 }, signal)
+      .catch(() => null);
+    return object?.status?.attachError?.errorCode === resourceExhausted;
   }
 
   /** Whether the volume is attached to this node now. */

@@ -96,16 +96,14 @@ export class Drivers implements PluginHandler {
   }
 
   async register(plugin: RegisteredPlugin, signal: AbortSignal): Promise<void> {
-    const { clock, nodeObject, onCall, onChange, log } = this.#options;
+    const { clock, onCall, onChange, log } = this.#options;
     const version = this.#version(plugin);
     this.#service ??= serviceOf<NodeMethods>(csi, 'csi.v1.Node');
     const driver = new Driver(plugin.name, version, plugin.endpoint, new GrpcClient(this.#service, plugin.endpoint, clock), clock, onCall);
     this.#drivers.get(plugin.name)?.close();
     this.#drivers.set(plugin.name, driver);
     try {
-      const info = await driver.call('NodeGetInfo', {}, { signal });
-      const topology = info.accessibleTopology?.segments ?? {};
-      await nodeObject.add({ driver: plugin.name, nodeId: info.nodeId, maxVolumes: Number(info.maxVolumesPerNode), topology }, signal);
+      await this.tellNode(plugin.name, signal);
     } catch (error) {
       await this.#forget(plugin.name, driver, signal).catch((failure: unknown) =>
         log.error('Could not take a CSI driver back', { driver: plugin.name, err: messageOf(failure) }),
@@ -114,6 +112,15 @@ export class Drivers implements PluginHandler {
     }
     log.info('CSI driver registered', { driver: plugin.name, endpoint: plugin.endpoint, version });
     onChange();
+  }
+
+  /** Asks a driver what it is to this node, and how many volumes it can attach, and tells the API server. Throws OpError or RpcError. */
+  async tellNode(name: string, signal: AbortSignal): Promise<void> {
+    const driver = this.#drivers.get(name);
+    if (driver === undefined) return;
+    const info = await driver.call('NodeGetInfo', {}, { signal });
+    const topology = info.accessibleTopology?.segments ?? {};
+    await this.#options.nodeObject.add({ driver: name, nodeId: info.nodeId, maxVolumes: Number(info.maxVolumesPerNode), topology }, signal);
   }
 
   /** Only of the driver behind this socket: an update may have registered another socket under the same name since. */

@@ -10,6 +10,7 @@ import type { Tokens } from '../tokens.ts';
 import { Turns } from '../turns.ts';
 import { Attachments } from './attach.ts';
 import { CsiDisk } from './disk.ts';
+import { followAllocatable } from './allocatable.ts';
 import { Drivers } from './drivers.ts';
 import type { OnCsiCall } from './drivers.ts';
 import { Expansions } from './expand.ts';
@@ -96,7 +97,11 @@ export async function openCsi(options: OpenCsiOptions): Promise<CsiSide> {
     async run(stop) {
       await node.ready(stop);
       objects.start();
-      await Promise.all([ensureNodeObject(nodeObject, { clock, log }, stop), sweepOnce(unstage, options, stop)]);
+      await Promise.all([
+        followAllocatable({ clock, log, drivers, objects }, stop),
+        ensureNodeObject(nodeObject, { clock, log }, stop),
+        sweepOnce(unstage, options, stop),
+      ]);
       // Aborted meanwhile, the signal tells nobody any more.
       if (!stop.aborted) await new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
     },

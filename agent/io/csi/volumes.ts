@@ -26,9 +26,9 @@ export interface CsiVolumesOptions {
   readonly log: Log;
   readonly nodeName: string;
   readonly disk: CsiDisk;
-  readonly drivers: Pick<Drivers, 'find'>;
+  readonly drivers: Pick<Drivers, 'find' | 'tellNode'>;
   readonly objects: Pick<CsiDriverObjects, 'get'>;
-  readonly attachments: Pick<Attachments, 'hold' | 'check'>;
+  readonly attachments: Pick<Attachments, 'hold' | 'check' | 'isExhausted'>;
   readonly expansions: Pick<Expansions, 'run'>;
   readonly unstage: CsiUnstage;
   readonly tokens: Pick<Tokens, 'getStatus'>;
@@ -151,6 +151,18 @@ export class CsiVolumes {
     if (driver === undefined)
       throw new OpError('unavailable', `kubernetes.io/csi: ${doing}`, `driver name ${name} not found in the list of registered CSI drivers`);
     return driver;
+  }
+
+  /** Whether the node has no room to attach the volume; then its driver is asked how many it can (MutableCSINodeAllocatableCount). */
+  async isExhausted(volume: CsiVolume, signal: AbortSignal): Promise<boolean> {
+    const { attachments, drivers, log, objects } = this.#options;
+    const object = await objects.get(volume.driver, signal).catch(() => null);
+    if ((object?.spec.nodeAllocatableUpdatePeriodSeconds ?? 0) === 0) return false;
+    if (!(await attachments.isExhausted(volume.driver, volume.handle, signal))) return false;
+    await drivers
+      .tellNode(volume.driver, signal)
+      .catch((error: unknown) => log.error('Failed to update CSIDriver', { driver: volume.driver, err: messageOf(error) }));
+    return true;
   }
 
   async #setUp(pod: Pod, volume: CsiVolume, claim: ClaimObjects, again: boolean): Promise<CsiOutcome> {

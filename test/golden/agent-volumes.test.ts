@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pods } from '../../base/kubeapi/refs.ts';
+import type { Pod } from '../../proto/kube/types.ts';
 import { makeAgentWorld } from './agent-world.ts';
 
 test('volumes of pods that run are asked for again by a new process at once, not at the next regular look', async () => {
@@ -16,4 +17,14 @@ test('volumes of pods that run are asked for again by a new process at once, not
   assert.equal(refreshes(), 1);
   await world.command(['tick', '20s'], '');
   assert.equal(refreshes(), 1);
+});
+
+test('a pod whose volumes the node cannot attach any more is refused, and ends', async () => {
+  await using world = await makeAgentWorld();
+  const message = 'Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[v]';
+  world.volumes.failure = { ok: false, reason: 'VolumeAttachmentLimitExceeded', message };
+  await world.command(['pod', 'add'], 'spec: {containers: [{name: m}]}');
+  await world.command(['tick', '5s'], '');
+  const { status } = world.api.find(pods('default', 'p')) as Pod;
+  assert.deepEqual([status?.phase, status?.reason, status?.message], ['Failed', 'VolumeAttachmentLimitExceeded', `Pod was rejected: ${message}`]);
 });
