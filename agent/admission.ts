@@ -23,6 +23,8 @@ export interface AdmissionOptions {
   readonly pressures: () => readonly PressureCondition[];
   readonly hasApparmor: boolean;
   readonly declaredFeatures: readonly string[];
+  /** `TaintTolerationComparisonOperators`. */
+  readonly comparesTaints?: boolean;
   /** A pod had to go for a critical one that lacked this resource most of all. */
   readonly preempted: (resource: string) => void;
   /** Aborted when the agent ends. */
@@ -68,10 +70,10 @@ export class Admission {
   }
 
   #input(pod: Pod): AdmitInput | null {
-    const { allowedUnsafeSysctls, hasApparmor, declaredFeatures, others, pressures } = this.#options;
+    const { allowedUnsafeSysctls, hasApparmor, declaredFeatures, comparesTaints, others, pressures } = this.#options;
     const node = this.#options.node.node();
     if (node === undefined) return null;
-    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures, pressures: pressures() };
+    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures, comparesTaints, pressures: pressures() };
   }
 
   #misplaced(pod: Pod, verdict: Verdict | null): Verdict | null | 'later' {

@@ -5,6 +5,7 @@ import type { Rng } from '../base/rng.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
+import { gateEnabled } from './core/feature-gates.ts';
 import { pressuresOf } from './core/node-status.ts';
 import type { MachineFacts, NodeAddress, NodeFacts } from './core/node-status.ts';
 import type { AgentFlags } from './io/config-file.ts';
@@ -71,6 +72,7 @@ export function openNode(options: NodeSideOptions): NodeSide {
     registerAgain: flags.wishes.has('RegisterDeletedNode'),
     standalone: flags.kubeconfig === '',
     startup: options.startup,
+    getOnExistsOnly: gateEnabled(config.featureGates, 'KubeletRegistrationGetOnExistsOnly'),
     leaseDurationSeconds: config.nodeLeaseDurationSeconds,
     statusUpdateMs: durationMs(config.nodeStatusUpdateFrequency),
     statusReportMs: durationMs(config.nodeStatusReportFrequency),

@@ -11,6 +11,7 @@ import { backoffRules } from './core/backoff.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
 import { declaredFeatures } from './core/feature-gate-state.ts';
+import { gateEnabled } from './core/feature-gates.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';
@@ -200,6 +201,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     ),
     onResult: (labels, result, tookMs) => metrics.probed(labels, result, tookMs),
     onGone: (labels) => metrics.probeGone(labels),
+    forgets: gateEnabled(options.config.featureGates, 'ChangeContainerStatusOnKubeletRestart'),
   });
   const statuses = createStatusApi({ clock, rng, log: log.child('status'), api, onWritten: (ms) => metrics.statusWritten(ms) });
   const files = createPodFiles(rng);
@@ -216,6 +218,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     pressures: options.pressures,
     hasApparmor: await hasApparmor(),
     declaredFeatures: declaredFeatures(options.config.featureGates),
+    comparesTaints: gateEnabled(options.config.featureGates, 'TaintTolerationComparisonOperators'),
     preempted: (resource) => metrics.preempted(resource),
   });
   const resizes = await openResizes(
@@ -302,7 +305,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
         clock,
         onRead: (ms) => metrics.pleg.looked(ms),
       }),
-      rules: backoffRules(settings.crashLoopMaxMs),
+      rules: backoffRules(settings.crashLoopMaxMs, gateEnabled(options.config.featureGates, 'ReduceDefaultCrashLoopBackOffDecay')),
       runtimeName: () => options.runtime().version.split('://')[0] ?? '',
       networkProblem: () => options.runtime().troubles.find((trouble) => trouble.startsWith('container runtime network not ready')) ?? null,
       syncFrequencyMs: settings.syncFrequencyMs,

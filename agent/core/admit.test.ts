@@ -30,6 +30,17 @@ const said = (each: Pod, given: Partial<AdmitInput> = {}): string => {
   return verdict === null ? '' : `${verdict.reason}: ${verdict.message}`;
 };
 
+test('taints that are numbers are compared where that is on', () => {
+  const of = (value: string): Node => ({ ...node, spec: { taints: [{ key: 'k', value, effect: 'NoExecute' }] } });
+  const taken = (operator: string, value: string, taint: string, comparesTaints: boolean): boolean =>
+    said(pod({ tolerations: [{ key: 'k', operator, value }] }), { node: of(taint), comparesTaints }) === '';
+  assert.deepEqual(
+    [taken('Gt', '5', '6', true), taken('Gt', '5', '5', true), taken('Lt', '-1', '-2', true), taken('Lt', '10', '9', true)],
+    [true, false, true, true],
+  );
+  assert.deepEqual([taken('Gt', '5', '6', false), taken('Gt', '05', '6', true), taken('Gt', '5', 'x', true)], [false, false, false]);
+});
+
 test("why pods are refused, in upstream's words", () => {
   const gpu = pod(asks({ 'example.com/gpu': '1' }), { uid: 'g' });
   const port = pod({ containers: [{ name: 'm', ports: [{ containerPort: 80, hostPort: 8080 }] }] }, { uid: 'h' });

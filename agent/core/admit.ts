@@ -24,6 +24,8 @@ export interface AdmitInput {
   readonly hasApparmor: boolean;
   /** Features that this node declares. */
   readonly declaredFeatures: readonly string[];
+  /** `TaintTolerationComparisonOperators`. */
+  readonly comparesTaints?: boolean;
 }
 
 /** Why a pod is refused. `missing` where a resource is short, and by how much: what preemption for a critical pod must free. */
@@ -60,7 +62,9 @@ export function earlyProblem(input: AdmitInput): Verdict | null {
 /** All that the scheduler's filters have against the pod, in their order. */
 export function generalProblems(input: AdmitInput): Refusal[] {
   const { pod, node } = input;
-  return [...resourceProblems(input), placeProblem(pod, node), portProblem(input), taintProblem(pod, node)].filter((each) => each !== null);
+  return [...resourceProblems(input), placeProblem(pod, node), portProblem(input), taintProblem(pod, node, input.comparesTaints)].filter(
+    (each) => each !== null,
+  );
 }
 
 /** Asked for last, and only of pods that have not run. */
@@ -115,12 +119,12 @@ export function verdictOf(refusal: Refusal | undefined): Verdict | null {
 }
 
 /** Under pressure only critical pods come in; under that of memory alone also those that ask for some, and those that tolerate it. */
-function pressureProblem({ pod, pressures }: AdmitInput): Verdict | null {
+function pressureProblem({ pod, pressures, comparesTaints }: AdmitInput): Verdict | null {
   if (pressures.length === 0 || isCritical(pod)) return null;
   if (pressures.every((condition) => condition === 'MemoryPressure')) {
     if (qosClassOf(pod) !== 'BestEffort') return null;
     const taint = { key: 'node.kubernetes.io/memory-pressure', effect: 'NoSchedule' };
-    if ((pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint))) return null;
+    if ((pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint, comparesTaints))) return null;
   }
   return refuse('Evicted', `The node had condition: [${pressures.join(' ')}]. `);
 }
@@ -201,10 +205,10 @@ function hostPorts(pod: Pod): { port: number; protocol: string; ip: string }[] {
 }
 
 /** Only NoExecute counts here, and not for static pods: the others keep new pods away by way of the scheduler. */
-function taintProblem(pod: Pod, node: Node): Verdict | null {
+function taintProblem(pod: Pod, node: Node, comparesTaints: boolean | undefined): Verdict | null {
   if (isStatic(pod)) return null;
   const untolerated = (node.spec?.taints ?? []).some(
-    (taint) => taint.effect === 'NoExecute' && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint)),
+    (taint) => taint.effect === 'NoExecute' && !(pod.spec.tolerations ?? []).some((toleration) => tolerates(toleration, taint, comparesTaints)),
   );
   return untolerated ? predicate('TaintToleration', "node(s) had taints that the pod didn't tolerate") : null;
 }
@@ -212,11 +216,18 @@ function taintProblem(pod: Pod, node: Node): Verdict | null {
 type Taint = { readonly key: string; readonly value?: string; readonly effect: string };
 type Toleration = NonNullable<Pod['spec']['tolerations']>[number];
 
-function tolerates(toleration: Toleration, taint: Taint): boolean {
+/** Whole numbers of 64 bits without signs before zeros; what is none matches nothing (KEP-5471). */
+function compares(operator: 'Lt' | 'Gt', tolerated: string, actual: string): boolean {
+  const plain = /^(0|-?[1-9]\d{0,18})$/;
+  if (!plain.test(tolerated) || !plain.test(actual)) return false;
+  return operator === 'Lt' ? BigInt(actual) < BigInt(tolerated) : BigInt(actual) > BigInt(tolerated);
+}
+
+function tolerates(toleration: Toleration, taint: Taint, comparesTaints: boolean | undefined): boolean {
   if (toleration.effect !== undefined && toleration.effect !== '' && toleration.effect !== taint.effect) return false;
   const { key = '', operator = '' } = toleration;
   if (key !== '' && key !== taint.key) return false;
   if (operator === 'Exists') return true;
-  // Lt and Gt are behind a gate that is off.
+  if (operator === 'Lt' || operator === 'Gt') return comparesTaints === true && compares(operator, toleration.value ?? '', taint.value ?? '');
   return (operator === '' || operator === 'Equal') && (toleration.value ?? '') === (taint.value ?? '');
 }

@@ -24,6 +24,11 @@ test('a smaller cap bounds the first delay too', () => {
   assert.deepEqual([first.delayMs, grow(first, rules, 5000, 5000).delayMs], [3000, 3000]);
 });
 
+test('with the reduced decay the first delay is a second', () => {
+  assert.equal(grow(undefined, backoffRules(undefined, true), 0, 0).delayMs, 1_000);
+  assert.equal(grow(undefined, backoffRules(500, true), 0, 0).delayMs, 500);
+});
+
 test('the delay counts from the event; a clock set back holds nobody for hours', () => {
   const rules = backoffRules();
   const state = grow(undefined, rules, 0, 0);

@@ -15,11 +15,12 @@ export interface BackoffRules {
 
 export const defaultBackoffMaxMs = 300_000;
 const firstMs = 10_000;
+const reducedFirstMs = 1_000;
 const clockSlackMs = 1000;
 
-/** A smaller cap (`crashLoopBackOff.maxContainerRestartPeriod`) also bounds the first delay. */
-export function backoffRules(maxMs: number = defaultBackoffMaxMs): BackoffRules {
-  return { firstMs: Math.min(firstMs, maxMs), maxMs };
+/** A smaller cap (`crashLoopBackOff.maxContainerRestartPeriod`) also bounds the first delay, which `ReduceDefaultCrashLoopBackOffDecay` makes one second. */
+export function backoffRules(maxMs: number = defaultBackoffMaxMs, isReduced = false): BackoffRules {
+  return { firstMs: Math.min(isReduced ? reducedFirstMs : firstMs, maxMs), maxMs };
 }
 
 /** The state after one more failure at `eventMs`. */

@@ -13,6 +13,7 @@ const done = `
   CPUManagerPolicyBetaOptions
   CPUManagerPolicyOptions
   CSIServiceAccountTokenSecrets
+  ChangeContainerStatusOnKubeletRestart
   ClusterTrustBundleProjection
   ComponentFlagz
   ComponentStatusz
@@ -43,14 +44,19 @@ const done = `
   KubeletCrashLoopBackOffMax
   KubeletEnsureSecretPulledImages
   KubeletFineGrainedAuthz
+  KubeletInUserNamespace parameters of the kernel that may not be set, and oom_score_adj, are told and go on
   KubeletPSI
   KubeletPodResourcesDynamicResources
   KubeletPodResourcesGet
   KubeletPodResourcesListUseActivePods
+  KubeletRegistrationGetOnExistsOnly
   KubeletSeparateDiskGC
   KubeletServiceAccountTokenForCredentialProviders
   KubeletTracing spans of pods, calls to the runtime, requests and collections; none of calls to the API server
+  LoggingAlphaOptions nothing is buffered, so that there is nothing to set
+  LoggingBetaOptions nothing is buffered, so that there is nothing to set
   MemoryQoS
+  MutableCSINodeAllocatableCount
   NFTablesProxyMode
   NodeDeclaredFeatures
   NodeLogQuery
@@ -67,6 +73,7 @@ const done = `
   ProcMountType
   RecoverVolumeExpansionFailure
   RecursiveReadOnlyMounts
+  ReduceDefaultCrashLoopBackOffDecay
   RelaxedEnvironmentVariableValidation
   ReloadKubeletClientCAFile
   ReloadKubeletServerCertificateFile
@@ -76,16 +83,17 @@ const done = `
   RotateKubeletServerCertificate
   SupplementalGroupsPolicy
   SystemdWatchdog
+  TaintTolerationComparisonOperators
   TopologyManagerPolicyAlphaOptions
   TopologyManagerPolicyBetaOptions
   TopologyManagerPolicyOptions
+  WatchListClient lists are streamed wherever the API server can, whatever the gate says
 `;
 
 const notDone = `
   AtomicWriteVolumeUserFields
   CRIListStreaming
   CSIVolumeHealth
-  ChangeContainerStatusOnKubeletRestart
   DRADeviceCompatibilityGroups
   DRANodeAllocatableResources
   DRAWorkloadResourceClaims
@@ -93,35 +101,27 @@ const notDone = `
   EmptyDirVolumeMode
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GRPCContainerProbeTLS
-  GitRepoVolumeDriver
+  GitRepoVolumeDriver locked off: such a volume is refused, as upstream does
   H2CContainerProbe
   ImageVolumeWithDigest
   InPlacePodVerticalScalingExclusiveCPUs
   InPlacePodVerticalScalingExclusiveMemory
   InPlacePodVerticalScalingMemoryBackedVolumes
-  InPlacePodVerticalScalingSchedulerPreemption
-  KubeProxyIPVS
+  InPlacePodVerticalScalingSchedulerPreemption the scheduler preempts; nothing here waits for it
+  KubeProxyIPVS our proxy has no IPVS mode, which upstream takes away
   KubeProxyNFTablesLocalhostNodePorts
-  KubeletInUserNamespace
-  KubeletRegistrationGetOnExistsOnly
-  LocalStorageCapacityIsolationFSQuotaMonitoring
-  LoggingAlphaOptions
-  LoggingBetaOptions
-  MutableCSINodeAllocatableCount
+  LocalStorageCapacityIsolationFSQuotaMonitoring usage is walked; project quotas need an XFS or ext4 with them
   NFTablesNetlink our proxy writes its rules as nft's own text
-  PodAndContainerStatsFromCRI
+  PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
   PodLevelResourceManagers
   QOSReserved
-  ReduceDefaultCrashLoopBackOffDecay
   RuntimeClassInImageCriApi
-  SELinuxChangePolicy
-  SELinuxMount
-  SELinuxMountReadWriteOncePod
-  TaintTolerationComparisonOperators
+  SELinuxChangePolicy this node mounts without SELinux contexts: one that has SELinux labels each file, as Recursive does
+  SELinuxMount as SELinuxChangePolicy; a node without SELinux has nothing to do
+  SELinuxMountReadWriteOncePod as SELinuxChangePolicy; a node without SELinux has nothing to do
   UserNamespacesHostNetworkSupport
-  UserNamespacesSupport
+  UserNamespacesSupport pods with hostUsers: false are refused
   VolumeBindMountOptions
-  WatchListClient
 `;
 
 export type GateState = 'done' | 'not done' | 'does not concern a node';

@@ -49,6 +49,8 @@ const facts: NodeFacts = {
 interface World {
   node: Node | undefined;
   version: number;
+  /** Nodes may not be made. */
+  forbids?: boolean;
 }
 
 /** Just enough of an API server to hold one Node; patches of the status are merged by field and by condition type. */
@@ -56,6 +58,7 @@ function nodeServer(world: World) {
   return new ScriptedApi((call: ApiCall) => {
     if (call.ref.resource !== 'nodes') return { metadata: {} };
     if (call.verb === 'create') {
+      if (world.forbids === true) throw new ApiError(403, 'Forbidden', 'no');
       if (world.node !== undefined) throw new ApiError(409, 'AlreadyExists', 'exists');
       world.node = { ...(call.body as Node), metadata: { ...(call.body as Node).metadata, uid: 'u1', resourceVersion: String(++world.version) } };
       return world.node;
@@ -78,7 +81,11 @@ function nodeServer(world: World) {
   });
 }
 
-function start(t: TestContext, world: World, overrides: { facts?: () => NodeFacts; register?: boolean; registerAgain?: boolean } = {}) {
+function start(
+  t: TestContext,
+  world: World,
+  overrides: { facts?: () => NodeFacts; register?: boolean; registerAgain?: boolean; getOnExistsOnly?: boolean } = {},
+) {
   const clock = createFakeClock();
   const api = nodeServer(world);
   const told: string[] = [];
@@ -91,6 +98,7 @@ function start(t: TestContext, world: World, overrides: { facts?: () => NodeFact
     settings,
     register: overrides.register ?? true,
     registerAgain: overrides.registerAgain ?? false,
+    getOnExistsOnly: overrides.getOnExistsOnly ?? false,
     leaseDurationSeconds: 40,
     statusUpdateMs: 10_000,
     statusReportMs: 300_000,
@@ -137,6 +145,16 @@ test('an existing node is reconciled, not replaced', async (t) => {
   );
   assert.equal(world.node?.spec.podCIDR, '10.1.0.0/24');
   assert.equal(world.node?.metadata.uid, 'old');
+});
+
+test('a Node that may not be made is looked for, unless that is switched off', async (t) => {
+  const world = (): World => ({ node: { metadata: { name: 'n1', uid: 'old', resourceVersion: '1' }, spec: {} }, version: 1, forbids: true });
+  const { clock, node } = start(t, world());
+  await clock.advance(500);
+  assert.equal(node.node()?.metadata.uid, 'old');
+  const other = start(t, world(), { getOnExistsOnly: true });
+  await other.clock.advance(500);
+  assert.equal(other.node.node(), undefined);
 });
 
 test('news goes out at the next look, or at once when kicked', async (t) => {

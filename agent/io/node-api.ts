@@ -36,6 +36,8 @@ export interface NodeApiOptions {
   leaseDurationSeconds: number;
   statusUpdateMs: number;
   statusReportMs: number;
+  /** `KubeletRegistrationGetOnExistsOnly`: a Node that may not be made is not looked for. */
+  getOnExistsOnly?: boolean;
   /** How long it takes to become a node. */
   startup?: Pick<StartupMetrics, 'tries' | 'registered' | 'ready'>;
   /** What goes into the status now; must answer quickly. */
@@ -106,7 +108,9 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
       reportedMs = clock.monoMs();
       return;
     } catch (error) {
-      if (!isApiError(error, 409)) throw error;
+      // Who may not make it may find it made by others.
+      const mayBeThere = isApiError(error, 409) || (isApiError(error, 403) && options.getOnExistsOnly !== true);
+      if (!mayBeThere) throw error;
     }
     const existing = await api.get<Node>(ref, heartbeat, signal);
     log.info('Node was previously registered', { node: settings.nodeName });

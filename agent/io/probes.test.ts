@@ -10,7 +10,7 @@ import { createProbes } from './probes.ts';
 
 type Answers = Partial<Record<string, ProbeAnswer['result']>>;
 
-function setUp(t: TestContext, probes: Partial<Container>, status: PodStatus = {}) {
+function setUp(t: TestContext, probes: Partial<Container>, status: PodStatus = {}, forgets = false) {
   const clock = createFakeClock();
   const answers: Answers = {};
   const runs: string[] = [];
@@ -20,6 +20,7 @@ function setUp(t: TestContext, probes: Partial<Container>, status: PodStatus = {
     clock,
     rng: seededRng(1),
     log: silentLog,
+    forgets,
     events: { event: (target, _type, reason, message) => void events.push(`${reason} ${target.fieldPath} ${message}`) },
     run: async ({ probe, containerId }) => {
       const kind = probe.exec?.command?.[0] ?? '';
@@ -212,4 +213,16 @@ test('readiness of a pod that the node ends stays what it was, also for a probe 
   await clock.advance(20_000);
   assert.equal(result()?.readiness, 'success');
   assert.equal(of('r').length, asked);
+});
+
+test('containers of an earlier process are unready until they are asked, where the old behaviour is wished for', (t) => {
+  const status = { containerStatuses: [{ name: 'c', image: '', imageID: '', ready: true, restartCount: 0, containerID: 'x://c1', state: { running: {} } }] };
+  for (const [forgets, readiness] of [
+    [false, 'success'],
+    [true, 'unknown'],
+  ] as const) {
+    const { sync, running, result } = setUp(t, { readinessProbe: probe('r', { initialDelaySeconds: 60 }) }, status, forgets);
+    sync([running()]);
+    assert.equal(result()?.readiness, readiness);
+  }
 });

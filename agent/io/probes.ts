@@ -18,6 +18,8 @@ export interface ProbesOptions {
   run: ProbeRunner;
   /** For /metrics/probes. */
   onResult?: (labels: ProbeLabels, result: 'successful' | 'failed' | 'unknown', tookMs: number) => void;
+  /** `ChangeContainerStatusOnKubeletRestart`: containers of an earlier process are unready until they are asked. */
+  forgets?: boolean;
   /** The labels' series end. */
   onGone?: (labels: ProbeLabels) => void;
 }
@@ -160,7 +162,7 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
   const startContainer = (state: PodProbes, container: Container, facts: ContainerFacts, fieldPath: string): void => {
     const watched: Watched = { container, facts, fieldPath, stop: new AbortController(), probers: new Map() };
     state.containers.set(container.name, watched);
-    const known = statusOf(state.pod, container.name, facts.id);
+    const known = options.forgets === true ? undefined : statusOf(state.pod, container.name, facts.id);
     const kinds = probeKinds.filter((kind) => probeOf(container, kind) !== undefined && !(state.terminating && kind !== 'readiness'));
     for (const kind of kinds) {
       const stop = new AbortController();
