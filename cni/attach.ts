@@ -2,7 +2,7 @@ import type { Log } from '../base/log.ts';
 import { messageOf } from '../base/errors.ts';
 import { ErrnoError } from '../base/sys/errno.ts';
 import { addressText, type Address } from './core/address.ts';
-import type { Attachment, Call, NetConf } from './core/config.ts';
+import { toldAddresses, type Attachment, type Call, type NetConf } from './core/config.ts';
 import { CniError, CODE } from './core/errors.ts';
 import { allocate, type Given } from './core/ipam.ts';
 import type { LinkOp } from './core/link-ops.ts';
@@ -171,7 +171,7 @@ export async function check(workshop: Workshop, call: Call, conf: NetConf): Prom
   const found = store.find(conf.name, call);
   if (found === null) throw new CniError(CODE.unknownContainer, `container ${call.containerId} is not connected to ${conf.name}`);
   const given = store.addressesOf(conf.name, call);
-  const told = (conf.prevResult?.['ips'] as { address?: string }[] | undefined)?.map((ip) => ip.address?.split('/')[0]) ?? [];
+  const told = toldAddresses(conf.prevResult);
   for (const address of given)
     if (told.length > 0 && !told.includes(addressText(address))) throw differs(`address ${addressText(address)} is not in the previous result`);
   const outside = await kernel.link(null, found.hostLink);

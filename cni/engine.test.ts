@@ -161,3 +161,11 @@ test('a pod that loses something is told by CHECK', async (t) => {
   kernel.removeSpace('/p');
   assert.equal((await call('CHECK', 'c', '/p'))['code'], 102);
 });
+
+test('GC that names a pod in its environment takes that very pod, and waits for nobody', { timeout: 10_000 }, async (t) => {
+  const { kernel, call, remains } = world(t);
+  kernel.addSpace('/p');
+  assert.equal((await call('ADD', 'c', '/p')).ok, true);
+  assert.equal((await call('GC', 'c', '/p', { 'cni.dev/valid-attachments': [] })).ok, true);
+  assert.deepEqual(await remains(), []);
+});

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { addressText, cidrText } from './address.ts';
-import { readCall, readInput, readNetConf, versionOf, type NetConf } from './config.ts';
+import { readCall, readInput, readNetConf, toldAddresses, versionOf, type NetConf } from './config.ts';
 import { CniError } from './errors.ts';
 
 const env = { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/p', CNI_IFNAME: 'eth0' };
@@ -117,4 +117,10 @@ test('ranges end before the broadcast address, and the gateway is the first', ()
   assert.equal(addressText(range!.gateway), '10.244.1.1');
   const [six] = read({ ipam: { ranges: [[{ subnet: 'fd00:1::/64' }]] } }).rangeSets[0]!;
   assert.equal(addressText({ family: 6, value: six!.last }), 'fd00:1::ffff:ffff:ffff:ffff');
+});
+
+test('whatever a previous result is, its addresses can be asked for', () => {
+  assert.deepEqual(toldAddresses({ ips: [{ address: '10.244.0.9/24' }, { address: 'fd00::9/64' }] }), ['10.244.0.9', 'fd00::9']);
+  for (const ips of [undefined, null, 'x', 1, {}, [], [null], [[]], [{}], [{ address: '' }]]) assert.deepEqual(toldAddresses({ ips }), [], JSON.stringify(ips));
+  assert.deepEqual(toldAddresses(null), []);
 });

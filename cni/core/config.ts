@@ -105,7 +105,8 @@ function invalid(what: string): CniError {
 export function readCall(env: Readonly<Record<string, string | undefined>>): Call {
   const command = env['CNI_COMMAND'] ?? '';
   if (!COMMANDS.includes(command)) throw new CniError(CODE.invalidEnvironment, command === '' ? 'CNI_COMMAND is not set' : `unknown CNI_COMMAND ${command}`);
-  const containerId = env['CNI_CONTAINERID'] ?? '';
+  // A call that is about no pod waits for none, whatever is left of an earlier call in the environment.
+  const containerId = NEEDS_CONTAINER.includes(command) ? (env['CNI_CONTAINERID'] ?? '') : '';
   const ifname = env['CNI_IFNAME'] ?? '';
   const netns = env['CNI_NETNS'] ?? '';
   if (NEEDS_CONTAINER.includes(command)) {
@@ -278,5 +279,13 @@ function readValid(input: Json): Attachment[] | null {
   return value.map((entry) => {
     const one = objectOf(entry);
     return { containerId: textOf(field(one, 'containerID') ?? ''), ifname: textOf(field(one, 'ifname') ?? '') };
+  });
+}
+
+/** Addresses that a previous result tells of; what is none in it is left out. */
+export function toldAddresses(result: Json | null): string[] {
+  return listOf(result?.['ips']).flatMap((ip) => {
+    const address = textOf(field(objectOf(ip), 'address')).split('/')[0] ?? '';
+    return address === '' ? [] : [address];
   });
 }
