@@ -60,9 +60,9 @@ export const impatient = (name: string, node: string, seconds: number): string =
     },
   });
 
-/** A static pod, as a file in a node's folder of manifests. */
+/** A static pod, as a file in a node's folder of manifests. It takes no address: the first is the walk's to see. */
 export const staticPod = `apiVersion: v1
 kind: Pod
 metadata: { name: walked, namespace: default }
-spec: { containers: [{ name: pause, image: "registry.k8s.io/pause:3.10.2" }] }
+spec: { hostNetwork: true, containers: [{ name: pause, image: "registry.k8s.io/pause:3.10.2" }] }
 `;
