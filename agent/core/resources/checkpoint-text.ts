@@ -27,6 +27,16 @@ export function parseObject(text: string, name: string): Record<string, unknown>
   }
 }
 
+/** Runs `read`; what has another shape than a checkpoint's is damaged, too. */
+export function readShape<T>(name: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof TypeError) throw damaged(name, `another shape is expected: ${error.message}`);
+    throw error;
+  }
+}
+
 export function damaged(name: string, why: string): OpError {
   const what = name.startsWith('cpu') ? 'CPU manager' : name.startsWith('memory') ? 'memory manager' : 'device manager';
   return new OpError('invalid', `restore state from checkpoint ${name}`, why, {

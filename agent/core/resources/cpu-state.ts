@@ -1,5 +1,5 @@
 import { fnv1a32 } from '../hash.ts';
-import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject } from './checkpoint-text.ts';
+import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject, readShape } from './checkpoint-text.ts';
 import { noCpus } from './cpu-static.ts';
 import type { CpuState } from './cpu-static.ts';
 import { formatCpuSet, parseCpuSet } from './cpuset.ts';
@@ -35,6 +35,10 @@ export function encodeCpuState(policy: string, state: CpuState): string {
  * another policy: whose CPUs are whose cannot be guessed.
  */
 export function decodeCpuState(text: string, policy: string): CpuState {
+  return readShape(fileName, () => decode(text, policy));
+}
+
+function decode(text: string, policy: string): CpuState {
   if (text === '') return noCpus;
   const file = parseObject(text, fileName);
   const data = dataOf(file, fileName);

@@ -1,5 +1,5 @@
 import { fnv1a32 } from '../hash.ts';
-import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject } from './checkpoint-text.ts';
+import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject, readShape } from './checkpoint-text.ts';
 import { noMemory } from './memory-static.ts';
 import type { MemoryBlock, MemoryState, MemoryTable, NodeMemory } from './memory-static.ts';
 
@@ -30,6 +30,10 @@ export function encodeMemoryState(policy: string, state: MemoryState): string {
 
 /** Reads `memory_manager_state`, of 1.37 or older; no text is no state. Throws OpError `invalid` as `decodeCpuState`. */
 export function decodeMemoryState(text: string, policy: string): MemoryState {
+  return readShape(fileName, () => decode(text, policy));
+}
+
+function decode(text: string, policy: string): MemoryState {
   if (text === '') return noMemory;
   const file = parseObject(text, fileName);
   const data = dataOf(file, fileName);

@@ -103,6 +103,8 @@ describe('memory_manager_state', () => {
   it('is read back, and refused when damaged', () => {
     const good = encodeMemoryState('Static', memory);
     assert.deepEqual(encodeMemoryState('Static', decodeMemoryState(good, 'Static')), good);
+    assert.throws(() => decodeMemoryState('{"policyName":"Static","entries":{"u":{"c":{}}},"machineState":{}}', 'Static'), /another shape is expected/);
+    assert.throws(() => decodeMemoryState('{"policyName":"Static","machineState":{"0":null}}', 'Static'), /another shape is expected/);
     assert.throws(() => decodeMemoryState(good, 'None'), /configured policy "None" differs/);
     assert.throws(() => decodeMemoryState(good.replace(/"dataChecksum":\d+/, '"dataChecksum":7'), 'Static'), /corrupted/);
   });
