@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { findPlace, nodesOf, type Engine, type Place } from '../../scripts/kind/place.ts';
 import { restore, swap, type Swapped } from '../../scripts/kind/swap.ts';
+import { until } from '../../scripts/kind/until.ts';
 import type { Program } from '../../scripts/command.ts';
 import { imagesDir } from '../images/command.ts';
 import { makeE2eImages } from '../images/make.ts';
@@ -40,32 +41,34 @@ export async function loadAgnhost(program: Program, assets: Assets, engine: Engi
   await loadImages(program, assets, engine, { cluster, nodes, images: [AGNHOST] });
 }
 
-/** What makes the way back harder: the other kubelet has restarted a container, resized a pod and started one. */
+/** What makes the way back harder: the other kubelet has resized a pod, started one, and restarted a container. */
 async function meanwhile(place: Place, round: number): Promise<void> {
-  const plain = (await pods(place)).filter(({ metadata }) => metadata.name.startsWith('plain-'));
-  const [first, second] = plain;
-  if (first === undefined || second === undefined) throw new OpError('not-found', 'looking for the pods', 'two of "plain" are wanted');
-  const id = first.status.containerStatuses?.[0]?.containerID?.replace(/^.*:\/\//, '') ?? '';
-  await place.inside(['crictl', 'stop', '--timeout=0', id]);
+  const resized = (await pods(place)).find(({ metadata }) => metadata.name.startsWith('plain-'))?.metadata.name;
+  if (resized === undefined) throw new OpError('not-found', 'looking for the pods', 'one of "plain" is wanted');
   const cpu = `${20 + round * 10}m`;
   const patch = { spec: { containers: [{ name: 'pause', resources: { requests: { cpu }, limits: { cpu: `${300 + round * 10}m` } } }] } };
-  await place.kubectl(['patch', 'pod', second.metadata.name, `--namespace=${NAMESPACE}`, '--subresource=resize', `--patch=${JSON.stringify(patch)}`]);
-  const made = {
+  await place.kubectl(['patch', 'pod', resized, `--namespace=${NAMESPACE}`, '--subresource=resize', `--patch=${JSON.stringify(patch)}`]);
+  const made = `made-${round}-${Date.now().toString(36)}`;
+  const pod = {
     apiVersion: 'v1',
     kind: 'Pod',
-    metadata: { name: `made-${round}`, namespace: NAMESPACE },
+    metadata: { name: made, namespace: NAMESPACE },
     spec: { nodeName: place.node, containers: [{ name: 'pause', image: AGNHOST, args: ['pause'] }] },
   };
-  await place.kubectl(['apply', '--filename=-'], { input: JSON.stringify(made) });
-  const until = performance.now() + READY_MS;
-  for (;;) {
-    const now = new Map((await pods(place)).map((pod) => [pod.metadata.name, pod.status.containerStatuses?.[0]]));
-    const restarted = now.get(first.metadata.name);
-    const isRestarted = restarted?.containerID !== undefined && !restarted.containerID.endsWith(id) && restarted.ready;
-    if (isRestarted && now.get(second.metadata.name)?.resources?.requests?.cpu === cpu && now.get(`made-${round}`)?.ready === true) return;
-    if (performance.now() > until) throw new OpError('deadline', 'waiting for what our kubelet was asked for', JSON.stringify([...now]));
-    await delay(500);
-  }
+  await place.kubectl(['apply', '--filename=-'], { input: JSON.stringify(pod) });
+  const statuses = async () => new Map((await pods(place)).map(({ metadata, status }) => [metadata.name, status.containerStatuses?.[0]]));
+  let first = '';
+  await until(place, `${made} runs and ${resized} is resized`, { timeoutMs: READY_MS }, async () => {
+    const now = await statuses();
+    first = now.get(made)?.containerID ?? '';
+    return now.get(made)?.ready === true && now.get(resized)?.resources?.requests?.cpu === cpu;
+  });
+  // A fresh pod's: one that was restarted in each round would be waited for longer each time.
+  await place.inside(['crictl', 'stop', '--timeout=0', first.replace(/^.*:\/\//, '')]);
+  await until(place, `the container of ${made} is restarted`, { timeoutMs: READY_MS }, async () => {
+    const now = (await statuses()).get(made);
+    return now?.ready === true && now.containerID !== first;
+  });
 }
 
 type Lives = ReadonlyMap<string, string>;
