@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
@@ -24,4 +27,14 @@ test('a hook that fails says so with the beginning of what it printed, however m
   const much = await hooks({ exitCode: 1, stdout, stderr: stdout }).run(pod, container, 'c', [], { exec: { command: ['x'] } }, 0, signal);
   // The text becomes a waiting message in the pod's status, which the API server takes no more than 1.5 MB of.
   assert.ok(!much.ok && much.message.length < 32 * 1024, String(!much.ok && much.message.length));
+});
+
+test('a header may have any name', async (t) => {
+  const server = createServer((request, response) => response.writeHead(request.headers['constructor'] === 'x' ? 200 : 400).end()).listen(0, '127.0.0.1');
+  t.after(() => server.close());
+  await once(server, 'listening');
+  const heard = once(server, 'request') as Promise<[{ headers: Record<string, string> }]>;
+  const httpGet = { port: (server.address() as AddressInfo).port, httpHeaders: [{ name: 'Constructor', value: 'x' }] };
+  assert.deepEqual(await hooks({ exitCode: 0 }).run(pod, container, 'c', ['127.0.0.1'], { httpGet }, 0, signal), { ok: true });
+  assert.equal((await heard)[0].headers['constructor'], 'x');
 });

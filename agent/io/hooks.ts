@@ -108,7 +108,8 @@ function portOf(port: number | string, container: Container): number | null {
 
 /** Any answer will do; its status does not matter. */
 function fetchOnce(secure: boolean, host: string, port: number, hook: HttpGet, signal: AbortSignal): Promise<void> {
-  const headers: Record<string, string | string[]> = {};
+  // Without what every object has: `constructor` is the name of a header as any other.
+  const headers = Object.create(null) as Record<string, string | string[]>;
   for (const { name, value } of hook.httpHeaders ?? []) {
     const key = name.toLowerCase();
     headers[key] = headers[key] === undefined ? value : [headers[key], value].flat();

@@ -49,7 +49,8 @@ export async function probeHttp(action: HTTPGetAction, host: string, port: numbe
 }
 
 function headersOf(action: HTTPGetAction): Record<string, string | string[]> {
-  const headers: Record<string, string | string[]> = {};
+  // Without what every object has: `constructor` is the name of a header as any other.
+  const headers = Object.create(null) as Record<string, string | string[]>;
   for (const { name, value } of action.httpHeaders ?? []) {
     const key = name.toLowerCase();
     const before = headers[key];
