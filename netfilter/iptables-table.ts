@@ -74,7 +74,7 @@ export class IptablesTable implements ServiceTable {
       const restore = planChanges(this.#ports, wanted, this.#fixed, this.#options.iptables.linesAtOnce);
       const result = await this.#write(family, restore, signal);
       if (result.ok) {
-        this.#accept(family, applied(this.#ports, wanted));
+        this.#accept(family, applied(this.#ports, wanted), restore);
         for (const port of wanted.keys()) this.#refused.delete(port);
         return { ok: true, refused };
       }
@@ -105,12 +105,13 @@ export class IptablesTable implements ServiceTable {
       return { ok: false, error };
     }
     for (let round = 0; ; round++) {
-      const result = await this.#write(family, planWhole(wanted, fixed, saved, iptables.linesAtOnce), signal);
+      const restore = planWhole(wanted, fixed, saved, iptables.linesAtOnce);
+      const result = await this.#write(family, restore, signal);
       if (result.ok) {
         this.#settings = settings;
         this.#fixed = fixed;
         this.#refused = new Set(refused);
-        this.#accept(family, wanted);
+        this.#accept(family, wanted, restore);
         return { ok: true, refused };
       }
       const { culprits } = result;
@@ -135,11 +136,14 @@ export class IptablesTable implements ServiceTable {
     return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
   }
 
-  #accept(family: Family, ports: Map<string, PortChains>): void {
+  #accept(family: Family, ports: Map<string, PortChains>, written: Restore): void {
     this.#ports = ports;
     const counts = countRules(ports, this.#fixed);
-    for (const table of ['filter', 'nat'] as const)
-      this.#options.metrics.set('kubeproxy_sync_proxy_rules_iptables_total', counts[table], { ip_family: family === 'ip' ? 'IPv4' : 'IPv6', table });
+    for (const table of ['filter', 'nat'] as const) {
+      const labels = { ip_family: family === 'ip' ? 'IPv4' : 'IPv6', table };
+      this.#options.metrics.set('kubeproxy_sync_proxy_rules_iptables_total', counts[table], labels);
+      this.#options.metrics.set('kubeproxy_sync_proxy_rules_iptables_last', written.ruleCount(table), labels);
+    }
   }
 
   async deleteStale(): Promise<{ ok: true; deleted: number }> {

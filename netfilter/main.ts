@@ -58,7 +58,12 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   const metrics: Metrics = proxyMetrics();
   const mode = await openMode(sys, { config, metrics, log });
   using loopDelay = watchLoopDelay();
-  const page = { text: (): string => metrics.text() + loopDelay.text() };
+  const page = {
+    text: async (): Promise<string> => {
+      await mode.readCounters().catch((error: unknown) => log.debug(1, 'The counters of the kernel cannot be read', { error: messageOf(error) }));
+      return metrics.text() + loopDelay.text();
+    },
+  };
   const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   await using api = createKubeApi({
     config: kubeConfig,

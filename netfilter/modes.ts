@@ -10,8 +10,8 @@ import { IptablesTable } from './iptables-table.ts';
 import { createConntrack, type Conntrack } from './io/conntrack.ts';
 import { createIptables, detectVariant, isLegacyKind, usableFamilies } from './io/iptables.ts';
 import { checkKernelVersion, findMeans, kernelFamilies } from './io/machine.ts';
-import type { Metrics } from './io/metrics.ts';
-import { createPacketCounters } from './io/nfacct.ts';
+import { ACCEPTED_LOCALHOST, DROPPED_INVALID, type Metrics } from './io/metrics.ts';
+import { createPacketCounters, type PacketCounters } from './io/nfacct.ts';
 import { createNetlinkKernel } from './io/nft-netlink.ts';
 import type { ServiceTable } from './sync.ts';
 import { Table } from './table.ts';
@@ -24,6 +24,8 @@ export interface Mode {
   createTable: (family: Family) => ServiceTable;
   /** Removes what the other mode left. */
   afterFirstSync: () => Promise<void>;
+  /** Brings those metrics up to date that the kernel keeps. */
+  readCounters: () => Promise<void>;
 }
 
 export interface ModeFacts {
@@ -46,6 +48,7 @@ async function openNftables(sys: Sys, { log, netns }: ModeFacts): Promise<Mode> 
     conntrack,
     createTable: () => new Table({ kernel, fallback: fallbackKernel, log }),
     afterFirstSync: async () => void (await removeAllChains(sys, log, netns)),
+    readCounters: async () => {},
   };
 }
 
@@ -69,6 +72,9 @@ async function openIptables(sys: Sys, facts: ModeFacts): Promise<Mode> {
       } catch (error) {
         log.debug(1, 'nftables cannot be asked for tables of the other mode', { error: messageOf(error) });
       }
+    },
+    readCounters: async () => {
+      if (options.counters) await readCounters(createPacketCounters(sys, where), metrics);
     },
   };
 }
@@ -107,6 +113,17 @@ async function hasCounters(sys: Sys, log: Log, netns: string | undefined): Promi
   } catch (error) {
     log.debug(1, 'The kernel has no named packet counters', { error: messageOf(error) });
     return false;
+  }
+}
+
+/** Copies what the kernel counted under our names to the metrics. */
+async function readCounters(counters: PacketCounters, metrics: Metrics): Promise<void> {
+  for (const [name, metric] of [
+    [INVALID_COUNTER, DROPPED_INVALID],
+    [LOCALHOST_COUNTER, ACCEPTED_LOCALHOST],
+  ] as const) {
+    const packets = await counters.packets(name);
+    if (packets !== null) metrics.set(metric, packets);
   }
 }
 

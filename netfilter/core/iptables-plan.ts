@@ -41,6 +41,16 @@ export class Restore {
     this.#parts = new Map();
   }
 
+  /** How many rules it appends to chains of that table. */
+  ruleCount(table: TableName): number {
+    this.cut();
+    let count = 0;
+    for (const { table: of, part } of this.#closed) {
+      if (of === table) for (const { line } of part.rules) if (line.startsWith('-A ')) count++;
+    }
+    return count;
+  }
+
   /** Makes the chain, or empties it. */
   chain(table: TableName, chain: string): void {
     this.#part(table).chains.add(chain);

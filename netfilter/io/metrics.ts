@@ -100,6 +100,10 @@ function linear(start: number, width: number, count: number): number[] {
   return Array.from({ length: count }, (_, index) => start + width * index);
 }
 
+/** What the kernel's named counters say, asked when somebody looks. */
+export const DROPPED_INVALID = 'kubeproxy_iptables_ct_state_invalid_dropped_packets_total';
+export const ACCEPTED_LOCALHOST = 'kubeproxy_iptables_localhost_nodeports_accepted_packets_total';
+
 /** All metrics of the proxy under upstream's names. */
 export function proxyMetrics(): Metrics {
   const metrics = new Metrics();
@@ -126,8 +130,11 @@ export function proxyMetrics(): Metrics {
   metrics.declare('counter', 'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total', 'Cumulative proxy nftables cleanup failures');
   metrics.declare('counter', 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total', 'Cumulative proxy iptables restore failures');
   metrics.declare('counter', 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total', 'Cumulative proxy iptables partial restore failures');
+  metrics.declare('gauge', 'kubeproxy_sync_proxy_rules_iptables_last', 'Number of iptables rules written by kube-proxy in last sync');
   metrics.declare('gauge', 'kubeproxy_sync_proxy_rules_iptables_total', 'Total number of iptables rules owned by kube-proxy');
   metrics.declare('gauge', 'kubeproxy_sync_proxy_rules_no_local_endpoints_total', 'Number of services with a Local traffic policy and no endpoints');
+  metrics.declare('counter', DROPPED_INVALID, 'packets dropped by iptables to work around conntrack problems');
+  metrics.declare('counter', ACCEPTED_LOCALHOST, 'Number of packets accepted on nodeports of loopback interface');
   metrics.declare('counter', 'kubeproxy_proxy_healthz_total', 'Cumulative proxy healthz HTTP status');
   metrics.declare('counter', 'kubeproxy_proxy_livez_total', 'Cumulative proxy livez HTTP status');
   metrics.declare('histogram', 'kubeproxy_conntrack_reconciler_sync_duration_seconds', 'ReconcileConntrackFlowsLatency latency in seconds', sync);

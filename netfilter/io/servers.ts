@@ -35,16 +35,17 @@ export async function serveHealthz(at: { host: string; port: number }, health: P
   );
 }
 
+/** @param page some of what it tells is asked from the kernel when somebody looks */
 export async function serveMetrics(
   at: { host: string; port: number },
-  metrics: Pick<Metrics, 'text'>,
+  page: { text(): string | Promise<string> },
   mode: string,
 ): Promise<AsyncDisposable & { port: number }> {
   return await serve(at.host, at.port, (request, response) => {
     const text = (type: string, body: string): void => void response.writeHead(200, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
     switch (pathOf(request)) {
       case '/metrics':
-        return text('text/plain; version=0.0.4; charset=utf-8', metrics.text());
+        return void Promise.resolve(page.text()).then((body) => text('text/plain; version=0.0.4; charset=utf-8', body));
       case '/proxyMode':
         return text('text/plain; charset=utf-8', mode);
       case '/healthz':

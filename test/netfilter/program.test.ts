@@ -31,6 +31,11 @@ suite('The whole proxy in a node', { skip: reason ?? false }, () => {
     return (await lab.run('node', ['cat', `/proc/sys/net/${path}`])).trim();
   };
   const connect = (place: 'node' | 'ext' | 'cli', host: string, port: number) => (): Promise<Reply> => lab.peers[place].connect(host, port, { timeoutMs: 300 });
+  const metric = async (name: string): Promise<number | null> => {
+    const { body = '' } = await lab.peers.node.ask({ do: 'http', host: '127.0.0.1', port: 10249, path: '/metrics' });
+    const line = body.split('\n').find((candidate) => candidate.startsWith(`${name} `));
+    return line === undefined ? null : Number(line.slice(name.length));
+  };
   before(async () => {
     await lab.build();
     proxy = new ProxyProgram(lab.netnsPath('node'), OURS);
@@ -65,6 +70,8 @@ suite('The whole proxy in a node', { skip: reason ?? false }, () => {
     assert.equal((await connect('ext', '192.0.2.10', 30080)()).server, 'srv');
     assert.equal(await letIn(), 1);
     await lab.run('node', ['nft', 'delete', 'table', 'ip', 'watch']);
+    assert.ok((await metric('kubeproxy_iptables_localhost_nodeports_accepted_packets_total'))! >= 1);
+    assert.equal(await metric('kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"}'), 14);
     assert.ok(refused(await connect('node', '::1', 30080)()), 'IPv6 has no node ports on loopback');
     proxy.tell(echo({ type: 'NodePort', nodePort: 30080, externalTrafficPolicy: 'Local' }));
     await until(
@@ -90,6 +97,7 @@ suite('The whole proxy in a node', { skip: reason ?? false }, () => {
     await inject();
     assert.equal((await lab.peers.cli.ask({ do: 'say', handle: 'kept' })).server, 'srv');
     assert.equal(await seen(), 0);
+    assert.equal(await metric('kubeproxy_iptables_ct_state_invalid_dropped_packets_total'), 1);
     assert.match(await lab.iptablesSave(), /^-A KUBE-FORWARD -m conntrack --ctstate INVALID .*-j DROP$/m);
     // The same without the rule: it is what keeps the segment away.
     await lab.run('node', ['iptables', '-D', 'KUBE-FORWARD', '1']);
