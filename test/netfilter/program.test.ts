@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
+import { findAssets } from '../assets/find.ts';
 import { Lab, labNode, missing, service, slice, until, type Reply } from './lab.ts';
 import { OURS, ProxyProgram } from './proxy-program.ts';
-import type { Told } from './zoo.ts';
+import { zoo, type Told } from './zoo.ts';
 
 /** What depends on the node itself: its sysctls, its loopback, health ports. So the whole program runs in the lab's node. */
 
@@ -169,6 +170,37 @@ suite('The whole proxy in a node', { skip: reason ?? false }, () => {
     assert.doesNotMatch(await lab.allRules(), /KUBE-(?!FIREWALL)|kube-proxy/);
     assert.doesNotMatch(await lab.allRules('ip6'), /KUBE-(?!FIREWALL)|kube-proxy/);
   });
+});
+
+const kubeProxy = (await findAssets({ env: process.env })).path('kube-proxy');
+const absent = reason ?? (kubeProxy === null ? 'needs upstream’s kube-proxy (./nodelet assets)' : null);
+if (reason === null && absent !== null) console.log(`skipped: taking away what upstream's kube-proxy left ${absent}`);
+
+suite('What upstream’s kube-proxy left', { skip: absent ?? false }, () => {
+  const lab = new Lab('nfu');
+  before(async () => await lab.build());
+  after(async () => await lab[Symbol.asyncDispose]());
+
+  for (const mode of ['iptables', 'nftables'] as const)
+    test(`${mode}: cleanup takes all of it and nothing of others`, async () => {
+      await using upstream = new ProxyProgram(lab.netnsPath('node'), [kubeProxy!]);
+      const foreign = {
+        ip: ['-A FORWARD -s 10.9.9.9/32 -j DROP'],
+        nft: 'table inet mine { chain c { type filter hook forward priority 0; ip saddr 10.9.9.9 drop\n }\n}\n',
+      };
+      for (const rule of foreign.ip) await lab.run('node', ['iptables', ...rule.split(' ')]);
+      await lab.run('node', ['nft', '-f', '-'], foreign.nft);
+      const mine = await lab.run('node', ['nft', 'list', 'table', 'inet', 'mine']);
+      await upstream.start({ config: { ...IPTABLES, mode, nftables: IPTABLES.iptables }, objects: [node, ...zoo()] });
+      const isWritten = (rules: string): boolean => (mode === 'iptables' ? rules.includes('KUBE-SEP-') : rules.includes('service-'));
+      assert.ok(isWritten(await until(() => lab.allRules(), isWritten, START_MS)), 'upstream wrote nothing');
+      await upstream.end();
+      const ours = new ProxyProgram(lab.netnsPath('node'), OURS);
+      assert.equal(await ours.run(['--cleanup']), 0);
+      for (const family of ['ip', 'ip6'] as const) assert.doesNotMatch(await lab.allRules(family), /KUBE-(?!FIREWALL)|kube-proxy/);
+      assert.match(await lab.iptablesSave(), /^-A FORWARD -s 10\.9\.9\.9\/32 -j DROP$/m);
+      assert.equal(await lab.run('node', ['nft', 'list', 'table', 'inet', 'mine']), mine);
+    });
 });
 
 /** Sends one UDP packet for 127.0.0.1 to the neighbour of that address on that link: INDEX MAC. */
