@@ -51,6 +51,7 @@ import type { StepDeps } from './io/step-types.ts';
 import { Tokens } from './io/tokens.ts';
 import type { Tracer } from './io/tracer.ts';
 import { TrustBundles } from './io/trust-bundles.ts';
+import { UserNamespaces } from './io/user-namespaces.ts';
 import { VolumeStats } from './io/volume-stats.ts';
 import { openVolumes } from './io/volumes-open.ts';
 import { createLoop } from './loop.ts';
@@ -251,6 +252,14 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     grants: granted.grants,
     claims: dra.claims,
     metrics: metrics.lives,
+    userNamespaces: await UserNamespaces.open({
+      sys,
+      rootDir,
+      log: log.child('userns'),
+      idsPerPod: (options.config.userNamespaces as { idsPerPod?: number } | null)?.idsPerPod ?? null,
+      maxPods: settings.maxPods,
+      supports: (handler) => options.runtime().handlers.some(({ name, features }) => name === handler && features['userNamespaces'] === true),
+    }),
     resizeDone: (ms, failed) => metrics.resizes.actuated(ms, failed),
     lines: createPodLines(clock, linesOf(machine.cpus)),
     context: {

@@ -419,6 +419,7 @@ export class PodWorker {
       await cgroups.removePod(uid, signal);
       sources.release(uid);
       this.#deps.steps.images.forget(uid);
+      this.#deps.steps.userNamespaces?.release(uid);
       this.#move({ ...life, cleaned: true });
     }
     const pod = this.#known;

@@ -4,6 +4,7 @@ import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
 import { allowlistProblem } from './pull-records.ts';
 import { tryParseQuantity } from './quantity.ts';
 import { tracingProblems } from './tracing.ts';
+import { idsPerPodProblem } from './user-namespaces.ts';
 
 /** What of the machine decides whether a configuration can be used on it. */
 export interface MachineLimits {
@@ -70,6 +71,10 @@ function numbers(config: KubeletConfiguration): string[] {
   if (config.readOnlyPort !== 0) range(config.readOnlyPort, 0, 65_535, 'readOnlyPort (--read-only-port)');
   notNegative(config.registryBurst, 'registryBurst (--registry-burst)');
   notNegative(config.registryPullQPS, 'registryPullQPS (--registry-qps)');
+  const { idsPerPod, ...unknown } = config.userNamespaces ?? {};
+  for (const name of Object.keys(unknown)) problems.push(`userNamespaces: unknown field "${name}"`);
+  const ids = idsPerPod === undefined || idsPerPod === null ? null : idsPerPodProblem(idsPerPod);
+  if (ids !== null) problems.push(ids.replace('invalid configuration: ', ''));
   if (config.containerLogMaxWorkers < 1) problems.push('containerLogMaxWorkers must be greater than or equal to 1');
   if (config.containerLogMaxFiles <= 1) problems.push('containerLogMaxFiles must be greater than 1');
   const factor = config.memoryThrottlingFactor;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { userNamespaceOf } from './user-namespaces.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { containerConfig, linuxResources, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
 import type { ConfigContext } from './config-context.ts';
@@ -85,6 +86,29 @@ test('a container carries what another kubelet needs to take it over', () => {
   assert.equal(security?.readonlyRootfs, true);
   assert.deepEqual(security?.seccomp, { profileType: 'Unconfined' });
   assert.deepEqual(security?.namespaceOptions, { network: 'POD', ipc: 'POD', pid: 'CONTAINER', usernsOptions: { mode: 'NODE' } });
+});
+
+test('a pod with users of its own: sandbox and container have them, and what is mounted is seen under the same IDs', () => {
+  const userNamespace = userNamespaceOf({ firstId: 65_536, idsPerPod: 65_536, slots: 2 }, 1);
+  const ofSandbox = sandboxConfig(context, { pod, attempt: 0, cgroupParent: '/x', hostname: 'web', dns: null, userNamespace });
+  assert.deepEqual(ofSandbox.linux?.securityContext?.namespaceOptions?.usernsOptions, userNamespace);
+  const mounts = [{ hostPath: '/v', containerPath: '/v' }];
+  const [container] = pod.spec.containers;
+  const input = {
+    pod,
+    container: container!,
+    attempt: 0,
+    imageRef: 'i',
+    imageUser: { uid: 0, username: '' },
+    env: [],
+    devices: [],
+    cdiDevices: [],
+    targetId: null,
+  };
+  const config = containerConfig(context, { ...input, mounts, userNamespace });
+  assert.deepEqual(config.linux?.securityContext?.namespaceOptions?.usernsOptions, userNamespace);
+  assert.deepEqual(config.mounts, [{ ...mounts[0], uidMappings: userNamespace.uids, gidMappings: userNamespace.gids }]);
+  assert.deepEqual(containerConfig(context, { ...input, mounts, userNamespace: { mode: 'NODE' } }).mounts, mounts);
 });
 
 test("the sandbox has the pod's own labels, its log directory and DNS", () => {

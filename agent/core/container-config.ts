@@ -3,10 +3,12 @@ import type {
   LinuxContainerResourcesInput,
   LinuxPodSandboxConfig,
   MountInput,
+  NamespaceOptionInput,
   PodSandboxConfig,
   PortMapping,
   Protocol,
   Signal,
+  UserNamespaceInput,
 } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import type { ConfigContext } from './config-context.ts';
@@ -29,6 +31,8 @@ export interface SandboxInput {
   readonly cgroupParent: string;
   readonly hostname: string;
   readonly dns: { readonly servers: readonly string[]; readonly searches: readonly string[]; readonly options: readonly string[] } | null;
+  /** Absent: the machine's own. */
+  readonly userNamespace?: UserNamespaceInput;
 }
 
 /** `<podLogsDir>/<namespace>_<name>_<uid>`. */
@@ -75,7 +79,7 @@ function linuxSandbox(context: ConfigContext, input: SandboxInput): LinuxPodSand
     securityContext: {
       privileged: containers.some((container) => container.securityContext?.privileged === true),
       seccomp: { profileType: 'RuntimeDefault' },
-      namespaceOptions: namespacesOf(pod),
+      namespaceOptions: { ...namespacesOf(pod), ...(input.userNamespace === undefined ? {} : { usernsOptions: input.userNamespace }) },
       ...(security?.runAsUser === undefined ? {} : { runAsUser: { value: security.runAsUser } }),
       ...(security?.runAsGroup === undefined ? {} : { runAsGroup: { value: security.runAsGroup } }),
       ...(groups.length === 0 ? {} : { supplementalGroups: groups }),
@@ -117,6 +121,8 @@ export interface ContainerInput {
   readonly devices: readonly { readonly hostPath: string; readonly containerPath: string; readonly permissions: string }[];
   /** Names of devices that claims give it. */
   readonly cdiDevices: readonly string[];
+  /** Absent: the machine's own. */
+  readonly userNamespace?: UserNamespaceInput;
   /** Ephemeral containers: whose processes are to be seen. */
   readonly targetId: string | null;
 }
@@ -132,7 +138,7 @@ export function containerConfig(context: ConfigContext, input: ContainerInput): 
     args: expandAll(container.args, env),
     workingDir: container.workingDir ?? '',
     envs: env.map((pair) => ({ key: pair.name, value: utf8Bytes(pair.value) })),
-    mounts: [...input.mounts],
+    mounts: input.mounts.map((mount) => ({ ...mount, ...mappedIds(input.userNamespace) })),
     ...(input.cdiDevices.length === 0 ? {} : { CDIDevices: input.cdiDevices.map((device) => ({ name: device })) }),
     ...(input.devices.length === 0 ? {} : { devices: input.devices.map((device) => ({ ...device })) }),
     labels: {
@@ -148,10 +154,19 @@ export function containerConfig(context: ConfigContext, input: ContainerInput): 
     tty: container.tty ?? false,
     linux: {
       resources: containerResources(context, pod, container),
-      securityContext: containerSecurity(context, pod, container, input.imageUser, input.targetId),
+      securityContext: withUsers(containerSecurity(context, pod, container, input.imageUser, input.targetId), input.userNamespace),
     },
     ...(stopSignal === undefined ? {} : { stopSignal: signalOf(stopSignal) }),
   };
+}
+
+/** What lies on the machine under an ID is seen in the pod under the same: the runtime mounts it with mapped IDs. */
+function mappedIds(users: UserNamespaceInput | undefined): Pick<MountInput, 'uidMappings' | 'gidMappings'> {
+  return users?.mode === 'POD' ? { uidMappings: users.uids, gidMappings: users.gids } : {};
+}
+
+function withUsers<T extends { namespaceOptions?: NamespaceOptionInput | null }>(security: T, users: UserNamespaceInput | undefined): T {
+  return users === undefined ? security : { ...security, namespaceOptions: { ...security.namespaceOptions, usernsOptions: users } };
 }
 
 /** What another kubelet needs to take the container over: restart count, hash, how to stop it, where its last words are. */

@@ -87,6 +87,7 @@ const done = `
   TopologyManagerPolicyAlphaOptions
   TopologyManagerPolicyBetaOptions
   TopologyManagerPolicyOptions
+  UserNamespacesSupport
   WatchListClient lists are streamed wherever the API server can, whatever the gate says
 `;
 
@@ -120,7 +121,6 @@ const notDone = `
   SELinuxMount as SELinuxChangePolicy; a node without SELinux has nothing to do
   SELinuxMountReadWriteOncePod as SELinuxChangePolicy; a node without SELinux has nothing to do
   UserNamespacesHostNetworkSupport
-  UserNamespacesSupport pods with hostUsers: false are refused
   VolumeBindMountOptions
 `;
 

@@ -1,4 +1,4 @@
-import type { ImageSpecInput, MountInput } from '../../proto/cri/types.ts';
+import type { ImageSpecInput, MountInput, UserNamespaceInput } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { containerConfig, logPathOf, podLogDir } from '../core/container-config.ts';
 import { findContainer, keyOf } from '../core/containers.ts';
@@ -97,6 +97,7 @@ async function createAndStart(deps: StepDeps, run: RunContext, making: Making, s
       devices: made.devices,
       cdiDevices: made.cdiDevices,
       targetId: making.targetId,
+      ...usersOf(sandbox),
     });
     const config = withGrants(plain, made.grants);
     ({ containerId } = await cri.runtime.createContainer({ podSandboxId: sandbox.id, config, sandboxConfig: sandbox.config }, { timeoutMs }));
@@ -244,6 +245,12 @@ function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined, ha
     ...(image === undefined ? {} : { image }),
     ...(imageSubPath === undefined ? {} : { imageSubPath }),
   };
+}
+
+/** A container has the users of its sandbox. */
+function usersOf({ config }: OpenSandbox): { userNamespace?: UserNamespaceInput } {
+  const users = config.linux?.securityContext?.namespaceOptions?.usernsOptions;
+  return users === undefined || users === null ? {} : { userNamespace: users };
 }
 
 function targetName(pod: Pod, name: string): string {

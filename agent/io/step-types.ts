@@ -14,6 +14,7 @@ import type { PodFiles } from './files.ts';
 import type { ImagePuller } from './images.ts';
 import type { PodLines } from './pod-lines.ts';
 import type { PodMetrics } from './pod-metrics.ts';
+import type { UserNamespaces } from './user-namespaces.ts';
 
 /** Which runtime handler a RuntimeClass means; throws OpError `not-found` when there is none of that name. */
 export interface RuntimeClasses {
@@ -54,6 +55,8 @@ export interface StepDeps {
   /** What is counted; absent: nothing is. */
   readonly resizeDone?: (tookMs: number, failed: boolean) => void;
   readonly metrics?: Pick<PodMetrics, 'containerStarts' | 'containerFailed' | 'imageVolumes'>;
+  /** User namespaces of pods; absent: none has one of its own. */
+  readonly userNamespaces?: Pick<UserNamespaces, 'of' | 'release'>;
   /** Dynamic resources; absent: no container has any. */
   readonly claims?: Pick<DraClaims, 'cdiDevices'>;
   readonly lines: PodLines;

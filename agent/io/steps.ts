@@ -104,13 +104,24 @@ async function stopSandbox({ cri, timeoutMs, lines }: StepDeps, run: RunContext,
 }
 
 /** The configuration of a sandbox; the same for the one that is made and for what containers are made in it. */
-async function configOf(deps: StepDeps, run: RunContext, attempt: number, signal: AbortSignal): Promise<PodSandboxConfig> {
+async function configOf(deps: StepDeps, run: RunContext, attempt: number, runtimeHandler: string, signal: AbortSignal): Promise<PodSandboxConfig> {
   const { pod } = run;
   const hostname = hostnameOf(pod, deps.clusterDomain);
   if (!hostname.ok) throw new Error(hostname.message);
   const dns = await deps.dns.forPod(pod, signal);
   for (const event of dns.events) run.tell(event);
-  return sandboxConfig(deps.context, { pod, attempt, cgroupParent: deps.cgroups.parentOf(pod), hostname: hostname.kernel, dns });
+  // Running it without what it asked for would hand root on the node to a pod that gave it up.
+  if (pod.spec.hostUsers === false && deps.userNamespaces === undefined)
+    throw new Error("can't set `spec.hostUsers: false`, runtime does not support user namespaces");
+  const userNamespace = await deps.userNamespaces?.of(pod, runtimeHandler);
+  return sandboxConfig(deps.context, {
+    pod,
+    attempt,
+    ...(userNamespace === undefined ? {} : { userNamespace }),
+    cgroupParent: deps.cgroups.parentOf(pod),
+    hostname: hostname.kernel,
+    dns,
+  });
 }
 
 async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, signal: AbortSignal): Promise<OpenSandbox> {
@@ -119,11 +130,9 @@ async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, s
   let config: PodSandboxConfig;
   let runtimeHandler = '';
   try {
-    config = await configOf(deps, run, attempt, signal);
-    await deps.files.mkdir(config.logDirectory ?? '');
     runtimeHandler = await deps.runtimeClasses.handlerOf(run.pod.spec.runtimeClassName, signal);
-    // Running it without what it asked for would hand root on the node to a pod that gave it up.
-    if (run.pod.spec.hostUsers === false) throw new Error("can't set `spec.hostUsers: false`, runtime does not support user namespaces");
+    config = await configOf(deps, run, attempt, runtimeHandler, signal);
+    await deps.files.mkdir(config.logDirectory ?? '');
     using _turn = await deps.lines.starts.take(run.place, signal);
     // What came before may have taken its time. From here on it is not cut off: a sandbox half made would be known to nobody.
     signal.throwIfAborted();
@@ -147,5 +156,10 @@ async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, s
 async function openSandbox(deps: StepDeps, run: RunContext, attempt: number, signal: AbortSignal): Promise<OpenSandbox> {
   const sandbox = run.facts.sandboxes[0];
   if (sandbox === undefined) throw new Error(`pod ${podText(keyOf(run.pod))} has no sandbox to start containers in`);
-  return { id: sandbox.id, config: await configOf(deps, run, attempt, signal), ips: sandbox.ips, runtimeHandler: sandbox.runtimeHandler };
+  return {
+    id: sandbox.id,
+    config: await configOf(deps, run, attempt, sandbox.runtimeHandler, signal),
+    ips: sandbox.ips,
+    runtimeHandler: sandbox.runtimeHandler,
+  };
 }

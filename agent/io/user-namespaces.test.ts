@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { OpError } from '../../base/errors.ts';
+import { silentLog } from '../../base/log.ts';
+import { fakeRunResult } from '../../base/sys/fake.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { UserNamespaces, type UserNamespacesOptions } from './user-namespaces.ts';
+
+const own = (uid: string): Pod => ({ metadata: { name: uid, uid }, spec: { hostUsers: false, containers: [] } });
+
+async function optionsIn(t: TestContext, change: Partial<UserNamespacesOptions> = {}): Promise<UserNamespacesOptions> {
+  const rootDir = await mkdtemp(join(tmpdir(), 'userns-'));
+  t.after(() => rm(rootDir, { recursive: true }));
+  const run = async (): Promise<never> => Promise.reject(new OpError('not-found', 'run', 'no such program'));
+  return {
+    log: silentLog,
+    sys: { run },
+    rootDir,
+    idsPerPod: null,
+    maxPods: 110,
+    supports: (handler) => handler === 'runc',
+    passwdFile: '/dev/null',
+    ...change,
+  };
+}
+
+test('each pod gets IDs of its own, kept over restarts and given again when it is gone', async (t) => {
+  const options = await optionsIn(t);
+  const first = async (opened: UserNamespaces, uid: string): Promise<number | undefined> => (await opened.of(own(uid), 'runc')).uids?.[0]?.hostId;
+  const one = await UserNamespaces.open(options);
+  assert.deepEqual(await Promise.all(['a', 'b'].map((uid) => first(one, uid))), [65_536, 131_072]);
+  assert.equal(await first(one, 'a'), 65_536);
+  const again = await UserNamespaces.open(options);
+  assert.deepEqual([await first(again, 'c'), await first(again, 'b')], [196_608, 131_072]);
+  await rm(join(options.rootDir, 'pods/a'), { recursive: true });
+  again.release('a');
+  assert.equal(await first(again, 'd'), 65_536);
+  assert.match(await readFile(join(options.rootDir, 'pods/d/userns'), 'utf8'), /"hostId":65536/);
+});
+
+test('who has none, who cannot have one, and what is not believed', async (t) => {
+  const options = await optionsIn(t);
+  const opened = await UserNamespaces.open(options);
+  assert.deepEqual(await opened.of({ metadata: {}, spec: { containers: [] } }, 'x'), { mode: 'NODE' });
+  await assert.rejects(opened.of(own('p'), ''), { message: "can't set `spec.hostUsers: false`, runtime does not support user namespaces" });
+  await assert.rejects(opened.of(own('p'), 'kata'), {
+    message: 'can\'t set `spec.hostUsers: false`, RuntimeClass handler "kata" does not support user namespaces',
+  });
+  await mkdir(join(options.rootDir, 'pods/evil'), { recursive: true });
+  const mapping = [{ hostId: 0, containerId: 0, length: 65_536 }];
+  await writeFile(join(options.rootDir, 'pods/evil/userns'), JSON.stringify({ uidMappings: mapping, gidMappings: mapping }));
+  await assert.rejects(opened.of(own('evil'), 'runc'), /its first ID 0 is none of this node's/);
+});
+
+test('the IDs that the machine’s owner gave the user kubelet, to their last', async (t) => {
+  const passwdFile = join((await optionsIn(t)).rootDir, 'passwd');
+  await writeFile(passwdFile, 'root:x:0:0::/root:/bin/sh\nkubelet:x:900:900::/:/bin/false\n');
+  const asked: string[][] = [];
+  const run = async ({ argv }: { argv: readonly string[] }) => {
+    asked.push([...argv]);
+    return fakeRunResult({ code: 0, stdout: '0: kubelet 131072 131072\n' });
+  };
+  const options = await optionsIn(t, { passwdFile, sys: { run }, maxPods: 2 });
+  const opened = await UserNamespaces.open(options);
+  assert.deepEqual(asked, [
+    ['getsubids', 'kubelet'],
+    ['getsubids', '-g', 'kubelet'],
+  ]);
+  assert.deepEqual((await opened.of(own('a'), 'runc')).gids, [{ hostId: 131_072, containerId: 0, length: 65_536 }]);
+  await opened.of(own('b'), 'runc');
+  await assert.rejects(opened.of(own('c'), 'runc'), /could not find an empty slot/);
+  await rm(join(options.rootDir, 'pods/a'), { recursive: true });
+  assert.equal((await opened.of(own('c'), 'runc')).uids?.[0]?.hostId, 131_072);
+  await assert.rejects(UserNamespaces.open({ ...options, maxPods: 3 }), /not enough to support 3 pods/);
+});
