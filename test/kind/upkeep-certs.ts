@@ -23,7 +23,7 @@ async function certificateOf(place: Place, path: string): Promise<X509Certificat
 }
 
 const told = (certificate: X509Certificate): string =>
-  `${certificate.serialNumber.slice(0, 8)}… ${certificate.subject.replaceAll('\n', ', ')} until ${certificate.validToDate.toISOString().slice(11, 19)}`;
+  `${certificate.serialNumber.slice(0, 8)}… ${certificate.subject.replaceAll('\n', ', ')} until ${certificate.validToDate.toISOString().slice(0, 19)}`;
 
 /** Puts a flag into the controller manager's manifest, or takes it out, and waits until the one that has it so answers. */
 async function signFor(cluster: Cluster, isShort: boolean): Promise<void> {

@@ -31,7 +31,7 @@ export async function walkLost(steps: Steps, cluster: Cluster, wanted: string | 
   if (ready === null) return steps.unreached(STEPS, 'step 2.0 failed');
   const { node, before } = ready;
   await using record = new Recorder(cluster, PATHS);
-  await record.until('the watches tell', 30_000, (told) => (lastRenewalMs(told, node, Date.now()) === null ? null : true));
+  await record.until('every watch tells', 30_000, (told) => (Object.keys(PATHS).every((kind) => told.some((one) => one.kind === kind)) ? true : null));
   const lost = await steps.step('2.7', `${node} is stopped: Ready becomes Unknown, with taints`, (saw) => unknown(saw, cluster, record, node));
   if (lost === null) {
     await cluster.docker(['start', node]);
@@ -46,7 +46,7 @@ export async function walkLost(steps: Steps, cluster: Cluster, wanted: string | 
     saw.check(Math.abs(afterMs - IMPATIENT_S * 1000) < SLACK_MS, `${IMPATIENT} is marked ${seconds(afterMs)} after the taint`);
   });
   await steps.step('2.9', 'all pods there are marked for deletion after their tolerance, and stay', (saw) => evicted(saw, cluster, record, node, lost, before));
-  await steps.step('2.10', 'a replacement on the other worker', (saw) => replaced(saw, cluster, record, node, lost.stoppedMs));
+  await steps.step('2.10', 'a replacement on the other worker', (saw) => replaced(saw, cluster, record, { node, before, stoppedMs: lost.stoppedMs }));
   await steps.step('2.11', 'no second redis-0 while the first is Terminating', async (saw) => {
     const [redis] = await cluster.list(inShop('pods', '--selector=app=redis'));
     saw.check(redis?.metadata.uid === before.redisUid && redis.metadata.deletionTimestamp !== undefined, 'redis-0 is the old one, Terminating');
@@ -79,7 +79,14 @@ async function prepare(saw: Saw, cluster: Cluster, wanted: string | null): Promi
   saw.check(web.length === 1, `${web.length} web pod on ${node}`);
   const version = (await cluster.get(['node', node])).status?.nodeInfo?.kubeletVersion ?? '';
   saw.note(`${node} has ${version}`);
-  return { node, before: { ...(await runtimeOf(cluster, node)), redisUid: redis?.metadata.uid ?? '' } };
+  return {
+    node,
+    before: {
+      ...(await runtimeOf(cluster, node)),
+      redisUid: redis?.metadata.uid ?? '',
+      webs: new Set((await podsOf(cluster, 'web')).map(({ metadata }) => metadata.uid ?? '')),
+    },
+  };
 }
 
 /** Something done while new pods go to other nodes. */
@@ -193,12 +200,16 @@ async function evicted(saw: Saw, cluster: Cluster, record: Recorder, node: strin
   saw.check(there.length === expected + 1, `5 s later ${there.length} are Terminating still`);
 }
 
-async function replaced(saw: Saw, cluster: Cluster, record: Recorder, node: string, stoppedMs: number): Promise<void> {
-  const isNew = ({ kind, object }: Told): boolean => kind === 'pods' && isOf(object, 'web') && object.spec?.nodeName !== node;
+async function replaced(
+  saw: Saw,
+  cluster: Cluster,
+  record: Recorder,
+  { node, before, stoppedMs }: { node: string; before: Before; stoppedMs: number },
+): Promise<void> {
+  const isNew = ({ kind, object }: Told): boolean =>
+    kind === 'pods' && isOf(object, 'web') && object.spec?.nodeName !== node && !before.webs.has(object.metadata.uid ?? '');
   const mark = first(record.told, stoppedMs, ({ kind, object }) => kind === 'pods' && isOf(object, 'web') && object.metadata.deletionTimestamp !== undefined);
-  const added = await record.until('a new web pod is there', SLACK_MS, (told) =>
-    first(told, stoppedMs, (one) => one.type === 'ADDED' && one.kind === 'pods' && isOf(one.object, 'web')),
-  );
+  const added = await record.until('a new web pod is there', SLACK_MS, (told) => first(told, stoppedMs, (one) => one.type === 'ADDED' && isNew(one)));
   const uid = added.object.metadata.uid;
   const ready = await record.until('it is Ready', 60_000, (told) =>
     first(told, stoppedMs, (one) => isNew(one) && one.object.metadata.uid === uid && isReady(one.object)),

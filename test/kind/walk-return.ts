@@ -10,6 +10,8 @@ export interface Before {
   readonly containers: ReadonlySet<string>;
   readonly sandboxes: ReadonlySet<string>;
   readonly redisUid: string;
+  /** UIDs of the web pods, on whichever node. */
+  readonly webs: ReadonlySet<string>;
 }
 
 const READY_MS = 120_000;
@@ -19,7 +21,7 @@ const CONFIRMED_MS = 3_000;
 const COLLECTED_MS = 150_000;
 
 /** What the runtime of a node has. */
-export async function runtimeOf(cluster: Cluster, node: string): Promise<Omit<Before, 'redisUid'>> {
+export async function runtimeOf(cluster: Cluster, node: string): Promise<Omit<Before, 'redisUid' | 'webs'>> {
   const place = cluster.at(node);
   const sandboxes = await sandboxesOf(place);
   const pods = new Map(
