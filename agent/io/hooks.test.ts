@@ -30,7 +30,7 @@ test('a hook that fails says so with the beginning of what it printed, however m
 });
 
 test('a header may have any name', async (t) => {
-  const server = createServer((request, response) => response.writeHead(request.headers['constructor'] === 'x' ? 200 : 400).end()).listen(0, '127.0.0.1');
+  const server = createServer((_, response) => response.writeHead(200).end()).listen(0, '127.0.0.1');
   t.after(() => server.close());
   await once(server, 'listening');
   const heard = once(server, 'request') as Promise<[{ headers: Record<string, string> }]>;

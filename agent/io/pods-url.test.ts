@@ -3,13 +3,13 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
-import { silentLog } from '../../base/log.ts';
+import { createLog, silentLog } from '../../base/log.ts';
 import { createUrlPods } from './pods-url.ts';
 
 const pod = (name: string, image = 'busybox') => ({ metadata: { name, namespace: 'ns' }, spec: { containers: [{ name: 'c', image }] } });
 const whole = (name: string, image?: string) => ({ apiVersion: 'v1', kind: 'Pod', ...pod(name, image) });
 
-async function source(t: TestContext) {
+async function source(t: TestContext, login = '', lines: string[] = []) {
   const answer = { status: 200, body: '' };
   const seen: IncomingMessage[] = [];
   const server = createServer((request, response) => {
@@ -21,9 +21,9 @@ async function source(t: TestContext) {
   const stop = new AbortController();
   const pods = createUrlPods({
     clock,
-    log: silentLog,
+    log: login === '' ? silentLog : createLog({ name: 'test', verbosity: 9, nowMs: () => 0, pid: 1, write: (line) => lines.push(line) }),
     nodeName: 'N1',
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/pods`,
+    url: `http://${login}127.0.0.1:${(server.address() as AddressInfo).port}/pods`,
     headers: { 'X-Who': ['node', 'kubelet'] },
     periodMs: 20_000,
   });
@@ -71,4 +71,15 @@ test('static pods from a URL: one, a list, the same again, what is none, and not
   assert.deepEqual(await look('gone', 404), ['a-n1 busybox', 'b-n1 other']);
   assert.deepEqual(await look({ ...list, items: [pod('b', 'newer')] }), ['b-n1 newer']);
   assert.deepEqual(await look(''), []);
+});
+
+test('who may read the URL can stand in it, and its password in no log', async (t) => {
+  const lines: string[] = [];
+  const { look, seen } = await source(t, 'node:s%40cret@', lines);
+  assert.deepEqual(await look(whole('a')), ['a-n1 busybox']);
+  assert.equal(seen[0]?.headers.authorization, `Basic ${Buffer.from('node:s@cret').toString('base64')}`);
+  await look('', 200);
+  await look('no', 503);
+  assert.ok(lines.length >= 3 && lines.some((line) => line.includes('node:xxxxx@')), lines.join(''));
+  assert.ok(!lines.some((line) => /s(@|%40)cret/.test(line)), lines.join(''));
 });

@@ -30,6 +30,7 @@ const saidMax = 4;
 /** Static pods from a URL. As long as it cannot be read, or says what is no pod, the pods stay as they were. */
 export function createUrlPods(options: UrlPodsOptions): StaticPods {
   const { clock, log, url } = options;
+  const shown = withoutPassword(url);
   const pods = createHeldPods();
   let before: string | null = null;
   let failures = 0;
@@ -39,10 +40,10 @@ export function createUrlPods(options: UrlPodsOptions): StaticPods {
     if (text === '') {
       pods.replace(new Map());
       before = null;
-      throw new OpError('invalid', `read ${url}`, `zero-length data received from ${url}`);
+      throw new OpError('invalid', `read ${shown}`, `zero-length data received from ${shown}`);
     }
     if (text === before) return;
-    const document = await readYaml(text, url);
+    const document = await readYaml(text, shown);
     const next = new Map<string, PodView>();
     for (const each of documentsOf(document)) {
       const hash = createHash('md5')
@@ -50,20 +51,20 @@ export function createUrlPods(options: UrlPodsOptions): StaticPods {
         .digest('hex');
       const made = staticPod(each, { nodeName: options.nodeName, source: 'http', seen: new Date(clock.nowMs()).toISOString(), hash });
       // One that cannot be used leaves all as they were: a list is one wish.
-      if (!made.ok) throw new OpError('invalid', `read ${url}`, made.message);
+      if (!made.ok) throw new OpError('invalid', `read ${shown}`, made.message);
       const key = keyOf(made.pod);
       const known = pods.get(key.uid);
       next.set(key.uid, known !== undefined && hashOf(known.pod) === hashOf(made.pod) ? known : { key, source: 'static', pod: made.pod });
     }
     before = text;
     pods.replace(next);
-    log.info('Static pods read', { url, count: next.size });
+    log.info('Static pods read', { url: shown, count: next.size });
   };
 
   return {
     ...pods,
     async run(signal) {
-      log.info('Watching URL', { URL: url });
+      log.info('Watching URL', { URL: shown });
       while (!signal.aborted) {
         try {
           await look(signal);
@@ -96,14 +97,30 @@ function documentsOf(document: unknown): unknown[] {
   return items.map((item: unknown) => (typeof item === 'object' && item !== null ? { apiVersion: 'v1', kind: 'Pod', ...item } : item));
 }
 
+/** For logs and messages. */
+function withoutPassword(url: string): string {
+  if (!URL.canParse(url)) return url;
+  const shown = new URL(url);
+  if (shown.password === '') return url;
+  shown.password = 'xxxxx';
+  return shown.href;
+}
+
 async function fetchText(url: string, headers: Readonly<Record<string, readonly string[]>>, signal: AbortSignal): Promise<string> {
-  const doing = `read ${url}`;
+  const shown = withoutPassword(url);
+  const doing = `read ${shown}`;
   const given = new Headers();
+  const target = new URL(url);
+  const { username, password } = target;
+  target.username = target.password = '';
   for (const [name, values] of Object.entries(headers)) for (const value of values) given.append(name, value);
-  const response = await fetch(url, { headers: given, signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]) });
+  // As Go's client does with what stands before the host; fetch refuses such a URL, and prints it.
+  if ((username !== '' || password !== '') && !given.has('authorization'))
+    given.set('authorization', `Basic ${Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`).toString('base64')}`);
+  const response = await fetch(target, { headers: given, signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]) });
   if (response.status !== 200) {
     await response.body?.cancel();
-    throw new OpError('failed', doing, `${url}: ${response.status} ${response.statusText}`);
+    throw new OpError('failed', doing, `${shown}: ${response.status} ${response.statusText}`);
   }
   let text = '';
   const decoder = new TextDecoder();
