@@ -96,11 +96,18 @@ export function alphaHistogram(name: string, help: string, buckets?: readonly nu
 /** prometheus' default buckets, seconds. */
 export const defaultBuckets: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 
+interface Series {
+  readonly labels: Labels;
+  readonly counts: number[];
+  sum: number;
+  count: number;
+}
+
 export class Histogram {
   readonly name: string;
   readonly help: string;
   readonly #buckets: readonly number[];
-  readonly #series = new Map<string, { labels: Labels; counts: number[]; sum: number; count: number }>();
+  readonly #series = new Map<string, Series>();
 
   constructor(name: string, help: string, buckets: readonly number[] = defaultBuckets) {
     this.name = name;
@@ -123,7 +130,7 @@ export class Histogram {
     entry.count += 1;
   }
 
-  #entry(labels: Labels): { labels: Labels; counts: number[]; sum: number; count: number } | undefined {
+  #entry(labels: Labels): Series | undefined {
     const key = labelText(labels);
     const known = this.#series.get(key);
     if (known !== undefined) return known;
@@ -138,19 +145,27 @@ export class Histogram {
   }
 
   text(): string {
-    if (this.#series.size === 0) return '';
-    let out = `# HELP ${this.name} ${this.help}\n# TYPE ${this.name} histogram\n`;
-    for (const { labels, counts, sum, count } of this.#series.values()) out += histogramLines(this.name, labels, this.#buckets, counts, sum, count);
-    return out;
+    return [...this.parts()].join('');
+  }
+
+  /** The same, series by series: a page of thousands is written with pauses. */
+  *parts(): Generator<string> {
+    if (this.#series.size === 0) return;
+    yield `# HELP ${this.name} ${this.help}\n# TYPE ${this.name} histogram\n`;
+    const bounds = this.#buckets.map(numberText);
+    for (const { labels, ...values } of this.#series.values()) yield histogramLines(this.name, labels, bounds, values);
   }
 }
 
-function histogramLines(name: string, labels: Labels, buckets: readonly number[], counts: readonly number[], sum: number, count: number): string {
+/** Labels are written once for all lines of a series: a node has thousands of such lines. */
+function histogramLines(name: string, labels: Labels, buckets: readonly string[], { counts, sum, count }: Omit<Series, 'labels'>): string {
+  const plain = labelText(labels);
+  const open = plain === '' ? '{' : `${plain.slice(0, -1)},`;
   let below = 0;
-  const lines = buckets.map((bound, index) => {
-    below += counts[index] ?? 0;
-    return line(`${name}_bucket`, { labels: { ...labels, le: numberText(bound) }, value: below });
-  });
-  lines.push(line(`${name}_bucket`, { labels: { ...labels, le: '+Inf' }, value: count }));
-  return lines.join('') + line(`${name}_sum`, { labels, value: sum }) + line(`${name}_count`, { labels, value: count });
+  let lines = '';
+  for (let at = 0; at < buckets.length; at += 1) {
+    below += counts[at] ?? 0;
+    lines += `${name}_bucket${open}le="${buckets[at]}"} ${below}\n`;
+  }
+  return `${lines}${name}_bucket${open}le="+Inf"} ${count}\n${name}_sum${plain} ${numberText(sum)}\n${name}_count${plain} ${count}\n`;
 }

@@ -41,7 +41,25 @@ test('the page has upstream’s names, the process and the event loop', async ()
   for (const line of text.trimEnd().split('\n')) assert.match(line, /^(# (HELP|TYPE) \S+ .+|[a-z_]+(\{[^}]*\})? (-?[\d.e+-]+|\+Inf)( \d+)?)$/);
 });
 
-test('probe series end with their container', () => {
+test('a page of many probes is written in pieces, and is whole', async () => {
+  using metrics = new AgentMetrics({
+    clock: createFakeClock(),
+    nodeName: 'n1',
+    cgroupVersion: () => 2,
+    upMs: null,
+    featureGates: {},
+    counts: () => ({ runningPods: 0, containers: {}, pods: noPods, eventsDropped: 0 }),
+  });
+  for (let n = 0; n < 2_000; n++) metrics.probed({ ...labels, pod: `p${n}` }, 'successful', 3);
+  let turns = 0;
+  const ticking = setInterval(() => turns++, 0);
+  const text = await metrics.probesText();
+  clearInterval(ticking);
+  assert.equal(text.match(/^prober_probe_duration_seconds_count/gm)?.length, 2_000);
+  assert.ok(turns > 0);
+});
+
+test('probe series end with their container', async () => {
   using metrics = new AgentMetrics({
     clock: createFakeClock(),
     nodeName: 'n1',
@@ -52,7 +70,7 @@ test('probe series end with their container', () => {
   });
   metrics.probed(labels, 'successful', 3);
   metrics.probed(labels, 'failed', 3);
-  assert.match(metrics.probesText(), /prober_probe_total\{container="c",namespace="ns",pod="p",pod_uid="u1",probe_type="Readiness",result="failed"\} 1/);
+  assert.match(await metrics.probesText(), /prober_probe_total\{container="c",namespace="ns",pod="p",pod_uid="u1",probe_type="Readiness",result="failed"\} 1/);
   metrics.probeGone(labels);
-  assert.match(metrics.probesText(), /^# HELP process_start_time_seconds .*\n.*\nprocess_start_time_seconds [\d.e+]+\n$/);
+  assert.match(await metrics.probesText(), /^# HELP process_start_time_seconds .*\n.*\nprocess_start_time_seconds [\d.e+]+\n$/);
 });
