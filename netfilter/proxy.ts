@@ -91,6 +91,7 @@ export class Proxy {
       this.#hear('node');
       this.#hear('cidrs');
     });
+    const parts: Promise<void>[] = [];
     try {
       const watching = watchAll(
         api,
@@ -108,11 +109,14 @@ export class Proxy {
         },
         signal,
       );
-      await Promise.all([watching, this.#watchAddresses(signal), ...this.#families.map((family) => family.run(signal))]);
+      parts.push(watching, this.#watchAddresses(signal), ...this.#families.map((family) => family.run(signal)));
+      await Promise.all(parts);
     } catch (error) {
       if (!hasCode(error, 'aborted')) throw error;
     } finally {
       nodeWait[Symbol.dispose]();
+      // What is being written when all ends is still written, or given up, before those go who carry it.
+      if (signal.aborted) await Promise.allSettled(parts);
       await this.#healthUpdates;
     }
   }

@@ -84,7 +84,7 @@ for (const mode of ['nftables', 'iptables'] as const)
         await realClock.sleep(3100);
         seen.add(await connect());
       }
-      assert.deepEqual([...seen].sort(), ['srv', 'srv2']);
+      assert.equal(seen.size, 2, 'after a silence every pod is possible');
     });
 
     test('who is masqueraded on the way to a ClusterIP follows the cluster CIDR', async () => {

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { findAssets } from '../assets/find.ts';
 import { Lab, labNode, missing, service, slice, until, type Reply } from './lab.ts';
@@ -170,6 +173,34 @@ suite('The whole proxy in a node', { skip: reason ?? false }, () => {
     assert.doesNotMatch(await lab.allRules(), /KUBE-(?!FIREWALL)|kube-proxy/);
     assert.doesNotMatch(await lab.allRules('ip6'), /KUBE-(?!FIREWALL)|kube-proxy/);
   });
+});
+
+suite('A node without IPv6', { skip: reason ?? false }, () => {
+  const lab = new Lab('nf6');
+  let folder = '';
+  before(async () => {
+    await lab.build();
+    await lab.run('node', ['sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6']);
+    folder = await mkdtemp(join(tmpdir(), 'no-ipv6-'));
+    for (const what of ['', '-restore', '-save'])
+      for (const kind of ['', '-nft', '-legacy']) await writeFile(join(folder, `ip6tables${kind}${what}`), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+  });
+  after(async () => {
+    await lab[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  for (const mode of ['iptables', 'nftables'] as const)
+    test(`${mode}: IPv4 works, and the proxy is healthy`, async () => {
+      // The first folder that programs are looked for in, with programs that only fail.
+      const hidden = ['unshare', '-m', 'sh', '-c', 'mount --bind "$0" /usr/local/sbin && exec "$@"', folder, ...OURS];
+      await using proxy = new ProxyProgram(lab.netnsPath('node'), hidden);
+      await proxy.start({ config: { ...IPTABLES, mode }, objects: [node, echo(), endpoints({ ip: mode === 'iptables' ? '10.244.0.3' : '10.244.0.4' })] });
+      const wanted = mode === 'iptables' ? 'srv' : 'srv2';
+      const reach = (): Promise<Reply> => lab.peers.cli.connect('10.96.0.8', 80, { timeoutMs: 300 });
+      assert.equal((await until(reach, (reply) => reply.server === wanted, START_MS)).server, wanted);
+      assert.equal((await lab.peers.node.ask({ do: 'http', host: '127.0.0.1', port: 10256, path: '/healthz' })).status, 200);
+    });
 });
 
 const kubeProxy = (await findAssets({ env: process.env })).path('kube-proxy');
