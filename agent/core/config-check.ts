@@ -2,6 +2,7 @@ import type { KubeletConfiguration } from './config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
 import { allowlistProblem } from './pull-records.ts';
+import { readQosReserved } from './qos-reserved.ts';
 import { tryParseQuantity } from './quantity.ts';
 import { tracingProblems } from './tracing.ts';
 import { idsPerPodProblem } from './user-namespaces.ts';
@@ -75,6 +76,8 @@ function numbers(config: KubeletConfiguration): string[] {
   for (const name of Object.keys(unknown)) problems.push(`userNamespaces: unknown field "${name}"`);
   const ids = idsPerPod === undefined || idsPerPod === null ? null : idsPerPodProblem(idsPerPod);
   if (ids !== null) problems.push(ids.replace('invalid configuration: ', ''));
+  const qosReserved = readQosReserved(config.qosReserved);
+  if (typeof qosReserved === 'string') problems.push(qosReserved);
   if (config.containerLogMaxWorkers < 1) problems.push('containerLogMaxWorkers must be greater than or equal to 1');
   if (config.containerLogMaxFiles <= 1) problems.push('containerLogMaxFiles must be greater than 1');
   const factor = config.memoryThrottlingFactor;

@@ -73,6 +73,7 @@ const done = `
   ProcMountType
   RecoverVolumeExpansionFailure
   RecursiveReadOnlyMounts
+  QOSReserved
   ReduceDefaultCrashLoopBackOffDecay
   RelaxedEnvironmentVariableValidation
   ReloadKubeletClientCAFile
@@ -115,7 +116,6 @@ const notDone = `
   NFTablesNetlink our proxy writes its rules as nft's own text
   PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
   PodLevelResourceManagers
-  QOSReserved
   RuntimeClassInImageCriApi
   SELinuxChangePolicy this node mounts without SELinux contexts: one that has SELinux labels each file, as Recursive does
   SELinuxMount as SELinuxChangePolicy; a node without SELinux has nothing to do

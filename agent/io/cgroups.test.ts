@@ -199,3 +199,20 @@ test('a limit that cannot be had at the start is tried again each minute', async
   stop.abort();
   await run;
 });
+
+test('memory that better classes ask for is kept from the others; a class that uses more keeps what it uses', async () => {
+  const { sys, options, read } = world({ qosReservedPercent: 100n });
+  const cgroups = await openCgroups(options);
+  await cgroups.ensureRoots(signal);
+  await cgroups.syncQos([guaranteed]);
+  const rest = String((1n << 30n) - 67_108_864n);
+  assert.deepEqual([read('/kubepods/burstable/memory.max'), read('/kubepods/besteffort/memory.max')], [rest, rest]);
+  sys.put('/sys/fs/cgroup/kubepods/besteffort/memory.current', '1073741000\n');
+  const writeFiles = sys.writeFiles.bind(sys);
+  sys.writeFiles = async (writes) =>
+    writes.some(({ path, data }) => path.includes('besteffort/memory.max') && BigInt(data) < 1_073_741_000n)
+      ? writes.map(() => ({ errno: 'EBUSY', message: 'busy' }))
+      : await writeFiles(writes);
+  await cgroups.syncQos([guaranteed]);
+  assert.equal(read('/kubepods/besteffort/memory.max'), '1073741000');
+});

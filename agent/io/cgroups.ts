@@ -29,6 +29,7 @@ import {
 import type { CgroupDriver, CgroupLayout, CgroupName, CgroupResources, PodCgroupSettings } from '../core/cgroups.ts';
 import { classMemoryQos } from '../core/memory-qos.ts';
 import { parseMountinfo } from '../core/mountinfo.ts';
+import { qosMemoryLimits } from '../core/qos-reserved.ts';
 import { milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
 import type { QosClass } from '../core/qos.ts';
 import type { PodCgroupValues } from '../core/resize/moves.ts';
@@ -58,6 +59,8 @@ export interface CgroupsOptions {
   /** Cgroups that are there for other things, and what they may use of the machine. */
   readonly reserved?: readonly ReservedCgroup[];
   readonly kill?: (pid: number) => void;
+  /** `qosReserved`: so many percent of the memory that better classes ask for are kept from those below; null: nothing is. */
+  readonly qosReservedPercent?: bigint | null;
   /** Whether containers of the pod own their CPUs: then it has no quota (DisableCPUQuotaWithExclusiveCPUs). */
   readonly hasOwnCpus?: (uid: string) => boolean;
 }
@@ -235,6 +238,7 @@ export class PodCgroups implements Cgroups {
     for (const pod of pods) if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
     this.#knowsPods = true;
     await this.#write(this.#burstableLimits(), forever);
+    await this.#reserveMemory(pods);
     if (this.version !== 2 || this.#options.pod.memoryQos?.policy !== 'TieredReservation') return;
     const { all, burstable, counts } = classMemoryQos(pods);
     this.memoryQos = counts;
@@ -243,6 +247,38 @@ export class PodCgroups implements Cgroups {
       await this.#tellSystemd(name, only(files), forever);
       await this.#put(cgroupWrites(this.layout, cgroupPath(this.driver, name), only(files)));
     }
+  }
+
+  /** A class that uses more already keeps what it uses, and gets no more. */
+  async #reserveMemory(pods: readonly Pod[]): Promise<void> {
+    const { allocatable, qosReservedPercent = null, log } = this.#options;
+    if (qosReservedPercent === null || allocatable === null) return;
+    const limits = qosMemoryLimits(pods, allocatable.memoryBytes, qosReservedPercent);
+    for (const [qos, memoryBytes] of [['Burstable', limits.burstable] as const, ['BestEffort', limits.bestEffort] as const]) {
+      const name = qosName(this.#root, qos);
+      const put = async (bytes: bigint): Promise<void> => {
+        const resources = { ...sharesOnly(2n), cpuShares: null, memoryBytes: bytes < 0n ? 0n : bytes };
+        await this.#tellSystemd(name, resources, forever);
+        await this.#put(cgroupWrites(this.layout, cgroupPath(this.driver, name), resources));
+      };
+      try {
+        await put(memoryBytes);
+      } catch (error) {
+        const used = await this.#memoryUsed(name);
+        log.warn('Memory could not be kept from a class of pods', { qos, limit: String(memoryBytes), usage: String(used), err: messageOf(error) });
+        if (used !== null && used > memoryBytes) await put(used);
+      }
+    }
+  }
+
+  async #memoryUsed(name: CgroupName): Promise<bigint | null> {
+    const mount = this.layout.hierarchies.find((each) => each.controllers.includes('memory'))?.mount ?? this.layout.hierarchies[0]?.mount ?? '';
+    const file = this.version === 2 ? 'memory.current' : 'memory.usage_in_bytes';
+    const [bytes] = await this.#options.sys.readFiles([`${mount}${cgroupPath(this.driver, name)}/${file}`]);
+    const text = Buffer.from(bytes ?? [])
+      .toString('utf8')
+      .trim();
+    return /^\d+$/.test(text) ? BigInt(text) : null;
   }
 
   /** Keeps the classes' weights in step with the pods, once all are known. Runs until `signal` is aborted. */

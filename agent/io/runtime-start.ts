@@ -6,7 +6,9 @@ import type { Sys } from '../../base/sys/types.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { MachineFacts } from '../core/node-status.ts';
+import { gateEnabled } from '../core/feature-gates.ts';
 import { hugePageLimits } from '../core/huge-pages.ts';
+import { readQosReserved } from '../core/qos-reserved.ts';
 import { memoryQosOf, mostPids, PID_FILES, podsAllocatable, reservedCgroups } from '../core/settings.ts';
 import { openCgroups } from './cgroups.ts';
 import type { PodCgroups } from './cgroups.ts';
@@ -83,6 +85,7 @@ export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSig
     driver,
     ...(systemd === null ? {} : { systemd }),
     hasOwnCpus,
+    qosReservedPercent: gateEnabled(config.featureGates, 'QOSReserved') ? qosPercent(config.qosReserved) : null,
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,
     pod: {
@@ -98,6 +101,12 @@ export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSig
   await cgroups.ensureRoots(signal);
   await cgroups.enforceReserved(signal);
   return cgroups;
+}
+
+/** What is wrong with it was told before. */
+function qosPercent(reserved: Readonly<Record<string, string>>): bigint | null {
+  const read = readQosReserved(reserved);
+  return typeof read === 'string' || read === null ? null : read.percent;
 }
 
 async function readMostPids(sys: Sys): Promise<number | null> {
