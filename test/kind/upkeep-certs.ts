@@ -12,6 +12,7 @@ const KUBECONFIG = '/etc/kubernetes/kubelet.conf';
 const BOOTSTRAP = '/etc/kubernetes/bootstrap-kubelet.conf';
 const CONFIG = '/var/lib/kubelet/config.yaml';
 const MANAGER = '/etc/kubernetes/manifests/kube-controller-manager.yaml';
+const MANAGER_NEW = '/etc/kubernetes/kube-controller-manager.new';
 const SIGNING = '--cluster-signing-duration=3m';
 const READY_MS = 180_000;
 /** Rotation is due at 70 to 90 % of a life that is counted from five minutes before it was signed. */
@@ -28,9 +29,9 @@ const told = (certificate: X509Certificate): string =>
 /** Puts a flag into the controller manager's manifest, or takes it out, and waits until the one that has it so answers. */
 async function signFor(cluster: Cluster, isShort: boolean): Promise<void> {
   const { control } = cluster;
-  const line = isShort
-    ? `grep -q -- ${SIGNING} ${MANAGER} || sed -i 's|^    - kube-controller-manager$|&\\n    - ${SIGNING}|' ${MANAGER}`
-    : `sed -i '/${SIGNING}/d' ${MANAGER}`;
+  // Made beside the folder: the kubelet reads whatever lies in it.
+  const edit = isShort ? `s|^    - kube-controller-manager$|&\\n    - ${SIGNING}|` : `/${SIGNING}/d`;
+  const line = `grep -q -- ${SIGNING} ${MANAGER} && has=true || has=false; [ $has = ${isShort} ] || { cp -p ${MANAGER} ${MANAGER_NEW}; sed '${edit}' ${MANAGER} >${MANAGER_NEW}; mv ${MANAGER_NEW} ${MANAGER}; }`;
   await control.inside(['sh', '-ec', line]);
   await awaited(cluster, 'the controller manager runs with it', READY_MS, async () => {
     const { stdout } = await control.ask([
@@ -149,7 +150,7 @@ export async function controlPlaneRenewed(saw: Saw, cluster: Cluster, node: stri
     'for c in $(crictl ps --quiet --name "kube-apiserver|kube-controller-manager|kube-scheduler|etcd"); do crictl stop --timeout 10 "$c"; done >/dev/null',
   ]);
   const served = await awaited(cluster, 'the API server serves the new one', READY_MS, async () => {
-    const { stdout } = await control.ask(['sh', '-c', 'curl -ksSv -m 3 https://127.0.0.1:6443/readyz 2>&1']);
+    const { stdout } = await control.ask(['sh', '-c', 'curl -ksS -m 3 https://127.0.0.1:6443/readyz']);
     return stdout.trimEnd().endsWith('ok') ? true : null;
   });
   const begunMs = Date.now();
