@@ -108,8 +108,9 @@ export interface TwoKubelets extends AsyncDisposable {
 
 const ports = { upstream: 14_250, ours: 14_251 };
 
-/** Starts both in `folder`, whose programs and files all lie there. `config` goes into both configuration files. */
-export async function startBoth(folder: string, kubelet: string, config: object = {}): Promise<TwoKubelets> {
+/** Starts both in `folder`, whose programs and files all lie there; ours alone where there is no `kubelet`. `config` goes into both configuration files. */
+export async function startBoth(folder: string, kubelet: string | null, config: object = {}): Promise<TwoKubelets> {
+  const kinds = kubelet === null ? (['ours'] as const) : (['upstream', 'ours'] as const);
   const api = createServer((raw, response) => void answer(raw, response).catch(() => response.destroy())).listen(0, '127.0.0.1');
   await once(api, 'listening');
   const children: ChildProcess[] = [];
@@ -135,7 +136,7 @@ export async function startBoth(folder: string, kubelet: string, config: object 
       'current-context': 'x',
     }),
   );
-  for (const which of ['upstream', 'ours'] as const) {
+  for (const which of kinds) {
     const own = join(folder, which);
     await mkdir(join(own, 'manifests'), { recursive: true });
     await writeFile(
@@ -181,7 +182,7 @@ export async function startBoth(folder: string, kubelet: string, config: object 
       `--root-dir=${join(own, 'root')}`,
       `--cert-dir=${join(own, 'certs')}`,
     ];
-    start(which, which === 'upstream' ? [kubelet, ...args] : [process.execPath, join(repo, 'node/main.ts'), 'agent', ...args]);
+    start(which, which === 'upstream' ? [kubelet ?? '', ...args] : [process.execPath, join(repo, 'node/main.ts'), 'agent', ...args]);
   }
   const ask: TwoKubelets['ask'] = async (which, method, path, caller, extra = {}) => {
     const sent = request({
@@ -212,7 +213,7 @@ export async function startBoth(folder: string, kubelet: string, config: object 
     api.close();
   };
   try {
-    for (const which of ['upstream', 'ours'] as const) {
+    for (const which of kinds) {
       const untilMs = Date.now() + 240_000;
       for (;;) {
         const up = await ask(which, 'GET', '/pods', callers['admin'] ?? {}).catch(() => null);
