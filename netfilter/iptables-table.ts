@@ -12,6 +12,8 @@ import type { Metrics } from './io/metrics.ts';
 import type { ServiceTable, WriteResult } from './sync.ts';
 
 const MAX_ROUNDS = 20;
+/** Transactions for which the program is started once. */
+const PARTS_AT_ONCE = 8;
 /** From this many endpoints on, their rules go without comments, as upstream's. */
 export const BRIEF_FROM_ENDPOINTS = 1000;
 const PORTS_AT_A_STRETCH = 100;
@@ -129,11 +131,12 @@ export class IptablesTable implements ServiceTable {
     restore: Restore,
     signal?: AbortSignal,
   ): Promise<{ ok: true } | { ok: false; error: OpError; culprits: ReadonlySet<string | undefined> }> {
-    if (restore.isEmpty) return { ok: true };
-    const { text, owners } = restore.input();
-    const result = await this.#options.iptables.restore(family, text, signal);
-    if (result.ok) return result;
-    return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+    const { iptables } = this.#options;
+    for (const { text, owners } of restore.inputs(PARTS_AT_ONCE * iptables.linesAtOnce)) {
+      const result = await iptables.restore(family, text, signal);
+      if (!result.ok) return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+    }
+    return { ok: true };
   }
 
   #accept(family: Family, ports: Map<string, PortChains>, written: Restore): void {

@@ -127,6 +127,26 @@ test('many changes at once land as one after the other would, in short transacti
   assert.deepEqual(model.sorted(), fresh.sorted());
 });
 
+test('a large write goes to the program in pieces, with the owner of each line', () => {
+  const restore = planWhole(ports(0, 40), fixed, new Model().saved(), AT_ONCE);
+  const pieces = [...restore.inputs(4 * AT_ONCE)];
+  assert.ok(pieces.length > 3);
+  const model = new Model();
+  for (const { text, owners } of pieces) {
+    const lines = text.trimEnd().split('\n');
+    assert.ok(lines.length < 8 * AT_ONCE, `${lines.length} lines`);
+    assert.equal(lines.length, owners.length);
+    for (const [index, line] of lines.entries()) {
+      const number = /^-A KUBE-(?:FW|EXT|SVC|SEP)-(\d+)-/.exec(line)?.[1];
+      if (number !== undefined) assert.equal(owners[index], `lab/s${number}:/tcp`);
+    }
+    model.run(text);
+  }
+  const whole = new Model();
+  whole.run(restore.input().text);
+  assert.deepEqual(model.sorted(), whole.sorted());
+});
+
 test('where a transaction costs a whole table there is one for each table', () => {
   const { text } = planWhole(ports(0, 40), fixed, new Model().saved()).input();
   assert.deepEqual(

@@ -71,10 +71,16 @@ export class Restore {
     this.line(table, `-X ${chain}`, owner);
   }
 
+  /** All of it as one input. */
   input(): RestoreInput {
+    return [...this.inputs(Infinity)][0] ?? { text: '', owners: [] };
+  }
+
+  /** The transactions in their order, as inputs of about so many lines: the text of a large table is never there in whole. */
+  *inputs(linesEach: number): Generator<RestoreInput> {
     this.cut();
-    const lines: string[] = [];
-    const owners: (string | undefined)[] = [];
+    let lines: string[] = [];
+    let owners: (string | undefined)[] = [];
     const push = (line: string, owner?: string): void => {
       lines.push(line);
       owners.push(owner);
@@ -85,8 +91,11 @@ export class Restore {
       for (const chain of [...part.chains].sort().reverse()) push(`:${chain} - [0:0]`);
       for (const { line, owner } of part.rules) push(line, owner);
       push('COMMIT');
+      if (lines.length < linesEach) continue;
+      yield { text: `${lines.join('\n')}\n`, owners };
+      [lines, owners] = [[], []];
     }
-    return { text: lines.length === 0 ? '' : `${lines.join('\n')}\n`, owners };
+    if (lines.length > 0) yield { text: `${lines.join('\n')}\n`, owners };
   }
 }
 
