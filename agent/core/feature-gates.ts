@@ -26,7 +26,7 @@ const table: Readonly<Record<FeatureGate['stage'], string>> = {
     AuthorizePodWebsocketUpgradeCreatePermission+ CPUManagerPolicyBetaOptions+ CRDObservedGenerationTracking+ ClearingNominatedNodeNameAfterBinding+
     ClientsAllowCARotation+ ClientsAllowTLSCacheGC+ ComponentFlagz+ ComponentStatusz+ ConcurrentWatchObjectDecode+ ConstrainedImpersonation+
     ContainerCheckpoint+ ContainerRestartRules+ ContextualLogging+ CoordinatedLeaderElection- DRAConsumableCapacity+ DRADeviceBindingConditions+
-    DRAFractionalCapacityRange+ DRAPartitionableDevices+ DRAResourceClaimGranularStatusAuthorization+ DRASchedulerFilterTimeout+
+    DRAFractionalCapacityRange- DRAPartitionableDevices+ DRAResourceClaimGranularStatusAuthorization+ DRASchedulerFilterTimeout+
     DRAWorkloadResourceClaims- DeclarativeValidationBeta+ DeploymentReplicaSetTerminatingReplicas+ DetectCacheInconsistency+ EnvFiles+ EtcdRangeStream+
     ExcludeAdmissionWebhookVirtualResources+ ExtendWebSocketsToKubelet+ GenericWorkload- GracefulNodeShutdown+ GracefulNodeShutdownBasedOnPodPriority+
     HPAGeneration+ HPAOptimizedSelectorStore+ HPAScaleToZero+ HugepageAwareEviction+ InOrderInformersBatchProcess+

@@ -41,7 +41,9 @@ function readGates(texts: readonly string[]): ReadonlyMap<string, FeatureGate> {
   const gates = new Map<string, FeatureGate>();
   for (const text of texts) {
     for (const [, identifier = '', body = ''] of text.matchAll(/^\t(?:\w+\.)?(\w+): \{((?:\n\t\t.*)+)\n\t\},?/gm)) {
-      const last = [...body.matchAll(/\{Version.*?\}/g)].at(-1)?.[0];
+      // What needs a minimum compatibility version of this release is not in effect: a component's is the release before.
+      const versions = [...body.matchAll(/\{Version.*?\}/g)].map(([text]) => text);
+      const last = versions.findLast((text) => !/MinCompatibilityVersion: version\.MustParse\("1\.37"\)/.test(text));
       const stage = last === undefined ? undefined : /PreRelease: (?:featuregate\.)?(\w+)/.exec(last)?.[1];
       if (last === undefined || stage === undefined) continue;
       gates.set(names.get(identifier) ?? identifier, {
