@@ -30,6 +30,7 @@ const noCsi: Parameters<typeof openVolumes>[0]['csi'] = {
   setUp: async () => ({ ok: false, message: 'no driver here', event: null }),
   expand: async () => null,
   republishes: async () => false,
+  isExhausted: async () => false,
   tearDown: async () => undefined,
 };
 
