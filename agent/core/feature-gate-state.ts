@@ -52,7 +52,7 @@ const done = `
   KubeletRegistrationGetOnExistsOnly
   KubeletSeparateDiskGC
   KubeletServiceAccountTokenForCredentialProviders
-  KubeletTracing spans of pods, calls to the runtime, requests and collections; none of calls to the API server
+  KubeletTracing
   LoggingAlphaOptions nothing is buffered, so that there is nothing to set
   LoggingBetaOptions nothing is buffered, so that there is nothing to set
   MemoryQoS

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
+import { RpcError } from '../../cri/mod.ts';
 import type { CallOptions } from '../../cri/transport.ts';
 import { createTracer, noTracer, openTracer, traceCalls } from './tracer.ts';
 
@@ -60,10 +61,25 @@ test('spans nest, go on in the runtime, and reach the collector', async (t) => {
     tracer.span('broken', {}, () => Promise.reject(new Error('no luck'))),
     /no luck/,
   );
+  const missing = new RpcError('NotFound', 'ContainerStatus', 'no such container');
+  await assert.rejects(async () => {
+    await calls.call?.({ service: 'RuntimeService', method: 'ContainerStatus', request: {} }, { timeoutMs: 1 }, () => Promise.reject(missing));
+  }, /no such container/);
   stop.abort();
   await running;
   assert.equal(got[0]?.path, '/opentelemetry.proto.collector.trace.v1.TraceService/Export');
-  for (const word of ['syncPod', 'runtime.v1.RuntimeService/RunPodSandbox', 'k8s.pod.name', 'service.name', 'kubelet', 'broken', 'no luck'])
+  for (const word of [
+    'syncPod',
+    'runtime.v1.RuntimeService/RunPodSandbox',
+    'k8s.pod.name',
+    'service.name',
+    'kubelet',
+    'broken',
+    'no luck',
+    'rpc.system.name',
+    'rpc.response.status_code',
+    'NOT_FOUND',
+  ])
     assert.ok(got[0]?.text.includes(word), word);
 });
 

@@ -4,7 +4,7 @@ import { connect, type ClientHttp2Session, type IncomingHttpHeaders } from 'node
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
-import type { Interceptor } from '../../cri/mod.ts';
+import { RpcError, type Interceptor } from '../../cri/mod.ts';
 import { encodeSpans, endpointOf, isSampled, traceparentOf, type FinishedSpan, type SpanContext, type SpanKind } from '../core/tracing.ts';
 
 export interface SpanOptions {
@@ -180,15 +180,29 @@ class Collector {
   }
 }
 
+/** gRPC's codes as OpenTelemetry writes them: `NotFound` is NOT_FOUND. */
+function canonical(status: string): string {
+  return status === 'Canceled' ? 'CANCELLED' : status.replaceAll(/(?<=[a-z])(?=[A-Z])/g, '_').toUpperCase();
+}
+
 /** Calls to the runtime as spans, whose trace the runtime goes on with. */
 export function traceCalls(tracer: Tracer): Interceptor {
   return {
     call: (call, options, next) => {
       const service = `runtime.v1.${call.service}`;
-      const attributes = { 'rpc.system': 'grpc', 'rpc.service': service, 'rpc.method': call.method };
-      return tracer.span(`${service}/${call.method}`, { kind: 'client', attributes }, () => {
+      const name = `${service}/${call.method}`;
+      const attributes = { 'rpc.system.name': 'grpc', 'rpc.method': name };
+      return tracer.span(name, { kind: 'client', attributes }, async (set) => {
         const traceparent = tracer.traceparent();
-        return next(call, traceparent === null ? options : { ...options, headers: { traceparent } });
+        let status = 'OK';
+        try {
+          return await next(call, traceparent === null ? options : { ...options, headers: { traceparent } });
+        } catch (error) {
+          status = error instanceof RpcError ? canonical(error.status) : 'UNKNOWN';
+          throw error;
+        } finally {
+          set({ 'rpc.response.status_code': status });
+        }
       });
     },
   };
