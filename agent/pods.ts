@@ -279,6 +279,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       hasSelinux: await hasSelinux(),
       maskedPaths: [...defaultMaskedPaths, ...(await thermalPaths())],
       nodeName: node.name,
+      defaultPodSysctls: options.config.defaultPodSysctls,
     },
   };
   const source = createApiPods({ api, nodeName: node.name, log: log.child('pods'), clock });

@@ -39,6 +39,51 @@ function sharedNamespace(pod: Pod, name: string): string | null {
   return name.startsWith('user.') && hostUsers !== false ? 'User' : null;
 }
 
+type SysctlNamespace = 'IPC' | 'Net' | 'User' | 'UTS';
+
+/** The namespace that holds a sysctl; null: it is the machine's. */
+function namespaceOf(name: string): SysctlNamespace | null {
+  if (/^kernel\.(sem$|shm|msg)/.test(name) || name.startsWith('fs.mqueue.')) return 'IPC';
+  if (name.startsWith('net.')) return 'Net';
+  if (name.startsWith('user.')) return 'User';
+  return name === 'kernel.domainname' ? 'UTS' : null;
+}
+
+/** `defaultPodSysctls` (alpha gate DefaultPodSysctls) that a pod gets: those of namespaces of its own. */
+export function defaultSysctlsOf(pod: Pod, defaults: Readonly<Record<string, string>>): Record<string, string> {
+  const { hostNetwork, hostIPC, hostUsers } = pod.spec;
+  const own: Readonly<Record<SysctlNamespace, boolean>> = {
+    IPC: hostIPC !== true,
+    Net: hostNetwork !== true,
+    UTS: hostNetwork !== true,
+    User: hostUsers === false,
+  };
+  const named = Object.entries(defaults).map(([name, value]): [string, string] => [dotted(name), value]);
+  return Object.fromEntries(
+    named.filter(([name]) => {
+      const namespace = namespaceOf(name);
+      return namespace !== null && own[namespace];
+    }),
+  );
+}
+
+/** What is wrong with `defaultPodSysctls`, in upstream's words. */
+export function defaultSysctlsProblems(defaults: Readonly<Record<string, string>>, isOn: boolean): string[] {
+  const names = Object.keys(defaults);
+  if (names.length === 0) return [];
+  if (!isOn) return ['DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls'];
+  const seen = new Set<string>();
+  return names.flatMap((given) => {
+    const name = dotted(given);
+    const twice = seen.has(name);
+    seen.add(name);
+    if (!/^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$/.test(given))
+      return [`${JSON.stringify(given)} is not a valid sysctl name for defaultPodSysctls`];
+    if (namespaceOf(name) === null) return [`${JSON.stringify(given)} is not known to be namespaced for defaultPodSysctls`];
+    return twice ? [`duplicate sysctl ${JSON.stringify(name)} found in defaultPodSysctls`] : [];
+  });
+}
+
 /** sysctl(8): with a slash before the first dot, slashes separate and dots belong to names. */
 function dotted(name: string): string {
   const first = /[./]/.exec(name)?.[0];

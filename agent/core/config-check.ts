@@ -1,3 +1,4 @@
+import { defaultSysctlsProblems } from './admit-sysctls.ts';
 import type { KubeletConfiguration } from './config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
@@ -76,6 +77,7 @@ function numbers(config: KubeletConfiguration): string[] {
   for (const name of Object.keys(unknown)) problems.push(`userNamespaces: unknown field "${name}"`);
   const ids = idsPerPod === undefined || idsPerPod === null ? null : idsPerPodProblem(idsPerPod);
   if (ids !== null) problems.push(ids.replace('invalid configuration: ', ''));
+  problems.push(...defaultSysctlsProblems(config.defaultPodSysctls, gateEnabled(config.featureGates, 'DefaultPodSysctls')));
   const qosReserved = readQosReserved(config.qosReserved);
   if (typeof qosReserved === 'string') problems.push(qosReserved);
   if (config.containerLogMaxWorkers < 1) problems.push('containerLogMaxWorkers must be greater than or equal to 1');

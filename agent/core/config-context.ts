@@ -23,4 +23,6 @@ export interface ConfigContext {
   readonly hasSelinux: boolean;
   readonly maskedPaths: readonly string[];
   readonly nodeName: string;
+  /** Sysctls of pods that do not name them; absent: none. */
+  readonly defaultPodSysctls?: Readonly<Record<string, string>>;
 }

@@ -11,6 +11,7 @@ import type {
   UserNamespaceInput,
 } from '../../proto/cri/types.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
+import { defaultSysctlsOf } from './admit-sysctls.ts';
 import type { ConfigContext } from './config-context.ts';
 import { keyOf } from './containers.ts';
 import { expandAll } from './env.ts';
@@ -66,7 +67,7 @@ function linuxSandbox(context: ConfigContext, input: SandboxInput): LinuxPodSand
   const { pod } = input;
   const security = pod.spec.securityContext;
   const containers = [...pod.spec.containers, ...(pod.spec.initContainers ?? [])];
-  const sysctls: Record<string, string> = {};
+  const sysctls = defaultSysctlsOf(pod, context.defaultPodSysctls ?? {});
   // The runtime separates with dots only.
   for (const sysctl of security?.sysctls ?? []) sysctls[dotted(sysctl.name)] = sysctl.value;
   const groups = [...(security?.fsGroup === undefined ? [] : [security.fsGroup]), ...(security?.supplementalGroups ?? [])];

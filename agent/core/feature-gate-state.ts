@@ -24,6 +24,7 @@ const done = `
   DRAConsumableCapacity the share of a device is passed on as its driver tells it
   DRAExtendedResource
   DRAOptionalNodeOperations the field is honoured whenever the API server kept it
+  DefaultPodSysctls
   DisableCPUQuotaWithExclusiveCPUs
   DisableNodeKubeProxyVersion
   DynamicResourceAllocation
@@ -99,7 +100,6 @@ const notDone = `
   DRADeviceCompatibilityGroups
   DRANodeAllocatableResources
   DRAWorkloadResourceClaims
-  DefaultPodSysctls
   EmptyDirVolumeMode
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GRPCContainerProbeTLS
