@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Family } from './core/ip.ts';
-import { applied, countRules, planChanges, planWhole, readSaved, type Restore } from './core/iptables-plan.ts';
+import { applied, countRules, planChanges, planWhole, readSaved, type Restore, type SavedTable } from './core/iptables-plan.ts';
 import { portChains, type IptablesOptions, type PortChains } from './core/iptables-service.ts';
 import { CANARY, fixedRules, TABLES, type FixedRules } from './core/iptables-table.ts';
 import type { PortRules } from './core/ruleset.ts';
@@ -93,19 +93,11 @@ export class IptablesTable implements ServiceTable {
     const { iptables, log } = this.#options;
     const { family } = settings;
     this.#endpoints.clear();
-    const wanted = (await this.#render(ports, settings)) as Map<string, PortChains>;
+    const [rendered, saved] = await Promise.all([this.#render(ports, settings), this.#read(family, signal)]);
+    if (saved instanceof OpError) return { ok: false, error: saved };
+    const wanted = rendered as Map<string, PortChains>;
     const fixed = fixedRules(settings, this.#options);
     const refused: string[] = [];
-    let saved;
-    try {
-      saved = {
-        filter: readSaved(await iptables.save(family, 'filter', signal)),
-        nat: readSaved(await iptables.save(family, 'nat', signal)),
-      };
-    } catch (error) {
-      if (!(error instanceof OpError) || hasCode(error, 'aborted')) throw error;
-      return { ok: false, error };
-    }
     for (let round = 0; ; round++) {
       const restore = planWhole(wanted, fixed, saved, iptables.linesAtOnce);
       const result = await this.#write(family, restore, signal);
@@ -123,6 +115,18 @@ export class IptablesTable implements ServiceTable {
         refused.push(port!);
         log.error('The kernel refuses the rules of a Service port; it is left out', { port, error: result.error });
       }
+    }
+  }
+
+  /** What is there, as far as a whole write needs it. */
+  async #read(family: Family, signal?: AbortSignal): Promise<Record<'filter' | 'nat', SavedTable> | OpError> {
+    const { iptables } = this.#options;
+    try {
+      const [filter, nat] = await Promise.all([iptables.save(family, 'filter', signal), iptables.save(family, 'nat', signal)]);
+      return { filter: readSaved(filter), nat: readSaved(nat) };
+    } catch (error) {
+      if (!(error instanceof OpError) || hasCode(error, 'aborted')) throw error;
+      return error;
     }
   }
 

@@ -87,17 +87,16 @@ export function createIptables(sys: Sys, options: { netns?: string; variant?: Va
 
 /** Output of `-save` of both families, or null without such a program. What a kernel lacks counts as empty. */
 async function savedBy(sys: Sys, variant: Variant, table: TableName | null, where: { netns?: string }): Promise<string | null> {
-  let saved = '';
-  for (const family of ['ip', 'ip6'] as const) {
+  const saved = async (family: Family): Promise<string> => {
     const argv = [program(family, variant, '-save'), ...(table === null ? [] : ['-t', table])];
-    try {
-      saved += text((await sys.run({ argv, timeoutMs: TIMEOUT_MS, maxOutputBytes: MAX_SAVED_BYTES, ...where })).stdout);
-    } catch (error) {
-      if (hasCode(error, 'not-found')) return null;
-      throw error;
-    }
+    return text((await sys.run({ argv, timeoutMs: TIMEOUT_MS, maxOutputBytes: MAX_SAVED_BYTES, ...where })).stdout);
+  };
+  try {
+    return (await Promise.all([saved('ip'), saved('ip6')])).join('');
+  } catch (error) {
+    if (hasCode(error, 'not-found')) return null;
+    throw error;
   }
-  return saved;
 }
 
 const OF_KUBELET = /^:(KUBE-IPTABLES-HINT|KUBE-KUBELET-CANARY) /m;
@@ -108,9 +107,8 @@ const OF_KUBELET = /^:(KUBE-IPTABLES-HINT|KUBE-KUBELET-CANARY) /m;
  * programs for one table would make it, so they are asked for all that are there.
  */
 export async function detectVariant(sys: Sys, where: { netns?: string } = {}): Promise<Variant> {
-  const nft = await savedBy(sys, '-nft', 'mangle', where);
+  const [nft, legacy] = await Promise.all([savedBy(sys, '-nft', 'mangle', where), savedBy(sys, '-legacy', null, where)]);
   if (nft !== null && OF_KUBELET.test(nft)) return '-nft';
-  const legacy = await savedBy(sys, '-legacy', null, where);
   if (legacy !== null && OF_KUBELET.test(legacy)) return '-legacy';
   if (nft === null || legacy === null) return '';
   const count = (saved: string): number => saved.match(/^-/gm)?.length ?? 0;
@@ -133,15 +131,10 @@ export async function isLegacyKind(sys: Sys, variant: Variant, where: { netns?: 
 
 /** Families whose nat table the programs can read; throws when there is none. */
 export async function usableFamilies(iptables: Iptables): Promise<Family[]> {
-  const families: Family[] = [];
-  let why: unknown = null;
-  for (const family of ['ip', 'ip6'] as const) {
-    try {
-      if ((await iptables.hasChain(family, 'nat', 'POSTROUTING')) !== false) families.push(family);
-    } catch (error) {
-      why = error;
-    }
-  }
+  const asked = (['ip', 'ip6'] as const).map(async (family) => ({ family, usable: (await iptables.hasChain(family, 'nat', 'POSTROUTING')) !== false }));
+  const answers = await Promise.allSettled(asked);
+  const families = answers.flatMap((answer) => (answer.status === 'fulfilled' && answer.value.usable ? [answer.value.family] : []));
+  const why: unknown = answers.findLast((answer) => answer.status === 'rejected')?.reason ?? null;
   if (families.length > 0) return families;
   throw new OpError('unsupported', 'start the proxy', 'iptables does not work on this host', {
     cause: why,
