@@ -78,3 +78,13 @@ test('ours shows the same names, types and labels', { skip }, async () => {
   });
   assert.deepEqual(missing, []);
 });
+
+test('every feature gate has the value that it has upstream', { skip: skip || (kubelet === null && 'there is no kubelet: nodelet assets build') }, async () => {
+  const gatesOf = async (which: 'upstream' | 'ours'): Promise<string[]> => {
+    const { text } = await both.ask(which, 'GET', '/metrics', callers['admin'] ?? {});
+    return text.split('\n').filter((line) => line.startsWith('kubernetes_feature_enabled{'));
+  };
+  const upstream = await gatesOf('upstream');
+  assert.ok(upstream.length > 200);
+  assert.deepEqual(await gatesOf('ours'), upstream);
+});
