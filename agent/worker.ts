@@ -58,6 +58,7 @@ export interface SyncResult {
 
 const firstRetryMs = 1000;
 const maxRetryMs = 10_000;
+const behindAll = 1e9;
 const nodeWaitMs = 500;
 const networkWaitMs = 1000;
 
@@ -301,7 +302,8 @@ export class PodWorker {
   async #do(pod: Pod, facts: PodFacts, steps: readonly Step[], stop: AbortSignal): Promise<StepsOutcome> {
     const run: RunContext = {
       pod,
-      place: this.#place,
+      // Who has failed has had its turn: those that came after it go first.
+      place: this.#place + (this.#retryMs === firstRetryMs ? 0 : behindAll),
       facts,
       preStopBegun: this.#preStopBegun,
       tell: (event) => this.#event(pod, event),
