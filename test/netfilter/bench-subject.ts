@@ -238,8 +238,8 @@ export class Subject implements AsyncDisposable {
     const before = { sum: await this.metric(SUM), count: await this.metric(COUNT), generation: await this.generation() };
     const startMs = realClock.monoMs();
     for (const [index, one] of told.entries()) {
-      const dueMs = startMs + (spreadMs * index) / told.length;
-      if (dueMs > realClock.monoMs()) await realClock.sleep(dueMs - realClock.monoMs());
+      const waitMs = startMs + (spreadMs * index) / told.length - realClock.monoMs();
+      if (waitMs > 0) await realClock.sleep(waitMs);
       this.tell(one);
     }
     let generation = before.generation;
