@@ -29,6 +29,23 @@ test('a hook that fails says so with the beginning of what it printed, however m
   assert.ok(!much.ok && much.message.length < 32 * 1024, String(!much.ok && much.message.length));
 });
 
+test('a command that outlives the grace period is left to run until its container ends', async () => {
+  const clock = createFakeClock();
+  const asked: { timeout: number | undefined; signal: AbortSignal | undefined }[] = [];
+  const execSync = (request: { timeout?: number }, options: { signal?: AbortSignal }) => {
+    asked.push({ timeout: request.timeout, signal: options.signal });
+    return new Promise(() => undefined);
+  };
+  const slow = createHooks({ cri: { runtime: { execSync } } as unknown as Cri, clock, tell: () => {} });
+  const result = slow.run(pod, container, 'c', [], { exec: { command: ['loop'] } }, 30_000, signal);
+  await clock.advance(30_000);
+  assert.equal((await result).ok, false);
+  assert.deepEqual(
+    asked.map(({ timeout, signal: of }) => [timeout, of?.aborted]),
+    [[0, false]],
+  );
+});
+
 test('a header may have any name', async (t) => {
   const server = createServer((_, response) => response.writeHead(200).end()).listen(0, '127.0.0.1');
   t.after(() => server.close());
