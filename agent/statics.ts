@@ -58,7 +58,7 @@ export function openStatics(options: StaticsOptions): Statics {
     node,
     statics: source,
     apiPods,
-    mayRun: (namespace, name) => runsElsewhere(namespace, name, ''),
+    mayRun: runsElsewhere,
     statuses: options.statuses,
   });
   return {

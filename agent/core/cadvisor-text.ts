@@ -71,7 +71,8 @@ export function cadvisorMetrics(
       'container_memory_swap',
       'gauge',
       'Container swap usage in bytes.',
-      each((facts) => facts.swapBytes),
+      // A runtime tells of swap only where the machine has some.
+      all.map(({ labels, facts }) => [labels, facts.swapBytes ?? groups.get(labels['name'] ?? '')?.usage.swap ?? null, facts.atMs]),
     ),
     family(
       'container_start_time_seconds',

@@ -8,6 +8,7 @@ import definition from '../../proto/plugins/device_plugin.json' with { type: 'js
 import type { DevicePluginMethods, RegistrationMethods } from '../../proto/plugins/device_plugin.ts';
 import { isExtendedResource } from '../core/resources/requests.ts';
 import type { Device } from '../core/resources/devices.ts';
+import { rpcErrorText } from './cri.ts';
 import type { DevicePool, PluginEndpoint } from './device-pool.ts';
 import { GrpcClient, served, serveGrpc, serviceOf } from './grpc.ts';
 import type { PluginHandler } from './plugin-watcher.ts';
@@ -95,7 +96,9 @@ export class DevicePlugins implements AsyncDisposable {
     const client = new GrpcClient(this.#service, path, clock);
     const connection: Connection = { resource, path, client, stop: new AbortController() };
     try {
-      const options = await client.call('GetDevicePluginOptions', {}, { timeoutMs: connectMs, signal });
+      const options = await client.call('GetDevicePluginOptions', {}, { timeoutMs: connectMs, signal }).catch((error: unknown) => {
+        throw new RpcError('Unknown', 'Register', `failed to get device plugin options: ${rpcErrorText(error)}`);
+      });
       const endpoint = this.#endpoint(connection, options.preStartRequired, options.getPreferredAllocationAvailable);
       if (pool.isConnected(resource, path)) throw new RpcError('Unknown', 'Register', `device plugin already connected: ${path}`);
       pool.connected(endpoint);

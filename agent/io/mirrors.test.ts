@@ -99,6 +99,17 @@ test('another version gets another mirror; an ended pod loses its own only when 
   assert.equal(mirror(), undefined);
 });
 
+test('while the version before still stops its mirror stays, and the next one comes then', async (t) => {
+  const { clock, mirror, runs, set } = await setUp(t, podOf('a:1'));
+  const before = mirror()?.metadata.uid;
+  runs.value = true;
+  await set(podOf('a:2'));
+  assert.equal(mirror()?.metadata.uid, before);
+  runs.value = false;
+  await clock.advance(3_000);
+  assert.equal(mirror()?.metadata.annotations?.['kubernetes.io/config.mirror'], 'hash-a-2');
+});
+
 test('without an API server nothing is waited for, and the mirror comes when it answers', async (t) => {
   const pod = podOf('a:1');
   const { api, clock, mirror, mirrors, ref, set } = await setUp(t, null);

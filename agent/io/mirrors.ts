@@ -17,8 +17,8 @@ export interface MirrorsOptions {
   readonly statics: PodSourceReader;
   /** The API server's side: its mirror pods, and whether all are known. */
   readonly apiPods: { mirrors(): readonly Pod[]; synced(): boolean; onUpdate: PodSourceReader['onUpdate'] };
-  /** Whether something of a pod of that name may still run here: its mirror stays as long. */
-  readonly mayRun: (namespace: string, name: string) => boolean;
+  /** Whether something of a pod of that name, of another UID than this one, may still run here: its mirror stays as long. */
+  readonly mayRun: (namespace: string, name: string, butUid: string) => boolean;
   /** Writes the status of what is at the API server. */
   readonly statuses: StatusWriter;
 }
@@ -100,8 +100,9 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
       there.add(nameOf(mirror));
       const pod = wanted.get(nameOf(mirror));
       if (mirrorVerdict(mirror, pod) === 'right') continue;
-      // While its pod is still stopping, the mirror tells of it.
-      if (pod === undefined && options.mayRun(mirror.metadata.namespace ?? '', mirror.metadata.name ?? '')) continue;
+      // While its pod is still stopping, the mirror tells of it, also when the next version waits already.
+      const isTold = pod === undefined || mirror.metadata.deletionTimestamp === undefined;
+      if (isTold && options.mayRun(mirror.metadata.namespace ?? '', mirror.metadata.name ?? '', pod?.metadata.uid ?? '')) continue;
       await attempt(mirror, () => remove(mirror, signal));
     }
     for (const [name, pod] of wanted) if (!there.has(name)) await attempt(pod, () => create(pod, signal));

@@ -218,6 +218,7 @@ test('the series of cgroups stand on the cadvisor page under its names', async (
   const has = (name: string, more: string, value: string): void => assert.ok(page.includes(`${name}{${labels}${more}} ${value} 1\n`), `${name}: ${page}`);
   has('container_cpu_user_seconds_total', '', '2');
   has('container_memory_cache', '', '20');
+  assert.equal(page.split(`container_memory_swap{${labels}}`).length, 2);
   has('container_memory_failures_total', ',failure_type="pgfault",scope="hierarchy"', '7');
   has('container_fs_reads_bytes_total', ',device="/dev/vda"', '4096');
   has('container_blkio_device_usage_total', ',device="/dev/vda",major="254",minor="0",operation="Read"', '4096');
