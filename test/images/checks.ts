@@ -91,6 +91,7 @@ const BUSYBOX: readonly ImageCheck[] = [
     output: /root:x:0:[\s\S]*root:x:0:/,
   },
   { what: 'fractions of a second', run: 'sleep 0.1 && usleep 1000' },
+  { what: 'the time with its milliseconds', run: "nmeter -d0 '%3t' | head -n1", output: /^\d\d:\d\d:\d\d\.\d{3}$/ },
   { what: 'users', run: 'grep -q nobody /etc/passwd && grep -q www-data /etc/group' },
 ];
 

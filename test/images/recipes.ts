@@ -116,6 +116,7 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
       link('/etc/mtab', '../proc/self/mounts'),
       // bash keeps environment names such as data-1 for the programs it starts; dash and busybox do not.
       link('/usr/bin/sh', 'bash'),
+      program('/usr/bin/nmeter', { kind: 'c', source: 'nmeter.c' }),
     ],
   },
   dns: { packages: ['bind9-host', 'bind9-dnsutils'] },
@@ -149,6 +150,7 @@ export const LAYERS: Readonly<Record<string, LayerRecipe>> = {
       ),
       folder('/tmp', 0o1777),
       program('/bin/sh', { kind: 'c', source: 'sh.c' }),
+      program('/bin/nmeter', { kind: 'c', source: 'nmeter.c' }),
       link('/bin/bash', 'bash-static'),
       text('/bin/wget', WGET, 0o755),
       text('/etc/passwd', BUSYBOX_PASSWD),
