@@ -23,7 +23,12 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs SR-IOV, GPUs or other devices', name: /SRIOV|GPU|Nvidia/i, said: /SRIOV|GPU/i },
   { why: 'needs an image that cannot be had', said: /ErrImagePull|ImagePullBackOff|failed to pull|pull image/i },
   { why: 'needs user namespaces', said: /user ?namespaces?/i },
-  { why: 'looks for cgroups below the machine’s root', said: /\/kubepods|\/sys\/fs\/cgroup/ },
+  {
+    why: 'looks for cgroups below the machine’s root',
+    name: /Kubelet Cgroup Manager|PodOverhead cgroup accounting/,
+    said: /\/kubepods|\/sys\/fs\/cgroup/,
+  },
+  { why: 'needs all processes of the machine in a cgroup for it', name: /Summary API when querying \/stats\/summary should report resource usage/ },
   { why: 'needs CAP_SYS_RESOURCE', said: /oom_score_adj/ },
 ];
 
