@@ -2,13 +2,14 @@ import { watch } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { tryExec } from '../../base/exec.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
+import { openBundler, type Bundler } from './bundle.ts';
 import type { Place } from './place.ts';
 import { until } from './until.ts';
 
 const ROOMS = ['agent', 'base', 'cri', 'netfilter', 'proto'];
 /** An editor writes a file in several steps. */
 const CALM_MS = 60;
-const BUILD_MS = 60_000;
+const RESTART_MS = 60_000;
 const HEALTHY_MS = 30_000;
 const ASK_MS = 50;
 
@@ -34,12 +35,15 @@ async function releaseOf(place: Place): Promise<string> {
 export async function* develop(place: Place, options: { root: string; signal: AbortSignal }): AsyncGenerator<Turn> {
   const { root, signal } = options;
   const release = await releaseOf(place);
+  await using bundler = await openBundler(root);
+  // The first build reads everything; a person waits for those that come after a change.
+  await bundler.build().catch(() => undefined);
   await using changes = new Changes(root, signal);
   for (;;) {
     const files = await changes.next();
     if (files.length === 0) return;
     const begunAt = performance.now();
-    const problem = await bring(place, root, release).then(
+    const problem = await bring(place, bundler, release).then(
       () => null,
       (error: unknown) => messageOf(error),
     );
@@ -88,12 +92,11 @@ class Changes implements AsyncDisposable {
   }
 }
 
-async function bring(place: Place, root: string, release: string): Promise<void> {
+async function bring(place: Place, bundler: Bundler, release: string): Promise<void> {
   const { signal, env } = place.engine;
-  const built = await tryExec([`${root}/nodelet`, '--version'], { signal, timeoutMs: BUILD_MS, doing: 'building' });
-  if (built.code !== 0) throw new OpError('failed', 'building', built.stderr.trim().split('\n').at(-1) ?? '');
+  const file = await bundler.build();
   const line = `docker exec -i "$0" sh -ec 'cat >"$0.new"; mv "$0.new" "$0"; systemctl restart kubelet' "$2/dist/nodelet.mjs" <"$1"`;
-  const brought = await tryExec(['sh', '-c', line, place.node, `${root}/dist/nodelet.mjs`, release], { signal, env, timeoutMs: BUILD_MS, doing: 'restarting' });
+  const brought = await tryExec(['sh', '-c', line, place.node, file, release], { signal, env, timeoutMs: RESTART_MS, doing: 'restarting' });
   if (brought.code !== 0) throw new OpError('failed', `restarting the kubelet of ${place.node}`, brought.stderr.trim().split('\n').at(-1) ?? '');
   const advice = `see: docker exec ${place.node} journalctl --unit=kubelet`;
   await until(place, `the kubelet of ${place.node} is healthy`, { timeoutMs: HEALTHY_MS, pauseMs: ASK_MS, advice }, async () => {
