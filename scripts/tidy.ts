@@ -55,6 +55,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'js-yaml': ['base/'],
   'ipaddr.js': ['netfilter/', 'control/', 'node/core/'],
   rfc6902: ['base/kubeapi/'],
+  esbuild: ['scripts/kind/'],
   'tar-stream': ['node/', 'test/', 'scripts/'],
 };
 const BANNED_NAMES = /(^|[-/.])(manager|helper|helpers|util|utils|common|misc)([-/.]|$)/i;
