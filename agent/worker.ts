@@ -4,10 +4,9 @@ import type { Log } from '../base/log.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
 import { admitPod } from './admit-pod.ts';
 import type { AdmitPodDeps } from './admit-pod.ts';
-import { grow, rebuilt } from './core/backoff.ts';
+import { grow, rebuiltOf } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
-import { backOffKey } from './core/hash.ts';
-import { isUp, specContainers, statesText } from './core/containers.ts';
+import { isUp, statesText } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
 import type { Eviction, PodEnd, PodLife } from './core/phase.ts';
@@ -16,6 +15,7 @@ import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
 import { lastStatus, rejectedStatus } from './core/status.ts';
 import type { Verdict } from './core/status.ts';
+import { isStatic } from './core/static-pod.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
 import type { DraClaims } from './io/dra/claims.ts';
@@ -76,6 +76,8 @@ export class PodWorker {
   /** The newest object; kept when the source has dropped it, for how to end it. */
   #known: Pod | undefined;
   #wanted = false;
+  /** The source has dropped a static pod: it ends, even when its file is back before anybody has looked. */
+  #dropped = false;
   #facts: PodFacts | undefined;
   #eviction: Eviction | null = null;
   #adopted = false;
@@ -116,14 +118,13 @@ export class PodWorker {
   wish(view: PodView | undefined): void {
     this.#wanted = view !== undefined;
     if (view !== undefined) this.#known = view.pod;
+    else this.#dropped ||= this.#known !== undefined && isStatic(this.#known);
     if (this.#doing === null) return;
     const end = this.#endNow();
     if (end === null) return;
-    if (mayStart(this.#life)) this.#doing.abort();
-    else if (this.#life.phase === 'terminating' && shorten(this.#life.end, end) !== this.#life.end) {
-      // Without the wish the call that waits goes on with the first grace, as upstream's does.
-      if (this.#deps.wishes.has('ShortenGraceAtSecondDelete')) this.#doing.abort();
-    }
+    const isShorter = this.#life.phase === 'terminating' && shorten(this.#life.end, end) !== this.#life.end;
+    // Without the wish a call that waits goes on with the first grace, as upstream's does.
+    if (mayStart(this.#life) || (isShorter && this.#deps.wishes.has('ShortenGraceAtSecondDelete'))) this.#doing.abort();
   }
 
   /** The status on the API server has changed: when somebody else wrote it, what was told is written again. */
@@ -431,7 +432,8 @@ export class PodWorker {
       return { again: null, gone: false };
     }
     // Since it ended nothing has been made for it; what comes up all the same, the next listing shows as nobody's.
-    await removeRemains(this.#deps, this.key, this.#facts ?? (await this.#deps.facts.read(uid, signal)), signal);
+    if (!this.#wanted || pod?.spec.restartPolicy !== 'Always')
+      await removeRemains(this.#deps, this.key, this.#facts ?? (await this.#deps.facts.read(uid, signal)), signal);
     statuses.forget(uid);
     this.#deps.facts.forget(uid);
     this.#deps.resizes.forget(uid);
@@ -454,7 +456,7 @@ export class PodWorker {
   #endNow(): PodEnd | null {
     const startTime = this.#deps.statuses.current(this.key.uid)?.startTime ?? this.#known?.status?.startTime;
     const { clock } = this.#deps;
-    const wish = { pod: this.#wanted ? this.#known : undefined, known: this.#known, eviction: this.#eviction, startTime };
+    const wish = { pod: this.#wanted && !this.#dropped ? this.#known : undefined, known: this.#known, eviction: this.#eviction, startTime };
     return endOf({ ...wish, nowMs: clock.nowMs(), monoMs: clock.monoMs() });
   }
 
@@ -469,10 +471,7 @@ export class PodWorker {
     this.#teller.adopt(this.#known);
     if (facts.containers.length > 0 || facts.sandboxes.length > 0) this.#deps.resizes.take(this.#known);
     this.#deps.resizes.adopt(this.#known);
-    for (const { container } of specContainers(this.#known.spec)) {
-      const newest = facts.containers.find((each) => each.name === container.name);
-      if (newest !== undefined) this.#backoffs[backOffKey(container)] = rebuilt(newest.attempt, this.#deps.rules, newest.createdAtMs);
-    }
+    Object.assign(this.#backoffs, rebuiltOf(this.#known, facts, this.#deps.rules));
   }
 
   #event(pod: Pod, event: EventText): void {

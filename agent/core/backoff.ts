@@ -1,3 +1,8 @@
+import type { Pod } from '../../proto/kube/types.ts';
+import { specContainers } from './containers.ts';
+import { backOffKey } from './hash.ts';
+import type { PodFacts } from './types.ts';
+
 /**
  * Crash-loop and image-pull delays as numbers: 10 s, doubling, up to a cap, forgotten when the last growth is twice
  * the default cap ago. The delay counts from the event (a container's end, a failed pull), not from the decision.
@@ -45,6 +50,16 @@ export function heldUntilMs(state: Backoff | undefined, rules: BackoffRules, eve
 export function rebuilt(attempt: number, rules: BackoffRules, createdAtMs: number): Backoff | undefined {
   if (attempt <= 0) return undefined;
   return { delayMs: Math.min(rules.firstMs * 2 ** Math.min(attempt - 1, 20), rules.maxMs), grownAtMs: createdAtMs };
+}
+
+/** The same for all containers of a pod, by the keys of their back-offs. */
+export function rebuiltOf(pod: Pod, facts: PodFacts, rules: BackoffRules): Record<string, Backoff | undefined> {
+  const states: [string, Backoff | undefined][] = [];
+  for (const { container } of specContainers(pod.spec)) {
+    const newest = facts.containers.find((each) => each.name === container.name);
+    if (newest !== undefined) states.push([backOffKey(container), rebuilt(newest.attempt, rules, newest.createdAtMs)]);
+  }
+  return Object.fromEntries(states);
 }
 
 /** A run of ten minutes wipes the slate, whatever the cap is. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { rmSync, writeFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -88,4 +89,27 @@ test('a file that is broken by a change keeps its pod until the next full scan',
   await until(() => errors.length === 1, 'the complaint');
   assert.deepEqual(names(), ['web-n1']);
   await until(() => names().length === 0, 'the full scan');
+});
+
+test('a file that is removed and at once written again drops its pod and has it again; one that is replaced does not', async (t) => {
+  const { names, path, source, start, told } = await setUp(t);
+  await mkdir(path);
+  const file = join(path, 'web.yaml');
+  await writeFile(file, manifest('web'));
+  start();
+  await until(() => names().length === 1, 'the pod');
+  const wanted: boolean[] = [];
+  source.onUpdate(({ uid }) => void wanted.push(source.get(uid) !== undefined));
+  const before = told.length;
+  await writeFile(join(path, '.new'), manifest('web'));
+  await rename(join(path, '.new'), file);
+  await writeFile(join(path, 'other.yaml'), manifest('other'));
+  await until(() => names().length === 2, 'the scan after the replacement');
+  assert.deepEqual(told.slice(before), ['other-n1']);
+  wanted.length = 0;
+  rmSync(file);
+  writeFileSync(file, manifest('web'));
+  await until(() => wanted.length === 2, 'that it went and came');
+  assert.deepEqual(wanted, [false, true]);
+  assert.deepEqual(names().toSorted(), ['other-n1', 'web-n1']);
 });

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { watch } from 'node:fs';
+import { existsSync, watch } from 'node:fs';
 import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
@@ -45,6 +45,33 @@ export function createStaticPods(options: StaticPodsOptions): StaticPods {
 
   /** Which pod came from which file at the last scan. */
   const byFile = new Map<string, Pod>();
+  /** Files that have gone since, whether or not they are back. */
+  const went = new Map<string, 'perhaps' | 'surely'>();
+
+  /**
+   * A name came or went, or another file took its place: the kernel's watch does not say which. Of a known file two in a
+   * row are its going and coming back; a file that is replaced has one.
+   */
+  const renamed = (file: string): void => {
+    if (!byFile.has(file)) return;
+    went.set(file, went.has(file) || !existsSync(file) ? 'surely' : 'perhaps');
+  };
+
+  /** Pods whose files went and are back are wanted no more for a moment, so that they end before they begin again. */
+  const dropPutBack = (): void => {
+    const gone = [...went].filter(([, how]) => how === 'surely').map(([file]) => byFile.get(file)?.metadata.uid);
+    for (const [file, how] of went) if (how === 'surely') byFile.delete(file);
+    went.clear();
+    if (gone.length > 0)
+      pods.replace(
+        new Map(
+          pods
+            .list()
+            .filter(({ key }) => !gone.includes(key.uid))
+            .map((view) => [view.key.uid, view]),
+        ),
+      );
+  };
 
   /** The pod in a file; null for one that is none. */
   const read = async (file: string): Promise<Pod | null> => {
@@ -68,6 +95,7 @@ export function createStaticPods(options: StaticPodsOptions): StaticPods {
 
   /** `patient`: a file that cannot be used keeps its former pod, for it may be half written; at the next full scan it ends. */
   const scan = async (patient: boolean): Promise<void> => {
+    dropPutBack();
     const next = new Map<string, PodView>();
     const names = new Set<string>();
     const kept = new Map<string, Pod>();
@@ -100,7 +128,10 @@ export function createStaticPods(options: StaticPodsOptions): StaticPods {
       while (!signal.aborted) {
         watcher ??= watched(
           path,
-          () => wake(),
+          (name) => {
+            if (name !== null) renamed(join(path, name));
+            wake();
+          },
           () => (watcher = null),
         );
         const woken = new AbortController();
@@ -115,10 +146,10 @@ export function createStaticPods(options: StaticPodsOptions): StaticPods {
   };
 }
 
-/** A path that is not there yet is looked for at the next scan. */
-function watched(path: string, onChange: () => void, onEnd: () => void): { close(): void } | null {
+/** A path that is not there yet is looked for at the next scan. `onChange` gets a name that came or went; null: something else changed. */
+function watched(path: string, onChange: (renamed: string | null) => void, onEnd: () => void): { close(): void } | null {
   try {
-    const watcher = watch(path, { persistent: false }, onChange);
+    const watcher = watch(path, { persistent: false }, (event, name) => onChange(event === 'rename' ? name : null));
     watcher.on('error', () => {
       watcher.close();
       onEnd();

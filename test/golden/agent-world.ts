@@ -10,6 +10,7 @@ import { createFactsReader } from '../../agent/io/facts.ts';
 import { createHooks } from '../../agent/io/hooks.ts';
 import { AllocationFile } from '../../agent/io/allocation-file.ts';
 import type { TextFile } from '../../agent/io/allocation-file.ts';
+import { createHeldPods } from '../../agent/io/held-pods.ts';
 import { createImagePuller } from '../../agent/io/images.ts';
 import { createApiPods } from '../../agent/io/pods-api.ts';
 import { createStatusApi } from '../../agent/io/status-api.ts';
@@ -61,6 +62,8 @@ export class AgentWorld implements GoldenWorld {
   readonly events = new FakeEvents();
   readonly node = new FakeNode();
   readonly files = new FakePodFiles();
+  /** Pods of this node's own files. */
+  readonly statics = createHeldPods();
   /** The files that outlive an agent. */
   readonly disk = new Map<string, string>();
   probes = new FakeProbes();
@@ -78,6 +81,7 @@ export class AgentWorld implements GoldenWorld {
 
   constructor() {
     this.#startMs = this.clock.nowMs();
+    this.statics.replace(new Map());
     this.api = new FakeKubeApi({ clock: this.clock, rng: this.rng });
     this.runtime = new FakeRuntime({ clock: this.clock });
     this.failpoints = failpoints(this.clock);
@@ -187,7 +191,7 @@ export class AgentWorld implements GoldenWorld {
     const loop: Loop = createLoop({
       clock,
       log,
-      sources: [apiPods],
+      sources: [this.statics, apiPods],
       onBug: (error) => (this.bug = error),
       worker: {
         clock,
