@@ -1,4 +1,4 @@
-import type { ConfigMap, Node, Pod, Secret, Service } from '../proto/kube/types.ts';
+import type { ConfigMap, Node, Pod, PodStatus, Secret, Service } from '../proto/kube/types.ts';
 import { podCgroupResources } from './core/cgroups.ts';
 import type { CgroupResources } from './core/cgroups.ts';
 import type { PodCgroupValues } from './core/resize/moves.ts';
@@ -121,6 +121,18 @@ export class FakeProbes implements Probes {
       }
     }
     this.#results.set(uid, after);
+  }
+  adopt(uid: string, status: PodStatus): void {
+    const results = this.#results.get(uid) ?? {};
+    for (const told of [...(status.initContainerStatuses ?? []), ...(status.containerStatuses ?? [])]) {
+      const known = results[told.name];
+      if (known === undefined || told.containerID?.endsWith(`//${known.containerId}`) !== true) continue;
+      results[told.name] = {
+        ...known,
+        ...(known.startup === 'unknown' && told.started === true ? { startup: 'success' as const } : {}),
+        ...(known.readiness === 'unknown' && told.ready ? { readiness: 'success' as const } : {}),
+      };
+    }
   }
   remove(uid: string): void {
     this.#results.delete(uid);

@@ -116,6 +116,8 @@ export interface Probes {
    * was. First results of an adopted container come from `pod.status` (ready stays ready, unready stays unready until its own probe says otherwise).
    */
   sync(pod: Pod, containers: readonly ContainerFacts[], context: { podIPs: readonly string[]; terminating: boolean; keepsReadiness?: boolean }): void;
+  /** The same from a status that was not known before: what no probe has spoken of yet is what it says. */
+  adopt?(uid: string, status: PodStatus): void;
   remove(uid: string): void;
   results(uid: string): ProbeResults;
   /** Forgets liveness and startup results of a container that is being killed for them. */
@@ -133,6 +135,8 @@ export interface StatusWriter {
   set(pod: Pod, status: PodStatus): void;
   /** The newest wish, or undefined. */
   current(uid: string): PodStatus | undefined;
+  /** What an earlier process told of a pod whose own object does not hold it, until this one has told of it in knowledge of that. */
+  earlier?(uid: string): PodStatus | undefined;
   /**
    * Writes the last status; then, when the object carries a deletionTimestamp, deletes it with grace 0 and a UID
    * precondition. Resolves when the API server has done so, or when the object is gone or another one.

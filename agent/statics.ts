@@ -60,6 +60,7 @@ export function openStatics(options: StaticsOptions): Statics {
     apiPods,
     mayRun: runsElsewhere,
     statuses: options.statuses,
+    retell: (uid) => loop().kick(uid),
   });
   return {
     source,

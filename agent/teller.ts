@@ -60,7 +60,7 @@ export class Teller {
   tell(pod: Pod, facts: PodFacts, life: PodLife, stopped: boolean): PodStatus {
     const { statuses, probes, node, clock, resizes } = this.#deps;
     const { uid } = this.#key;
-    const old = statuses.current(uid) ?? pod.status ?? {};
+    const old = this.#old(pod);
     const end = life.phase === 'terminating' || life.phase === 'terminated' ? life.end : null;
     const plain = statusOf({
       pod: resizes.allocatedPod(pod),
@@ -85,6 +85,17 @@ export class Teller {
     this.#deps.metrics?.told(old, status);
     statuses.set(pod, status);
     return status;
+  }
+
+  /** What was told last; of what an earlier process told apart from the pod's own object: since when it is so. */
+  #old(pod: Pod): PodStatus {
+    const { statuses, probes } = this.#deps;
+    const told = statuses.current(this.#key.uid) ?? pod.status ?? {};
+    const earlier = statuses.earlier?.(this.#key.uid);
+    if (earlier === undefined) return told;
+    probes.adopt?.(this.#key.uid, earlier);
+    const { startTime, conditions } = earlier;
+    return { ...told, ...(startTime === undefined ? {} : { startTime }), ...(conditions === undefined ? {} : { conditions }) };
   }
 
   /** Keeps the probers in step with what runs. */

@@ -7,7 +7,7 @@ import { nodes, pods } from '../../base/kubeapi/refs.ts';
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
 import { keyOf } from '../core/containers.ts';
-import { staticPod } from '../core/static-pod.ts';
+import { mirrorOf, staticPod } from '../core/static-pod.ts';
 import type { PodKey } from '../core/types.ts';
 import { createMirrors } from './mirrors.ts';
 import { createApiPods } from './pods-api.ts';
@@ -28,6 +28,7 @@ async function setUp(t: TestContext, first: Pod | null) {
   const writer = createStatusApi({ clock, rng: seededRng(1), log: silentLog, api });
   let current = first;
   const runs = { value: false };
+  const retold: string[] = [];
   const callbacks: ((key: PodKey, change: 'wish') => void)[] = [];
   const mirrors = createMirrors({
     clock,
@@ -44,6 +45,7 @@ async function setUp(t: TestContext, first: Pod | null) {
     apiPods,
     mayRun: () => runs.value,
     statuses: writer,
+    retell: (uid) => void retold.push(uid),
   });
   const stop = new AbortController();
   const running = [apiPods.run(stop.signal), mirrors.run(stop.signal)];
@@ -59,14 +61,15 @@ async function setUp(t: TestContext, first: Pod | null) {
     api,
     mirrors,
     runs,
+    retold,
     ref,
     mirror: () => api.find<Pod>(ref),
-    set: async (pod: Pod | null) => {
+    set: async (pod: Pod | null, waitMs = 3_000) => {
       const before = current;
       current = pod;
       const told = pod ?? before;
       if (told !== null) for (const callback of callbacks) callback(keyOf(told), 'wish');
-      await clock.advance(3_000);
+      await clock.advance(waitMs);
     },
   };
 }
@@ -150,3 +153,24 @@ test('what the server refuses is not asked again with every change of another po
   assert.ok(asked() > before, 'it is tried again later');
   assert.equal(mirror(), undefined);
 });
+
+for (const [what, isTold] of [
+  ['is told again before it is written', true],
+  ['is written all the same when nobody tells again', false],
+] as const) {
+  test(`what was told before the mirror of an earlier process was known ${what}`, async (t) => {
+    const pod = podOf('a:1');
+    const uid = pod.metadata.uid ?? '';
+    const { api, clock, mirror, mirrors, ref, retold, set } = await setUp(t, null);
+    mirrors.statuses.set(pod, { phase: 'Pending', startTime: '2026-01-02T00:00:00Z' });
+    const earlier = { phase: 'Running', startTime: '2026-01-01T00:00:00Z' };
+    api.put(ref, { ...mirrorOf(pod, { name: 'n1', uid: 'n' }), status: earlier } as never);
+    await set(pod, 500);
+    assert.deepEqual(mirror()?.status, earlier);
+    assert.deepEqual([retold, mirrors.statuses.earlier?.(uid)], [[uid], earlier]);
+    if (isTold) mirrors.statuses.set(pod, earlier);
+    await clock.advance(5_000);
+    assert.equal(mirror()?.status?.phase, isTold ? 'Running' : 'Pending');
+    assert.deepEqual([retold, mirrors.statuses.earlier?.(uid)], [[uid], undefined]);
+  });
+}

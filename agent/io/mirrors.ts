@@ -21,6 +21,8 @@ export interface MirrorsOptions {
   readonly mayRun: (namespace: string, name: string, butUid: string) => boolean;
   /** Writes the status of what is at the API server. */
   readonly statuses: StatusWriter;
+  /** What was told of a pod was told without knowing what an earlier process told: it is to be told again. */
+  readonly retell?: (uid: string) => void;
 }
 
 export interface Mirrors {
@@ -41,6 +43,10 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
   const { api, apiPods, clock, log, node, statics, statuses } = options;
   /** What was told of static pods, by their own UID: kept while there is no mirror to tell it to. */
   const told = new Map<string, { pod: Pod; status: PodStatus }>();
+  /** Static pods of which was told in knowledge of what their mirrors held. */
+  const taken = new Set<string>();
+  /** Pods that are to tell again, and since when. */
+  const askedMs = new Map<string, number>();
   /** Mirrors a status was written to. */
   const written = new Set<string>();
   /** Until when what failed is left alone: every change of any pod brings a look. */
@@ -54,7 +60,34 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
     const mirror = wish === undefined ? undefined : of(wish.pod);
     if (wish === undefined || mirror === undefined) return;
     written.add(mirror.metadata.uid ?? '');
+    taken.add(uid);
+    askedMs.delete(uid);
     statuses.set(mirror, wish.status);
+  };
+
+  const earlierOf = (pod: Pod | undefined): PodStatus | undefined => {
+    const status = pod === undefined || taken.has(pod.metadata.uid ?? '') ? undefined : of(pod)?.status;
+    return status?.startTime === undefined ? undefined : status;
+  };
+
+  /** What was told before the mirror of an earlier process was known would take back what that one told: it is told again first. */
+  const passNow = (uid: string): void => {
+    const pod = told.get(uid)?.pod;
+    if (earlierOf(pod) !== undefined) {
+      const sinceMs = askedMs.get(uid);
+      if (sinceMs === undefined) {
+        askedMs.set(uid, clock.monoMs());
+        options.retell?.(uid);
+      }
+      if (clock.monoMs() - (askedMs.get(uid) ?? 0) < periodMs && !taken.has(uid)) return;
+    }
+    pass(uid);
+  };
+
+  const tell = (pod: Pod, status: PodStatus): void => {
+    const uid = pod.metadata.uid ?? '';
+    told.set(uid, { pod, status });
+    pass(uid);
   };
 
   const remove = async (mirror: Pod, signal: AbortSignal): Promise<void> => {
@@ -113,7 +146,7 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
       written.delete(uid);
       statuses.forget(uid);
     }
-    for (const uid of told.keys()) pass(uid);
+    for (const uid of told.keys()) passNow(uid);
   };
 
   for (const source of [statics, apiPods]) source.onUpdate(() => wake());
@@ -123,21 +156,19 @@ export function createMirrors(options: MirrorsOptions): Mirrors {
     statuses: {
       set(pod, status) {
         if (!isStatic(pod)) return statuses.set(pod, status);
-        const uid = pod.metadata.uid ?? '';
-        told.set(uid, { pod, status });
-        pass(uid);
+        tell(pod, status);
       },
       current: (uid) => told.get(uid)?.status ?? statuses.current(uid),
+      earlier: (uid) => earlierOf(statics.get(uid)?.pod ?? told.get(uid)?.pod),
       async finish(pod, status, signal) {
         if (!isStatic(pod)) return statuses.finish(pod, status, signal);
-        const uid = pod.metadata.uid ?? '';
-        told.set(uid, { pod, status });
-        pass(uid);
+        tell(pod, status);
         // Nobody is waited for: the pod ends whether or not there is an API server.
       },
       forget(uid) {
-        if (told.delete(uid)) return;
-        statuses.forget(uid);
+        taken.delete(uid);
+        askedMs.delete(uid);
+        if (!told.delete(uid)) statuses.forget(uid);
       },
     },
     async run(signal) {

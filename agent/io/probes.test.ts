@@ -226,3 +226,26 @@ test('containers of an earlier process are unready until they are asked, where t
     assert.equal(result()?.readiness, readiness);
   }
 });
+
+test('a container whose earlier status is known late keeps what it was, unless a probe has spoken', async (t) => {
+  const world = setUp(t, { startupProbe: probe('s', { periodSeconds: 10, failureThreshold: 1 }), readinessProbe: probe('r', { periodSeconds: 5 }) });
+  const { answers, clock, of, prober, result, running, sync } = world;
+  answers['s'] = 'failure';
+  sync([running('c1', clock.nowMs() - 100_000)]);
+  prober.adopt?.('u1', told(true, true));
+  assert.deepEqual(result(), { containerId: 'c1', startup: 'success', readiness: 'success' });
+  await clock.advance(30_000);
+  assert.deepEqual(of('s'), [], 'what has started is not asked again');
+  assert.ok(of('r').length > 4);
+  answers['r'] = 'failure';
+  await clock.advance(20_000);
+  prober.adopt?.('u1', told(true, true));
+  assert.equal(result()?.readiness, 'failure');
+});
+
+test('nothing of another container is taken over', async (t) => {
+  const { prober, result, running, sync } = setUp(t, { startupProbe: probe('s', { initialDelaySeconds: 60 }), readinessProbe: probe('r') });
+  sync([running('c2')]);
+  prober.adopt?.('u1', told(true, true));
+  assert.deepEqual(result(), { containerId: 'c2', startup: 'unknown', readiness: 'unknown' });
+});

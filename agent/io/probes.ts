@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Rng } from '../../base/rng.ts';
-import type { Container, ContainerStatus, Pod } from '../../proto/kube/types.ts';
+import type { Container, ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
 import { isSidecar } from '../core/containers.ts';
 import { counted, isNews, newCounter, nextDelayMs, probeKinds, probeOf, probeTitle, timingOf, type ProbeCounter, type ProbeTiming } from '../core/probe.ts';
 import type { ContainerFacts, ContainerProbeResults, ProbeKind, ProbeResults } from '../core/types.ts';
@@ -143,16 +143,18 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
     while (!signal.aborted) {
       await pause(clock, prober, delayMs, signal);
       if (signal.aborted || prober.counter.held || state.keepsReadiness) return;
+      if (hasStarted(prober)) return startOthers(watched);
       const beganMs = clock.monoMs();
       if (!waitsForStartup(watched, prober.kind)) {
         const result = await runOnce(state, watched, prober, signal);
         if (signal.aborted) return;
+        if (hasStarted(prober)) return startOthers(watched);
         if (result !== null && !state.keepsReadiness) {
           const before = prober.counter.outcome;
           prober.counter = counted(prober.counter, prober.kind, timing, result);
           if (isNews(prober.kind, before, prober.counter.outcome) || prober.counter.held) changed(uid);
         }
-        if (prober.kind === 'startup' && prober.counter.outcome === 'success') return startOthers(watched);
+        if (hasStarted(prober)) return startOthers(watched);
       }
       const ageMs = clock.nowMs() - watched.facts.startedAtMs;
       delayMs = nextDelayMs(prober.counter, prober.kind, timing, ageMs, clock.monoMs() - beganMs);
@@ -162,7 +164,7 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
   const startContainer = (state: PodProbes, container: Container, facts: ContainerFacts, fieldPath: string): void => {
     const watched: Watched = { container, facts, fieldPath, stop: new AbortController(), probers: new Map() };
     state.containers.set(container.name, watched);
-    const known = options.forgets === true ? undefined : statusOf(state.pod, container.name, facts.id);
+    const known = options.forgets === true ? undefined : statusOf(state.pod.status, container.name, facts.id);
     const kinds = probeKinds.filter((kind) => probeOf(container, kind) !== undefined && !(state.terminating && kind !== 'readiness'));
     for (const kind of kinds) {
       const stop = new AbortController();
@@ -172,7 +174,7 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
     for (const prober of watched.probers.values()) {
       const probe = probeOf(container, prober.kind);
       // What was started under an earlier agent is not asked again whether it has started.
-      if (probe === undefined || (prober.kind === 'startup' && prober.counter.outcome === 'success')) continue;
+      if (probe === undefined || hasStarted(prober)) continue;
       const timing = timingOf(probe);
       const restMs = facts.startedAtMs + timing.initialDelayMs - clock.nowMs();
       // Only right after the agent's own start: many adopted containers are not to be probed in one moment.
@@ -216,6 +218,16 @@ export function createProbes(options: ProbesOptions): Probes & Disposable {
         else recall(current);
         if (current !== undefined && terminating)
           for (const prober of current.probers.values()) if (prober.kind !== 'readiness') endProber(state, current, prober);
+      }
+    },
+    adopt(uid, status) {
+      if (options.forgets === true) return;
+      for (const [name, watched] of pods.get(uid)?.containers ?? []) {
+        const known = statusOf(status, name, watched.facts.id);
+        for (const prober of watched.probers.values()) {
+          if (prober.counter.outcome !== 'unknown' || prober.counter.last !== null) continue;
+          prober.counter = adopted(prober.kind, known);
+        }
       }
     },
     remove(uid) {
@@ -272,9 +284,13 @@ function probed(pod: Pod): { container: Container; fieldPath: string }[] {
 }
 
 /** What was told of this very container before; undefined for one that is new. */
-function statusOf(pod: Pod, name: string, containerId: string): ContainerStatus | undefined {
-  const all = [...(pod.status?.containerStatuses ?? []), ...(pod.status?.initContainerStatuses ?? [])];
+function statusOf(told: PodStatus | undefined, name: string, containerId: string): ContainerStatus | undefined {
+  const all = [...(told?.containerStatuses ?? []), ...(told?.initContainerStatuses ?? [])];
   return all.find((status) => status.name === name && status.state?.running !== undefined && status.containerID?.endsWith(`//${containerId}`) === true);
+}
+
+function hasStarted({ kind, counter }: Prober): boolean {
+  return kind === 'startup' && counter.outcome === 'success';
 }
 
 /** A ready container stays ready and an unready one unready until its own probe says otherwise. */
