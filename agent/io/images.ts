@@ -29,8 +29,8 @@ export interface ImageNeed {
 export type ImageOutcome =
   /** `user`: what the runtime's answer said of the image; undefined when it was not asked. */
   | { readonly ok: true; readonly imageRef: string; readonly user?: ImageUser }
-  /** `retryAtMs`: when the back-off ends; null when there is none. */
-  | { readonly ok: false; readonly reason: string; readonly message: string; readonly retryAtMs: number | null };
+  /** `retryAtMs`: when the back-off ends; null when there is none. `isSaid`: Events have told of it a moment ago. */
+  | { readonly ok: false; readonly reason: string; readonly message: string; readonly retryAtMs: number | null; readonly isSaid?: boolean };
 
 export interface ImagePuller {
   /** Makes sure that the image is there, as the pull policy says; waits for its turn and for the pull. */
@@ -74,7 +74,12 @@ interface Failed {
   readonly backoff: Backoff;
   readonly failedAtMs: number;
   readonly words: string;
+  /** When an Event last told of the back-off, by container. */
+  readonly saidAtMs: Map<string, number>;
 }
+
+/** A pod is looked at for many reasons; that an image is still held is told again only so often, as upstream's usual look comes. */
+const sayAgainMs = 10_000;
 
 interface Pulled {
   readonly imageRef: string;
@@ -185,8 +190,13 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
       const heldMs = failed === undefined ? null : heldUntilMs(failed.backoff, options.rules, failed.failedAtMs, clock.nowMs());
       if (failed !== undefined && heldMs !== null) {
         const message = `Back-off pulling image "${asked}"`;
-        say('Normal', 'BackOff', message);
-        return { ok: false, reason: 'ImagePullBackOff', message: `${message}: ${failed.words}`, retryAtMs: heldMs };
+        const saidAtMs = failed.saidAtMs.get(container.name);
+        const isSaid = saidAtMs !== undefined && clock.monoMs() - saidAtMs < sayAgainMs;
+        if (!isSaid) {
+          failed.saidAtMs.set(container.name, clock.monoMs());
+          say('Normal', 'BackOff', message);
+        }
+        return { ok: false, reason: 'ImagePullBackOff', message: `${message}: ${failed.words}`, retryAtMs: heldMs, isSaid };
       }
       say('Normal', 'Pulling', `Pulling image "${asked}"`);
       const askedAtMs = clock.monoMs();
@@ -215,7 +225,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         say('Warning', 'Failed', `Failed to pull image "${asked}": ${rpcErrorText(error)}`);
         const { reason, message } = pullFailure(asked, error);
         const backoff = grow(failed?.backoff, options.rules, nowMs, nowMs);
-        failures.set(key, { backoff, failedAtMs: nowMs, words: `${reason}: ${message}` });
+        failures.set(key, { backoff, failedAtMs: nowMs, words: `${reason}: ${message}`, saidAtMs: new Map() });
         // Soon looked at again, to say that the back-off holds it.
         return { ok: false, reason, message, retryAtMs: null };
       }

@@ -37,7 +37,10 @@ export async function startContainer(
   };
 
   const image = await deps.images.ensure({ pod, container, sandboxConfig: sandbox.config, runtimeHandler: sandbox.runtimeHandler, tell }, signal);
-  if (!image.ok) return { ...fail(image.reason, image.message, `Error: ${image.reason}`), retryAtMs: image.retryAtMs };
+  if (!image.ok) {
+    if (image.isSaid !== true) fail(image.reason, image.message, `Error: ${image.reason}`);
+    return { name: container.name, reason: image.reason, message: image.message, retryAtMs: image.retryAtMs };
+  }
 
   const logDir = `${podLogDir(deps.context, pod)}/${container.name}`;
   const attempt = step.attempt ?? (await deps.files.nextAttempt(logDir));
