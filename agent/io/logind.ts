@@ -37,6 +37,10 @@ const usualConfDir = '/etc/systemd/logind.conf.d';
 const confFile = '99-kubelet.conf';
 const callTimeoutMs = 25_000;
 const sighup = 1;
+/** logind tells of a shutdown's beginning and of its end. */
+const perSenderMax = 4;
+/** More connections than a bus lets one user have, by default. */
+const sendersMax = 512;
 const login1 = { destination: 'org.freedesktop.login1', path: '/org/freedesktop/login1' };
 const manager = 'org.freedesktop.login1.Manager';
 const bus1 = { destination: 'org.freedesktop.DBus', path: '/org/freedesktop/DBus', interface: 'org.freedesktop.DBus' };
@@ -85,18 +89,26 @@ class LogindClient implements Logind {
   /** A telling by logind or by root itself, who may end this machine anyway: any process on the bus can send one. */
   async follow(tell: (begins: boolean) => void, signal: AbortSignal): Promise<void> {
     let last = Promise.resolve();
-    this.#bus.onSignal(({ interface: from, member, sender, body: [begins] }) => {
+    /** Signals whose senders are still asked for, by sender: one that floods the bus uses up its own share, not logind's. */
+    const waiting = new Map<string, number>();
+    this.#bus.onSignal(({ interface: from, member, sender = '', body: [begins] }) => {
       if (from !== manager || member !== 'PrepareForShutdown' || typeof begins !== 'boolean') return;
+      const count = waiting.get(sender) ?? 0;
+      if (count >= perSenderMax || (count === 0 && waiting.size >= sendersMax)) return;
+      waiting.set(sender, count + 1);
       last = last.then(async () => {
         if (await this.#isRoot(sender, signal)) tell(begins);
+        const left = (waiting.get(sender) ?? 1) - 1;
+        if (left === 0) waiting.delete(sender);
+        else waiting.set(sender, left);
       });
     });
     const rule = `type='signal',interface='${manager}',member='PrepareForShutdown',path='${login1.path}'`;
     await this.#bus.call({ ...bus1, member: 'AddMatch', signature: 's', body: [rule] }, { timeoutMs: callTimeoutMs, signal });
   }
 
-  async #isRoot(sender: string | undefined, signal: AbortSignal): Promise<boolean> {
-    if (sender === undefined) return false;
+  async #isRoot(sender: string, signal: AbortSignal): Promise<boolean> {
+    if (sender === '') return false;
     const ask = { ...bus1, member: 'GetConnectionUnixUser', signature: 's', body: [sender] };
     // Of a sender that has gone nobody knows any more who it was.
     const [uid] = await this.#bus.call(ask, { timeoutMs: callTimeoutMs, signal }).catch(() => []);
