@@ -10,7 +10,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { createKeyedQueue } from '../base/queue.ts';
-import type { Pod } from '../proto/kube/types.ts';
+import type { Pod, PodStatus } from '../proto/kube/types.ts';
 import { mayRun, mayStart } from './core/phase.ts';
 import { isMadeFromStatic } from './core/static-pod.ts';
 import type { PodFacts, PodKey, PodView } from './core/types.ts';
@@ -200,12 +200,18 @@ export function createLoop(options: LoopOptions): Loop {
   });
   options.worker.sources.onChange(kick);
 
+  /** What was made of a pod and what is told of it: the same again while both are, so that who looks often need not compare. */
+  const made = new WeakMap<Pod, { readonly status: PodStatus; readonly pod: Pod }>();
   const filled = (pod: Pod): Pod => {
     const status = options.worker.statuses.current(pod.metadata.uid ?? '');
     if (status === undefined) return pod;
+    const before = made.get(pod);
+    if (before?.status === status) return before.pod;
     const own = new Set((status.conditions ?? []).map((condition) => condition.type));
     const others = (pod.status?.conditions ?? []).filter((condition) => !own.has(condition.type));
-    return { ...pod, status: { ...pod.status, ...status, conditions: [...others, ...(status.conditions ?? [])] } };
+    const full = { ...pod, status: { ...pod.status, ...status, conditions: [...others, ...(status.conditions ?? [])] } };
+    made.set(pod, { status, pod: full });
+    return full;
   };
   const podOf = (uid: string): Pod | undefined => viewOf(uid)?.pod ?? workers.get(uid)?.pod;
   const list = (): Pod[] => sources.flatMap((source) => source.list()).map((view) => filled(view.pod));

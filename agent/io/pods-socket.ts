@@ -17,7 +17,7 @@ export interface PodsSocketOptions {
   /** `<root>/pods-api`. */
   readonly dir: string;
   readonly metrics: ResourceMetrics;
-  /** All pods with their newest status. */
+  /** All pods with their newest status; what has not changed is the same object. */
   readonly pods: () => readonly Pod[];
   readonly synced: () => boolean;
 }
@@ -35,6 +35,7 @@ export async function servePods(options: PodsSocketOptions): Promise<AsyncDispos
   await rm(path, { force: true });
   const limit = new RateLimit(perSecond, burst);
   const encoder = new PodEncoder(podWire);
+  const textOf = textsOf();
   const sorted = (): Pod[] => options.pods().toSorted((left, right) => (keyOf(left).uid < keyOf(right).uid ? -1 : 1));
   const count = (method: 'ListPods' | 'GetPod' | 'WatchPods', status: string): void => {
     const labels = { server_api_version: 'v1alpha1', status_code: status };
@@ -70,7 +71,7 @@ export async function servePods(options: PodsSocketOptions): Promise<AsyncDispos
       async *WatchPods(_, signal) {
         try {
           ready('WatchPods');
-          yield* watch(options, encoder, sorted, signal);
+          yield* watch(clock, { encoder, sorted, textOf }, signal);
         } catch (error) {
           count('WatchPods', error instanceof RpcError ? error.status : 'Unknown');
           throw error;
@@ -81,11 +82,26 @@ export async function servePods(options: PodsSocketOptions): Promise<AsyncDispos
   ]);
 }
 
-async function* watch({ clock }: PodsSocketOptions, encoder: PodEncoder, sorted: () => readonly Pod[], signal: AbortSignal): AsyncGenerator<object> {
-  const told = new Map<string, { readonly pod: Pod; readonly text: string }>();
-  const textOf = (pod: Pod): string => JSON.stringify(pod);
+/** For as long as a pod is the same object its text is made once, for however many watchers. */
+function textsOf(): (pod: Pod) => string {
+  const texts = new WeakMap<Pod, string>();
+  return (pod) => {
+    const text = texts.get(pod) ?? JSON.stringify(pod);
+    texts.set(pod, text);
+    return text;
+  };
+}
+
+interface Watched {
+  readonly encoder: PodEncoder;
+  readonly sorted: () => readonly Pod[];
+  readonly textOf: (pod: Pod) => string;
+}
+
+async function* watch(clock: Clock, { encoder, sorted, textOf }: Watched, signal: AbortSignal): AsyncGenerator<object> {
+  const told = new Map<string, Pod>();
   for (const pod of sorted()) {
-    told.set(keyOf(pod).uid, { pod, text: textOf(pod) });
+    told.set(keyOf(pod).uid, pod);
     yield { type: 'ADDED', pod: encoder.encode(pod) };
   }
   yield { type: 'INITIAL_SYNC_COMPLETE' };
@@ -98,12 +114,12 @@ async function* watch({ clock }: PodsSocketOptions, encoder: PodEncoder, sorted:
     const pods = new Map(sorted().map((pod) => [keyOf(pod).uid, pod]));
     for (const [uid, pod] of pods) {
       const before = told.get(uid);
-      const text = textOf(pod);
-      if (before?.text === text) continue;
-      told.set(uid, { pod, text });
+      if (before === pod) continue;
+      told.set(uid, pod);
+      if (before !== undefined && textOf(before) === textOf(pod)) continue;
       yield { type: before === undefined ? 'ADDED' : 'MODIFIED', pod: encoder.encode(pod) };
     }
-    for (const [uid, { pod }] of told) {
+    for (const [uid, pod] of told) {
       if (pods.has(uid)) continue;
       told.delete(uid);
       const { namespace, name } = keyOf(pod);
