@@ -60,10 +60,11 @@ const registered = (): Promise<true> =>
 /** A new process of the kubelet, at whose socket the plugin has registered again. */
 const restarted = async (): Promise<void> => {
   const socket = at.path(`${root}/device-plugins/kubelet.sock`);
-  const inode = (): number => (existsSync(socket) ? statSync(socket).ino : 0);
-  const before = inode();
+  // The number of a file that was removed is given to the next one.
+  const made = (): number => (existsSync(socket) ? statSync(socket).ctimeMs : 0);
+  const before = made();
   await at.init('restart agent');
-  await eventually('the kubelet listens anew', 60_000, async () => (inode() !== 0 && inode() !== before ? true : null));
+  await eventually('the kubelet listens anew', 60_000, async () => (made() !== 0 && made() !== before ? true : null));
   await registered();
 };
 const failed = (name: string): Promise<Pod> => at.watch.pod(name, 'is refused', 60_000, (pod) => pod.status?.phase === 'Failed');
