@@ -12,7 +12,7 @@ import { version } from '../base/version.ts';
 import { compose, connectRuntime, createCriClient, type CriClient } from '../cri/mod.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { withReservedCpus } from './core/resources/reserved.ts';
-import { ClientMetrics } from './io/client-metrics.ts';
+import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
 import { createEventsApi } from './io/events-api.ts';

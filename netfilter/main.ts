@@ -1,8 +1,10 @@
+import { writeFile } from 'node:fs/promises';
 import { availableParallelism, hostname } from 'node:os';
 import { realClock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { createKubeApi } from '../base/kubeapi/client.ts';
+import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
 import { createLog, silentLog, type Log } from '../base/log.ts';
 import { watchLoopDelay } from '../base/loop-delay.ts';
 import { realRng } from '../base/rng.ts';
@@ -10,14 +12,16 @@ import { createFallbackSys } from '../base/sys/fallback.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
+import { printYaml } from '../base/yaml.ts';
 import type { ProxyConfig } from './core/config.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
 import { announceStart, DEFAULT_MODE_NOTE } from './io/birth.ts';
-import { HELP, readCommand } from './io/flags.ts';
+import { HELP, readCommand, type RunCommand } from './io/flags.ts';
 import { splitHostPort } from './io/http.ts';
 import { machineAddresses, setOomScore } from './io/machine.ts';
 import { proxyMetrics, type Metrics } from './io/metrics.ts';
+import { metricsPage } from './io/page.ts';
 import { reachApi } from './io/reach.ts';
 import { HealthPorts, serveHealthz, serveMetrics } from './io/servers.ts';
 import { setConntrackSysctls } from './io/sysctls.ts';
@@ -49,7 +53,7 @@ async function listen(
   }
 }
 
-async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sys, log: Log): Promise<number> {
+async function runProxy(host: Host, { config, document, master }: RunCommand, sys: Sys, log: Log): Promise<number> {
   const clock = realClock;
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
   const kubeConfig = await reachApi(config.kubeconfig, master, host.env);
@@ -58,12 +62,8 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
   const metrics: Metrics = proxyMetrics();
   const mode = await openMode(sys, { config, metrics, log });
   using loopDelay = watchLoopDelay();
-  const page = {
-    text: async (): Promise<string> => {
-      await mode.readCounters().catch((error: unknown) => log.debug(1, 'The counters of the kernel cannot be read', { error: messageOf(error) }));
-      return metrics.text() + loopDelay.text();
-    },
-  };
+  const requests = new ClientMetrics(clock);
+  const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: clock.nowMs() / 1000, readCounters: () => mode.readCounters(), log });
   const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   await using api = createKubeApi({
     config: kubeConfig,
@@ -71,9 +71,10 @@ async function runProxy(host: Host, config: ProxyConfig, master: string, sys: Sy
     clock,
     rng: realRng,
     userAgent: `nodelet-netfilter/${version}`,
+    observer: requests,
   });
   await using _healthz = await listen('healthz', config.healthzBindAddress, config, log, (at) => serveHealthz(at, health, metrics));
-  await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, page, config.mode));
+  await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, page, config.mode, document));
   await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy });
   const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
@@ -113,6 +114,11 @@ export async function main(host: Host): Promise<number> {
       pid: host.pid,
       write: (line) => host.stderr(line),
     });
+    if (command.kind === 'write') {
+      await writeFile(command.path, await printYaml(command.document), { mode: 0o644 });
+      log.info('Wrote configuration', { file: command.path });
+      return 0;
+    }
     await using sys = openSys(host, log);
     if (command.kind === 'cleanup') return await removeAll(sys, log);
     if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
@@ -121,7 +127,7 @@ export async function main(host: Host): Promise<number> {
       if (wantsLocalhostNodePorts(command.config)) await allowLocalhostNodePorts(sys, log);
       return 0;
     }
-    return await runProxy(host, command.config, command.master, sys, log);
+    return await runProxy(host, command, sys, log);
   } catch (error) {
     if (!(error instanceof OpError)) throw error;
     host.stderr(`nodelet netfilter: ${messageOf(error)}${error.advice === '' ? '' : `\n  ${error.advice}`}\n`);

@@ -41,6 +41,7 @@ const PURE_BASE = [
   'base/sys/types.ts',
   'base/time.ts',
   'base/duration.ts',
+  'base/metrics-text.ts',
 ];
 /** npm packages and the only places that may import them. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {

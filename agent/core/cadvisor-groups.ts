@@ -1,5 +1,5 @@
 import type { CgroupUsage, IoUsage, PressureOf } from './cgroup-usage.ts';
-import type { Labels } from './metrics-text.ts';
+import type { Labels } from '../../base/metrics-text.ts';
 import { family, type Row } from './stats.ts';
 
 /** What is known of a cgroup and of the processes in it. */

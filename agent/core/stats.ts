@@ -1,4 +1,4 @@
-import { metricText, type Labels, type Sample } from './metrics-text.ts';
+import { metricText, type Labels, type Sample } from '../../base/metrics-text.ts';
 import type { Pressure, PressureOf } from './cgroup-usage.ts';
 import { timeText } from '../../base/time.ts';
 

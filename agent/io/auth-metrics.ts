@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts';
 import { ApiError } from '../../base/kubeapi/errors.ts';
-import { alpha, alphaHistogram } from '../core/metrics-text.ts';
+import { alpha, alphaHistogram } from '../../base/metrics-text.ts';
 
 const seconds = [0.25, 0.5, 0.7, 1, 1.5, 3, 5, 10];
 const hour = 3_600;

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import { Counter, Histogram, metricText } from '../core/metrics-text.ts';
+import { Counter, Histogram, metricText } from '../../base/metrics-text.ts';
 import type { CertPurpose } from '../core/node-certs.ts';
 
 /** What /metrics tells of the certificates that this node asks for. */

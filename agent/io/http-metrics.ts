@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import { Counter, Histogram } from '../core/metrics-text.ts';
+import { Counter, Histogram } from '../../base/metrics-text.ts';
 
 /** First parts of paths that are counted by name; a stranger's inventions are all `other`. */
 const known = new Set([

@@ -1,4 +1,4 @@
-import { alpha, alphaHistogram } from '../core/metrics-text.ts';
+import { alpha, alphaHistogram } from '../../base/metrics-text.ts';
 
 const mebibyte = 1024 * 1024;
 const gibibyte = 1024 * mebibyte;

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { watchLoopDelay } from '../../base/loop-delay.ts';
-import { Counter, Histogram, metricText, type Labels } from '../core/metrics-text.ts';
+import { Counter, Histogram, metricText, type Labels } from '../../base/metrics-text.ts';
+import { processText, startTimeText } from '../../base/process-metrics.ts';
 import type { Interceptor } from '../../cri/mod.ts';
 import type { RunPodSandboxRequest } from '../../proto/cri/types.ts';
 import type { Pods } from '../seams.ts';
@@ -9,7 +10,7 @@ import type { ProbeLabels } from './probes.ts';
 import { ImageMetrics } from './image-metrics.ts';
 import { PodMetrics, podStartBuckets, type PodCounts } from './pod-metrics.ts';
 import { PlegMetrics } from './pleg-metrics.ts';
-import { componentText, processText, registeredText, startTimeText } from './process-metrics.ts';
+import { componentText, registeredText } from './component-metrics.ts';
 import { ResizeMetrics } from './resize-metrics.ts';
 import { ResourceMetrics } from './resource-metrics.ts';
 import { StartupMetrics } from './startup-metrics.ts';

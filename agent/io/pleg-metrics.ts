@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import { alpha, alphaHistogram, metricText } from '../core/metrics-text.ts';
+import { alpha, alphaHistogram, metricText } from '../../base/metrics-text.ts';
 
 /** Metrics of looking at the runtime, under the names of upstream's pod lifecycle event generator. */
 export class PlegMetrics {

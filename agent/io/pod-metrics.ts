@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { timeMs } from '../../base/time.ts';
 import type { ContainerStatus, Pod, PodStatus } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
-import { alpha, alphaHistogram } from '../core/metrics-text.ts';
+import { alpha, alphaHistogram } from '../../base/metrics-text.ts';
 import { qosClassOf } from '../core/qos.ts';
 import { allStarted, isStateful, startLatency, wasUnschedulable, type Stretch } from '../core/start-latency.ts';
 import { isStatic } from '../core/static-pod.ts';

@@ -1,4 +1,4 @@
-import { alpha, alphaHistogram } from '../core/metrics-text.ts';
+import { alpha, alphaHistogram } from '../../base/metrics-text.ts';
 import type { ResizeConditions } from '../core/resize/conditions.ts';
 import { priorityBucket, resizeOperations } from '../core/resize/operations.ts';
 import type { Pod } from '../../proto/kube/types.ts';

@@ -1,4 +1,4 @@
-import { Counter, Histogram } from '../core/metrics-text.ts';
+import { Counter, Histogram } from '../../base/metrics-text.ts';
 
 const scope = (name: string, help: string): Counter => new Counter(name, `[ALPHA] ${help}`);
 

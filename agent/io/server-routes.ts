@@ -6,7 +6,7 @@ import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { microsOf, readLog } from '../../cri/mod.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import { Counter } from '../core/metrics-text.ts';
+import { Counter } from '../../base/metrics-text.ts';
 import { logContainerId } from '../core/log-container.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
 import { healthText, type HealthCheck } from '../core/server-pages.ts';

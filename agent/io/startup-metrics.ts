@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import { alpha } from '../core/metrics-text.ts';
+import { alpha } from '../../base/metrics-text.ts';
 
 const gauge = (name: string, help: string): ReturnType<typeof alpha> => alpha(`kubelet_node_startup_${name}`, help, 'gauge').zero();
 

@@ -1,4 +1,4 @@
-import { alpha, Histogram, metricText } from '../core/metrics-text.ts';
+import { alpha, Histogram, metricText } from '../../base/metrics-text.ts';
 import type { Pod, Volume } from '../../proto/kube/types.ts';
 
 /** What upstream calls the plugin of a volume; '' for what it has none for. */

@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import { metricText } from '../core/metrics-text.ts';
+import { metricText } from '../../base/metrics-text.ts';
 import type { VolumeStatsFacts } from '../core/stats.ts';
 import type { Drivers } from './csi/drivers.ts';
 

@@ -81,3 +81,29 @@ test('a configuration file decides over the flags it covers, the host name and t
     await rm(folder, { recursive: true });
   }
 });
+
+test('--write-config-to gives the configuration with what flags say', async () => {
+  const command = await readCommand([
+    '--write-config-to=/f',
+    '--kube-api-qps=7',
+    '--feature-gates=A=true,B=false',
+    '--profiling',
+    '--hostname-override=Node-A',
+    '--masquerade-all',
+    '-v=4',
+  ]);
+  assert.ok(command.kind === 'write');
+  const { document, path } = command;
+  assert.equal(path, '/f');
+  assert.deepEqual(
+    [document['hostnameOverride'], document['enableProfiling'], document['featureGates'], document['clientConnection'], document['iptables']],
+    [
+      'node-a',
+      true,
+      { A: true, B: false },
+      { kubeconfig: '', acceptContentTypes: '', contentType: 'application/vnd.kubernetes.protobuf', qps: 7, burst: 10 },
+      { masqueradeBit: 14, masqueradeAll: true, localhostNodePorts: true, syncPeriod: '30s', minSyncPeriod: '1s' },
+    ],
+  );
+  assert.equal((document['logging'] as { verbosity: number }).verbosity, 4);
+});

@@ -3,13 +3,15 @@ import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
 import { proxyConfig, type ProxyConfig } from '../core/config.ts';
+import { configDocument, type ConfigDocument } from '../core/config-document.ts';
 
 /** kube-proxy's command line. With --config the file decides, and the flags it covers are ignored, as upstream does. */
 
 type Options = NonNullable<ParseArgsConfig['options']>;
 
 /** Flag → where it goes in KubeProxyConfiguration (MODE is the section of the mode), and how its text is read. */
-const COVERED: Record<string, { path: string; read: 'text' | 'bool' | 'int' | 'list' }> = {
+type Read = 'text' | 'bool' | 'int' | 'number' | 'list' | 'gates';
+const COVERED: Record<string, { path: string; read: Read }> = {
   'bind-address': { path: 'bindAddress', read: 'text' },
   'bind-address-hard-fail': { path: 'bindAddressHardFail', read: 'bool' },
   'healthz-bind-address': { path: 'healthzBindAddress', read: 'text' },
@@ -35,31 +37,34 @@ const COVERED: Record<string, { path: string; read: 'text' | 'bool' | 'int' | 'l
   'conntrack-udp-timeout-stream': { path: 'conntrack.udpStreamTimeout', read: 'text' },
 };
 
+/** Upstream's flags that mean nothing here and that it tells of as its configuration; in the same form. */
+const TOLD: typeof COVERED = {
+  'kube-api-content-type': { path: 'clientConnection.contentType', read: 'text' },
+  'kube-api-burst': { path: 'clientConnection.burst', read: 'int' },
+  'kube-api-qps': { path: 'clientConnection.qps', read: 'number' },
+  'config-sync-period': { path: 'configSyncPeriod', read: 'text' },
+  'feature-gates': { path: 'featureGates', read: 'gates' },
+  'ipvs-scheduler': { path: 'ipvs.scheduler', read: 'text' },
+  'ipvs-exclude-cidrs': { path: 'ipvs.excludeCIDRs', read: 'list' },
+  'ipvs-strict-arp': { path: 'ipvs.strictARP', read: 'bool' },
+  'ipvs-tcp-timeout': { path: 'ipvs.tcpTimeout', read: 'text' },
+  'ipvs-tcpfin-timeout': { path: 'ipvs.tcpFinTimeout', read: 'text' },
+  'ipvs-udp-timeout': { path: 'ipvs.udpTimeout', read: 'text' },
+  profiling: { path: 'enableProfiling', read: 'bool' },
+  'show-hidden-metrics-for-version': { path: 'showHiddenMetricsForVersion', read: 'text' },
+};
+
 /** Upstream's flags that mean nothing here: taken, so that its manifests work unchanged. */
 const WITHOUT_EFFECT = [
-  'kube-api-content-type',
-  'kube-api-burst',
-  'kube-api-qps',
-  'config-sync-period',
-  'feature-gates',
   'ipvs-sync-period',
   'ipvs-min-sync-period',
-  'ipvs-scheduler',
-  'ipvs-exclude-cidrs',
-  'ipvs-strict-arp',
-  'ipvs-tcp-timeout',
-  'ipvs-tcpfin-timeout',
-  'ipvs-udp-timeout',
   'logging-format',
   'log-flush-frequency',
   'log-json-info-buffer-size',
   'log-json-split-stream',
   'log-text-info-buffer-size',
   'log-text-split-stream',
-  'profiling',
-  'show-hidden-metrics-for-version',
   'vmodule',
-  'write-config-to',
 ];
 
 export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy)
@@ -76,6 +81,7 @@ export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy
   --init-only                  set what needs full root privileges, and exit
   --cleanup                    remove the rules of kube-proxy in both modes and exit
   --v N                        verbosity of the log
+  --write-config-to FILE       write the configuration, with all defaults, and exit
   --version                    print the version and exit
 The other flags of kube-proxy are accepted too.
 
@@ -93,7 +99,19 @@ export type Command =
   | { kind: 'help' }
   | { kind: 'version' }
   | { kind: 'cleanup'; verbosity: number }
-  | { kind: 'run'; config: ProxyConfig; master: string; initOnly: boolean; verbosity: number; ignored: readonly string[] };
+  | { kind: 'write'; document: ConfigDocument; path: string; verbosity: number }
+  | RunCommand;
+
+export interface RunCommand {
+  readonly kind: 'run';
+  readonly config: ProxyConfig;
+  /** The configuration as it is told of. */
+  readonly document: ConfigDocument;
+  readonly master: string;
+  readonly initOnly: boolean;
+  readonly verbosity: number;
+  readonly ignored: readonly string[];
+}
 
 function refuse(detail: string, cause?: unknown): OpError {
   return new OpError('invalid', 'read the command line', detail, { cause, advice: 'nodelet netfilter --help lists the flags.' });
@@ -119,13 +137,21 @@ function put(into: Record<string, unknown>, path: string, value: unknown): void 
   else put((into[first] ??= {}) as Record<string, unknown>, rest.join('.'), value);
 }
 
-function readValue(text: string | boolean, read: 'text' | 'bool' | 'int' | 'list', name: string): unknown {
+/** `A=true,B=false` */
+function readGates(text: string): Record<string, boolean> {
+  const pairs = text.split(',').map((pair) => pair.trim().split('='));
+  return Object.fromEntries(pairs.filter(([name]) => name !== '').map(([name = '', value]) => [name, value === 'true']));
+}
+
+function readValue(text: string | boolean, read: Read, name: string): unknown {
   if (read === 'bool') return text === true;
+  if (read === 'gates') return readGates(String(text));
   if (read === 'list')
     return String(text)
       .split(',')
       .map((item) => item.trim());
   if (read === 'text') return text;
+  if (read === 'number' && Number.isFinite(Number(text))) return Number(text);
   if (!/^-?\d+$/.test(String(text))) throw refuse(`--${name} needs a whole number`);
   return Number(text);
 }
@@ -144,11 +170,12 @@ async function readConfigFile(file: string): Promise<Record<string, unknown>> {
 }
 
 export async function readCommand(args: readonly string[]): Promise<Command> {
-  const booleans = new Set(['help', 'version', 'cleanup', 'init-only', 'profiling', 'ipvs-strict-arp', 'log-json-split-stream', 'log-text-split-stream']);
-  for (const [name, { read }] of Object.entries(COVERED)) if (read === 'bool') booleans.add(name);
+  const booleans = new Set(['help', 'version', 'cleanup', 'init-only', 'log-json-split-stream', 'log-text-split-stream']);
+  const settings = Object.entries({ ...COVERED, ...TOLD });
+  for (const [name, { read }] of settings) if (read === 'bool') booleans.add(name);
   const options: Options = {};
   for (const name of [
-    ...Object.keys(COVERED),
+    ...settings.map(([name]) => name),
     ...WITHOUT_EFFECT,
     ...booleans,
     'kubeconfig',
@@ -158,6 +185,7 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
     'v',
     'healthz-port',
     'metrics-port',
+    'write-config-to',
   ]) {
     options[name] = booleans.has(name) ? { type: 'boolean' } : { type: 'string' };
   }
@@ -176,20 +204,25 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
   const object = typeof file === 'string' ? await readConfigFile(file) : {};
   const ignored: string[] = [];
   const section = values['proxy-mode'] === 'nftables' ? 'nftables' : 'iptables';
-  for (const [name, { path, read }] of Object.entries(COVERED)) {
+  for (const [name, { path, read }] of settings) {
     const value = values[name];
-    if (value === undefined) continue;
+    if (value === undefined || (name in TOLD && typeof file === 'string')) continue;
     if (typeof file === 'string') ignored.push(`--${name}`);
     else put(object, path.replace('MODE', section), readValue(value, read, name));
   }
   const config = proxyConfig(object);
   const override = values['hostname-override'];
-  if (typeof override === 'string' && override !== '') config.hostnameOverride = override;
+  if (typeof override === 'string' && override !== '') config.hostnameOverride = override.trim().toLowerCase();
   const kubeconfig = values['kubeconfig'];
   if (config.kubeconfig === '' && typeof kubeconfig === 'string') config.kubeconfig = kubeconfig;
+  if (verbosity > 0) put(object, 'logging.verbosity', verbosity);
+  const document = configDocument(object, config);
+  const target = values['write-config-to'];
+  if (typeof target === 'string' && target !== '') return { kind: 'write', document, path: target, verbosity };
   return {
     kind: 'run',
     config,
+    document,
     master: typeof values['master'] === 'string' ? values['master'] : '',
     initOnly: values['init-only'] === true,
     verbosity,

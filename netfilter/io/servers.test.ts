@@ -64,7 +64,7 @@ test('a health-check port that somebody else holds is opened once it is free', a
 test('healthz counts the node in, livez does not, and both are counted', async () => {
   const metrics = proxyMetrics();
   await using healthz = await serveHealthz({ host: '127.0.0.1', port: 0 }, health, metrics);
-  await using metricsServer = await serveMetrics({ host: '127.0.0.1', port: 0 }, metrics, 'nftables');
+  await using metricsServer = await serveMetrics({ host: '127.0.0.1', port: 0 }, metrics, 'nftables', { mode: 'nftables' });
   assert.deepEqual([(await get(healthz.port, '/healthz')).status, (await get(healthz.port, '/livez')).status], [503, 200]);
   health.nodeChanged({ exists: true, deleting: false, toBeDeleted: false });
   const body = JSON.parse((await get(healthz.port, '/healthz')).body) as object;
@@ -72,6 +72,8 @@ test('healthz counts the node in, livez does not, and both are counted', async (
   health.nodeChanged({ exists: true, deleting: false, toBeDeleted: true });
   assert.equal((await get(healthz.port, '/healthz')).status, 503);
   assert.equal((await get(metricsServer.port, '/proxyMode')).body, 'nftables');
+  const configz = await get(metricsServer.port, '/configz');
+  assert.deepEqual([configz.status, configz.body], [200, '{"kubeproxy.config.k8s.io":{"mode":"nftables"}}']);
   const text = (await get(metricsServer.port, '/metrics')).body;
   assert.match(text, /^kubeproxy_proxy_healthz_total\{code="503"\} 2$/m);
   assert.match(text, /^kubeproxy_proxy_livez_total\{code="200"\} 1$/m);

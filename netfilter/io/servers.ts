@@ -35,17 +35,23 @@ export async function serveHealthz(at: { host: string; port: number }, health: P
   );
 }
 
-/** @param page some of what it tells is asked from the kernel when somebody looks */
+/**
+ * @param page some of what it tells is asked from the kernel when somebody looks
+ * @param document the configuration, for /configz
+ */
 export async function serveMetrics(
   at: { host: string; port: number },
   page: { text(): string | Promise<string> },
   mode: string,
+  document: object,
 ): Promise<AsyncDisposable & { port: number }> {
   return await serve(at.host, at.port, (request, response) => {
     const text = (type: string, body: string): void => void response.writeHead(200, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
     switch (pathOf(request)) {
       case '/metrics':
         return void Promise.resolve(page.text()).then((body) => text('text/plain; version=0.0.4; charset=utf-8', body));
+      case '/configz':
+        return json(response, 200, JSON.stringify({ 'kubeproxy.config.k8s.io': document }));
       case '/proxyMode':
         return text('text/plain; charset=utf-8', mode);
       case '/healthz':

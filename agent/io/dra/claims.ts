@@ -11,7 +11,7 @@ import { RpcError } from '../../../cri/mod.ts';
 import { checkpointText, newCheckpointText, readCheckpoint } from '../../core/dra/checkpoint.ts';
 import { cdiDevicesOf, claimRefusal, claimsOf, newClaimInfo, requestsOf, skips } from '../../core/dra/claims.ts';
 import type { ClaimInfo } from '../../core/dra/claims.ts';
-import { alpha } from '../../core/metrics-text.ts';
+import { alpha } from '../../../base/metrics-text.ts';
 import { withClaimHealth } from '../../core/dra/health.ts';
 import type { Failure } from '../../core/types.ts';
 import { textFile } from '../allocation-file.ts';

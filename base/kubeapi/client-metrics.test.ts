@@ -1,20 +1,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { realClock } from '../../base/clock.ts';
-import { createKubeApi } from '../../base/kubeapi/client.ts';
-import { pods } from '../../base/kubeapi/refs.ts';
-import { configFor, TestServer } from '../../base/kubeapi/test-server.ts';
-import { silentLog } from '../../base/log.ts';
-import { seededRng } from '../../base/rng.ts';
+import { realClock } from '../clock.ts';
+import { createKubeApi } from './client.ts';
+import { pods } from './refs.ts';
+import { configFor, TestServer } from './test-server.ts';
+import { silentLog } from '../log.ts';
+import { seededRng } from '../rng.ts';
 import { ClientMetrics } from './client-metrics.ts';
-import { noTracer, type Tracer } from './tracer.ts';
+import type { RequestTracer } from './client-metrics.ts';
 
 test('requests are counted and traced as client-go has them, watches too', async () => {
   await using server = new TestServer();
   const port = await server.listen();
   const spans: { name: string; attributes: Record<string, string | number> }[] = [];
-  const tracer: Tracer = {
-    ...noTracer,
+  const tracer: RequestTracer = {
     traceparent: () => `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`,
     async span(name, options, work) {
       const span = { name, attributes: { ...options.attributes } };

@@ -1,7 +1,22 @@
-import type { Clock } from '../../base/clock.ts';
-import type { OutgoingRequest, RequestObserver, Send } from '../../base/kubeapi/sender.ts';
-import { alpha, alphaHistogram } from '../core/metrics-text.ts';
-import type { Tracer } from './tracer.ts';
+import type { Clock } from '../clock.ts';
+import { alpha, alphaHistogram } from '../metrics-text.ts';
+import type { OutgoingRequest, RequestObserver, Send } from './sender.ts';
+
+type Attributes = Readonly<Record<string, string | number>>;
+
+/** What traces requests to the API server. */
+export interface RequestTracer {
+  /** Runs `work` as a span; `set` adds attributes that are known later. */
+  span<T>(
+    name: string,
+    options: { readonly kind: 'client'; readonly attributes: Attributes },
+    work: (set: (attributes: Attributes) => void) => Promise<T>,
+  ): Promise<T>;
+  /** The `traceparent` to send on; null: nothing is traced. */
+  traceparent(): string | null;
+}
+
+const untraced: RequestTracer = { span: (_name, _options, work) => work(() => undefined), traceparent: () => null };
 
 const seconds = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
 /** 64 bytes to 16 MiB. */
@@ -10,7 +25,7 @@ const bytes = [64, 256, 512, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4
 /** Calls to the API server, counted and traced as client-go's transport and OpenTelemetry's `otelhttp` around it do. */
 export class ClientMetrics implements RequestObserver {
   readonly #clock: Clock;
-  readonly #tracer: Tracer;
+  readonly #tracer: RequestTracer;
   readonly #latency = alphaHistogram('rest_client_request_duration_seconds', 'Request latency in seconds. Broken down by verb, and host.', seconds);
   readonly #requestSize = alphaHistogram('rest_client_request_size_bytes', 'Request size in bytes. Broken down by verb and host.', bytes);
   readonly #responseSize = alphaHistogram('rest_client_response_size_bytes', 'Response size in bytes. Broken down by verb and host.', bytes);
@@ -22,7 +37,7 @@ export class ClientMetrics implements RequestObserver {
   readonly #results = alpha('rest_client_requests_total', 'Number of HTTP requests, partitioned by status code, method, and host.');
   readonly #retries = alpha('rest_client_request_retries_total', 'Number of request retries, partitioned by status code, verb, and host.');
 
-  constructor(clock: Clock, tracer: Tracer) {
+  constructor(clock: Clock, tracer: RequestTracer = untraced) {
     this.#clock = clock;
     this.#tracer = tracer;
   }
