@@ -107,3 +107,15 @@ test('--write-config-to gives the configuration with what flags say', async () =
   );
   assert.equal((document['logging'] as { verbosity: number }).verbosity, 4);
 });
+
+test('health and metrics follow the bind address of a file, not that of the command line', async (t) => {
+  const addresses = async (...args: string[]): Promise<string[]> => {
+    const { config } = await run(...args);
+    return [config.healthzBindAddress, config.metricsBindAddress];
+  };
+  assert.deepEqual(await addresses('--kubeconfig=/k', '--bind-address=::'), ['0.0.0.0:10256', '127.0.0.1:10249']);
+  const dir = await mkdtemp(join(tmpdir(), 'flags-'));
+  t.after(() => rm(dir, { recursive: true }));
+  await writeFile(join(dir, 'config'), 'bindAddress: "::"\n');
+  assert.deepEqual(await addresses(`--config=${join(dir, 'config')}`), ['[::]:10256', '[::1]:10249']);
+});

@@ -210,6 +210,11 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
     if (typeof file === 'string') ignored.push(`--${name}`);
     else put(object, path.replace('MODE', section), readValue(value, read, name));
   }
+  if (typeof file !== 'string') {
+    // Upstream has these before it reads the flags, so they do not follow --bind-address, as they do in a file.
+    object['healthzBindAddress'] ||= '0.0.0.0:10256';
+    object['metricsBindAddress'] ||= '127.0.0.1:10249';
+  }
   const config = proxyConfig(object);
   const override = values['hostname-override'];
   if (typeof override === 'string' && override !== '') config.hostnameOverride = override.trim().toLowerCase();
