@@ -26,6 +26,8 @@ export interface EngineOptions {
   readonly families: readonly (4 | 6)[];
   readonly monoMs: () => number;
   readonly log: Log;
+  /** What keeps other processes away from a data folder meanwhile; absent: calls come through this process alone. */
+  readonly takeTurn?: (dataDir: string) => Disposable;
   /** Told of pods' addresses before a pod may begin, and once they are free; absent: nobody asks. */
   readonly gate?: Gate;
 }
@@ -89,6 +91,7 @@ export class Engine implements Disposable {
 
   async #run(call: Call, conf: NetConf): Promise<Record<string, unknown> | null> {
     if (conf.type === 'loopback') return await this.#loopback(call, conf);
+    using _turn = this.#options.takeTurn?.(conf.dataDir);
     const workshop = this.workshop(conf.dataDir);
     switch (call.command) {
       case 'ADD':

@@ -10,11 +10,12 @@ import type { Sys } from '../base/sys/types.ts';
 import { version } from '../base/version.ts';
 import { readDaemonConfig, type DaemonConfig } from './core/conflist.ts';
 import { removalText } from './core/policy-table.ts';
-import { Engine, type Gate } from './engine.ts';
+import { Engine, type EngineOptions } from './engine.ts';
 import { installPlugin } from './io/install.ts';
 import { createKernel, type Kernel } from './io/kernel.ts';
 import { createPolicyTable } from './io/policy-table.ts';
 import { openStore } from './io/store.ts';
+import { takeTurn } from './io/turn.ts';
 
 export const HELP = `nodelet cni: the pod network plugin (CNI spec 0.3.1 to 1.1)
 
@@ -38,14 +39,13 @@ function openSys(host: Host, log: Log): Sys {
   return path === undefined || path === '' ? createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
-async function openEngine(host: Host, kernel: Kernel, log: Log, gate?: Gate): Promise<Engine> {
+async function openEngine(host: Host, kernel: Kernel, log: Log, more: Pick<EngineOptions, 'gate' | 'takeTurn'>): Promise<Engine> {
   const hasIpv6 = await access('/proc/net/if_inet6').then(
     () => true,
     () => false,
   );
   const families = hasIpv6 ? ([4, 6] as const) : ([4] as const);
-  const options = { kernel, openStore, pid: host.pid, families, monoMs: () => realClock.monoMs(), log };
-  return new Engine(gate === undefined ? options : { ...options, gate });
+  return new Engine({ kernel, openStore, pid: host.pid, families, monoMs: () => realClock.monoMs(), log, ...more });
 }
 
 const logOf = (host: Host, verbosity: number): Log =>
@@ -56,7 +56,7 @@ async function plugin(host: Host): Promise<number> {
   const chunks: Buffer[] = [];
   for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
   await using sys = openSys(host, log);
-  using engine = await openEngine(host, createKernel(sys), log);
+  using engine = await openEngine(host, createKernel(sys), log, { takeTurn });
   const { code, text } = await engine.call(host.env, Buffer.concat(chunks).toString('utf8'));
   host.stdout(text);
   return code;
@@ -84,7 +84,7 @@ async function daemon(host: Host, path: string): Promise<number> {
   const kernel = createKernel(sys);
   const [{ runDaemon }, { PolicyNetwork }] = await Promise.all([import('./daemon.ts'), import('./policy.ts')]);
   const policy = new PolicyNetwork({ nodeName: config.nodeName, table: createPolicyTable(sys), clock: realClock, log });
-  using engine = config.kubeconfig === '' ? await openEngine(host, kernel, log) : await openEngine(host, kernel, log, policy);
+  using engine = await openEngine(host, kernel, log, config.kubeconfig === '' ? {} : { gate: policy });
   await using api = config.kubeconfig === '' ? null : await connect(config, log);
   await runDaemon({ config, engine, kernel, policy, api, clock: realClock, log }, host.signal);
   return 0;
