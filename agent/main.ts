@@ -3,35 +3,31 @@ import { realClock } from '../base/clock.ts';
 import { BugError } from '../base/assert.ts';
 import { OpError, messageOf } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
-import { createLog } from '../base/log.ts';
 import { realRng } from '../base/rng.ts';
-import { createSysClient } from '../base/sys/client.ts';
-import { createFallbackSys } from '../base/sys/fallback.ts';
 import type { Container, Pod } from '../proto/kube/types.ts';
 import { version } from '../base/version.ts';
-import { compose, connectRuntime, createCriClient, type CriClient } from '../cri/mod.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { withReservedCpus } from './core/resources/reserved.ts';
 import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
 import { readCommand } from './io/config-file.ts';
 import type { AgentCommand } from './io/config-file.ts';
-import { createEventsApi } from './io/events-api.ts';
 import { applyKernelDefaults } from './io/kernel-defaults.ts';
 import { nodeAddresses, readMachine, waitForAddresses } from './io/machine.ts';
-import { AgentMetrics, countCalls, countsOf } from './io/metrics.ts';
+import { AgentMetrics, countsOf } from './io/metrics.ts';
 import { setOomScore } from './io/oom-score.ts';
-import { openNodeCgroups, waitForRuntime } from './io/runtime-start.ts';
+import { openNodeCgroups } from './io/runtime-start.ts';
 import { agentSettings } from './io/settings.ts';
-import { loggedEvents } from './io/standalone.ts';
-import { CgroupReader } from './io/cgroup-usage.ts';
-import { createStats } from './io/stats.ts';
-import { openTracer, traceCalls } from './io/tracer.ts';
+import { openEvents } from './io/standalone.ts';
+import { openTracer } from './io/tracer.ts';
 import { createSystemd, isSystemd } from './io/systemd.ts';
 import { openGrants } from './grants-open.ts';
+import { openLog, openSys } from './host.ts';
 import { openIdentity } from './identity.ts';
+import { openStats } from './measuring.ts';
 import { openNode, tellStart } from './node.ts';
-import { runParts } from './parts.ts';
+import { runParts, untilDefect } from './parts.ts';
 import { openPods } from './pods.ts';
+import { openRuntime } from './runtime.ts';
 import { openServing } from './serving.ts';
 import { openSupervision, type Supervision } from './supervision.ts';
 import { openUpkeep } from './upkeep.ts';
@@ -62,29 +58,13 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const clock = realClock;
   const rng = realRng;
   const verbosity = { level: flags.v };
-  const log = createLog({
-    name: 'agent',
-    format: asked.logging.format === 'json' ? 'json' : 'text',
-    verbosity: () => verbosity.level,
-    nowMs: () => clock.nowMs(),
-    pid: host.pid,
-    write: (line) => host.stderr(line),
-  });
+  const log = openLog(host, clock, asked, verbosity);
   for (const warning of warnings) log.warn(warning);
-  const stop = new AbortController();
-  const signal = AbortSignal.any([host.signal, stop.signal]);
-  let bug: unknown;
-  const onBug = (error: unknown): void => {
-    bug ??= error;
-    stop.abort();
-  };
+  const { signal, onBug, rethrow } = untilDefect(host.signal);
 
   const leastOomScoreAdj = await setOomScore(asked.oomScoreAdj, log);
   await applyKernelDefaults({ log, protect: asked.protectKernelDefaults });
-  const sysPath = host.env['NODELET_SYS'];
-  const notify = host.env['NOTIFY_SOCKET'] === undefined ? {} : { notifySocket: host.env['NOTIFY_SOCKET'] };
-  await using sys =
-    sysPath === undefined ? createFallbackSys({ log: log.child('sys'), ...notify }) : createSysClient({ path: sysPath, log: log.child('sys'), ...notify });
+  await using sys = openSys(host, log);
   await using lock = flags.lockFile === '' ? null : await sys.lock(flags.lockFile);
   void lock;
   const config = withReservedCpus(asked);
@@ -96,8 +76,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const counted = {
     cgroupVersion: () => cgroups.version,
     memoryQos: () => cgroups.memoryQos,
-    counts: () =>
-      countsOf({ ...pods.loop, workers: pods.loop.working(), isActive: (uid) => pods.loop.holdsResources(uid) }, pods.source.mirrors().length, events.dropped),
+    counts: () => countsOf(pods.loop, pods.source.mirrors().length, events.dropped),
     upMs: uptime() * 1000,
     featureGates: config.featureGates,
   };
@@ -106,40 +85,23 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   metrics.also.push(() => observer.text());
   await using identity = await openIdentity({ clock, rng, log, config, flags, nodeName, certificates: metrics.certificates, observer }, signal);
   const { api } = identity;
-  const connect = (endpoint: string): CriClient => createCriClient(compose(connectRuntime(endpoint), countCalls(clock, metrics), traceCalls(tracer)));
-  await using runtimeClient = connect(config.containerRuntimeEndpoint);
-  // Images may be served by a socket of their own.
-  await using imageClient = config.imageServiceEndpoint === '' ? null : connect(config.imageServiceEndpoint);
-  const cri: CriClient = { ...runtimeClient, images: (imageClient ?? runtimeClient).images };
-  const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
+  await using containers = await openRuntime({ clock, log, config, metrics, tracer }, signal);
+  const { cri, driver } = containers;
   await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
   const hasOwnCpus = (uid: string): boolean => granted.grants.hasOwnCpus(uid);
   const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd, hasOwnCpus }, signal);
 
-  const eventLog = log.child('event');
-  const events =
-    flags.kubeconfig === ''
-      ? loggedEvents(eventLog)
-      : createEventsApi({ clock, rng, log: eventLog, api, nodeName, qps: config.eventRecordQPS, burst: config.eventBurst });
+  const events = openEvents({ clock, rng, log: log.child('event'), api, nodeName, config, isAlone: flags.kubeconfig === '' });
   await waitForAddresses(clock, flags.nodeIPs, signal);
   const addresses = await nodeAddresses(nodeName, flags.nodeIPs);
   const shared = { clock, rng, log, sys, api, cri, events, config, machine, tracer };
   const late = { loop: () => pods.loop, kickNode: () => node.kick(), dynamic: (...of: [Pod, Container]) => pods.dra.claims.resourcesOf(...of) };
   await using granted = await openGrants({ ...shared, settings, metrics, ...late });
   const pressures = (): readonly PressureCondition[] => upkeep.pressures();
-  const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
   const ending = (): Supervision['shutdown'] => supervision.shutdown;
-  const nodeSide = openNode({
-    ...shared,
-    flags,
-    addresses,
-    plegUnhealthy,
-    volumesInUse: () => pods.csi.inUse(),
-    pressures,
-    devices: () => granted.offer(),
-    startup: metrics.startup,
-    ending,
-  });
+  const plegUnhealthy = (): string | null => pods.loop.pleg.unhealthy();
+  const sees = { pressures, ending, plegUnhealthy, volumesInUse: (): readonly string[] => pods.csi.inUse(), devices: () => granted.offer() };
+  const nodeSide = openNode({ ...shared, ...sees, flags, addresses, startup: metrics.startup });
   const { node, runtime } = nodeSide;
   const told = { runtime: () => runtime.facts(), pressures, ending, onBug };
   const podDeps = { ...shared, ...told, env: host.env, settings, leastOomScoreAdj, node, cgroups, metrics, granted, signal };
@@ -147,34 +109,9 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await runtime.check(signal);
   const { rootDir, certDir } = flags;
   const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
-  const timeoutMs = settings.runtimeRequestTimeoutMs;
-  const groups = new CgroupReader({
-    ...shared,
-    cgroups,
-    cgroupRoot: config.cgroupRoot,
-    system: { kubelet: config.kubeletCgroups, runtime: '', misc: config.systemCgroups },
-  });
-  const measured = { groups, podLogsDir: config.podLogsDir, volumes: pods.volumeStats };
-  const stats = createStats({ ...shared, ...cri, ...measured, log: log.child('stats'), pods: pods.loop, nodeName, rootDir, timeoutMs });
-  await using serving = await openServing({
-    ...shared,
-    given,
-    verbosity,
-    rootDir,
-    certificates: metrics.certificates,
-    certDir,
-    nodeName,
-    addresses,
-    metrics,
-    stats,
-    allocated: () =>
-      pods.loop
-        .list()
-        .filter(({ metadata }) => pods.loop.holdsResources(metadata.uid ?? ''))
-        .map((pod) => pods.resizes.allocatedPod(pod)),
-    pods: pods.loop,
-  });
-
+  const stats = openStats({ ...shared, settings, cgroups, pods, rootDir });
+  const served = { stats, metrics, certificates: metrics.certificates, pods: pods.loop, allocated: pods.allocated };
+  await using serving = await openServing({ ...shared, ...served, given, verbosity, rootDir, certDir, nodeName, addresses });
   const supervision = openSupervision({ ...shared, host, rootDir, systemd, metrics, node, pods });
   const parts: readonly [string, Promise<void>][] = [
     ['supervision', supervision.run(signal)],
@@ -193,6 +130,6 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   tellStart(events, node.target, cgroups.version, config);
   await sys.notify('READY=1');
   await runParts(parts, signal, onBug);
-  if (bug !== undefined) throw bug;
+  rethrow();
   return 0;
 }

@@ -101,6 +101,8 @@ export interface PodSide extends AsyncDisposable {
   readonly resizes: Resizes;
   readonly source: ApiPods;
   readonly statics: Statics;
+  /** The pods that hold something of the node, at the size they were given. */
+  readonly allocated: () => readonly Pod[];
   readonly volumes: Volumes;
   readonly csi: CsiSide;
   readonly dra: DraSide;
@@ -352,6 +354,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     resizes,
     source,
     statics,
+    allocated: () =>
+      loop
+        .list()
+        .filter(({ metadata }) => loop.holdsResources(metadata.uid ?? ''))
+        .map((pod) => resizes.allocatedPod(pod)),
     volumes,
     records,
     csi,

@@ -269,7 +269,7 @@ export class AgentMetrics implements Disposable {
 
 /** What /metrics tells of pods: of the last listing of the runtime, and of what is wanted. */
 export function countsOf(
-  pods: Pick<Pods, 'allFacts' | 'list'> & Pick<PodCounts, 'workers' | 'isActive'>,
+  pods: Pick<Pods, 'allFacts' | 'list'> & { working(): PodCounts['workers']; holdsResources(uid: string): boolean },
   mirrors: number,
   eventsDropped: number,
 ): ReturnType<MetricsOptions['counts']> {
@@ -279,8 +279,8 @@ export function countsOf(
     if (facts.sandboxes.some(({ ready }) => ready)) runningPods++;
     for (const { state } of facts.containers) containers[state] = (containers[state] ?? 0) + 1;
   }
-  const { workers, isActive } = pods;
-  return { runningPods, containers, pods: { pods: pods.list(), isActive, mirrors, workers }, eventsDropped };
+  const isActive = (uid: string): boolean => pods.holdsResources(uid);
+  return { runningPods, containers, pods: { pods: pods.list(), isActive, mirrors, workers: pods.working() }, eventsDropped };
 }
 
 /** Counts every call to the runtime, under the kubelet's names: RunPodSandbox is run_podsandbox. */

@@ -3,7 +3,8 @@ import { OpError } from '../../base/errors.ts';
 import type { KubeApi } from '../../base/kubeapi/types.ts';
 import type { Log } from '../../base/log.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
-import type { EventsApi } from './events-api.ts';
+import { createEventsApi } from './events-api.ts';
+import type { EventsApi, EventsApiOptions } from './events-api.ts';
 
 /*
  * Standalone mode: no --kubeconfig, so no API server. Pods come from files and a URL; nothing is registered and no
@@ -27,6 +28,15 @@ export function absentApi(): KubeApi {
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
+}
+
+/** Events, told to the API server where there is one. */
+export function openEvents({
+  isAlone,
+  config,
+  ...options
+}: EventsApiOptions & { readonly isAlone: boolean; readonly config: Pick<KubeletConfiguration, 'eventRecordQPS' | 'eventBurst'> }): EventsApi {
+  return isAlone ? loggedEvents(options.log) : createEventsApi({ ...options, qps: config.eventRecordQPS, burst: config.eventBurst });
 }
 
 /** Events of a node that nobody asks: lines of the log. */
