@@ -24,6 +24,7 @@ const without: readonly (readonly [RegExp, string])[] = [
   [/^workqueue_/, "client-go's queues, of which ours has none"],
   [/^rest_client_(transport_|exec_plugin_certificate)/, "client-go's cache of transports, and exec plugins, which a kubelet of ours has not"],
   [/^apiserver_(audit|envelope|storage|validation|webhooks)_/, 'of libraries for API servers, which upstream links in and never uses'],
+  [/^kubelet_metrics_provider$/, 'upstream tells it by chance here: a runtime in memory has no statistics'],
   [/^(aggregator_discovery|cardinality_enforcement)_/, "of Go's libraries"],
 ];
 
