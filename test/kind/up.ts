@@ -52,11 +52,23 @@ export async function createCluster(program: Program, docker: Docker, assets: As
   );
   if (result.code !== 0) {
     const text = result.stderr.trim().split('\n');
-    throw new OpError('failed', 'kind create cluster', text.filter((line) => line.includes('ERROR') || line.includes('rror')).at(-1) ?? text.at(-1) ?? '', {
-      advice: `its nodes are kept: docker exec ${options.name}-control-plane journalctl --unit=kubelet; then: nodelet kind down --name ${options.name}`,
+    throw new OpError('failed', 'kind create cluster', text.filter((line) => line.includes('rror')).at(-1) ?? text.at(-1) ?? '', {
+      advice: await adviceFor(docker, options),
     });
   }
   return kubeconfig;
+}
+
+/** A container that was made can be looked into; where none was, the image is what is missing. */
+async function adviceFor(docker: Docker, { name, image }: { name: string; image: string | null }): Promise<string> {
+  const { stdout } = await tryExec(['docker', 'ps', '--all', '--quiet', '--filter', `label=io.x-k8s.kind.cluster=${name}`], {
+    env: docker.env,
+    doing: 'listing containers',
+  });
+  if (stdout.trim() !== '') return `its nodes are kept: docker exec ${name}-control-plane journalctl --unit=kubelet; then: nodelet kind down --name ${name}`;
+  return image === null
+    ? 'no node was made: is the registry reachable? one can be made here: --image made'
+    : `no node was made: is ${image} here? docker images`;
 }
 
 export async function deleteCluster(program: Program, docker: Docker, assets: Assets, name: string): Promise<void> {
