@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { rmSync, writeFileSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer as createHttp } from 'node:http';
 import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2';
@@ -20,7 +21,7 @@ const skip = process.getuid?.() !== 0 ? 'the agent needs root' : false;
 interface Pods {
   readonly items: readonly {
     readonly metadata: { readonly name: string; readonly annotations?: Record<string, string> };
-    readonly status?: { readonly phase?: string };
+    readonly status?: { readonly phase?: string; readonly containerStatuses?: readonly { readonly restartCount: number; readonly ready: boolean }[] };
   }[];
 }
 
@@ -84,13 +85,18 @@ class Agent {
 
   /** Names and phases, in order; null while the agent does not answer. */
   async pods(): Promise<string[] | null> {
+    const items = await this.items();
+    return items?.map(({ metadata, status }) => `${metadata.name} ${status?.phase}`).toSorted() ?? null;
+  }
+
+  async items(): Promise<Pods['items'] | null> {
     const sent = request({ host: '127.0.0.1', port: this.port, path: '/pods', rejectUnauthorized: false, agent: false });
     sent.end();
     try {
       const [response] = (await once(sent, 'response')) as [AsyncIterable<Buffer>];
       let text = '';
       for await (const piece of response) text += String(piece);
-      return (JSON.parse(text) as Pods).items.map(({ metadata, status }) => `${metadata.name} ${status?.phase}`).toSorted();
+      return (JSON.parse(text) as Pods).items;
     } catch {
       return null;
     }
@@ -129,6 +135,20 @@ test('standalone: pods from files and from a URL run, change and end without an 
   const child = agent.child ?? assert.fail('it does not run');
   child.kill('SIGTERM');
   assert.deepEqual(await once(child, 'exit'), [0, null]);
+});
+
+test('standalone: a file that is removed and written again at once gives its pod a restart', { skip, timeout: 120_000 }, async (t) => {
+  const agent = await Agent.open(t);
+  const file = join(agent.folder, 'manifests/file.yaml');
+  writeFileSync(file, JSON.stringify(podOf('file')));
+  await agent.start({});
+  await agent.until(['file-n1 Running']);
+  rmSync(file);
+  writeFileSync(file, JSON.stringify(podOf('file')));
+  await eventually('a restart', 60_000, async () => {
+    const [status] = (await agent.items())?.[0]?.status?.containerStatuses ?? [];
+    return status?.restartCount === 1 && status.ready ? true : null;
+  });
 });
 
 test('spans of a pod’s start reach a collector', { skip, timeout: 240_000 }, async (t) => {
@@ -209,3 +229,31 @@ test(
     );
   },
 );
+
+test('a static pod stays started and ready while its agent starts again, though its probes fail then', { skip, timeout: 120_000 }, async (t) => {
+  const agent = await Agent.open(t);
+  await using control = await startForTest();
+  const probed = createServer((client) => client.destroy()).listen(0, '127.0.0.1');
+  t.after(() => probed.close());
+  await once(probed, 'listening');
+  const tcpSocket = { host: '127.0.0.1', port: (probed.address() as AddressInfo).port };
+  const probe = { tcpSocket, periodSeconds: 30, failureThreshold: 3 };
+  const container = { name: 'c', image: 'registry.example/app:1', imagePullPolicy: 'IfNotPresent', startupProbe: probe, readinessProbe: probe };
+  await agent.manifest('probed', { containers: [container] });
+  await agent.start({}, [`--kubeconfig=${control.kubeconfig}`]);
+  const words = '{.status.startTime} {.status.containerStatuses[0].started} {.status.containerStatuses[0].ready}{"\\n"}';
+  const get = ['get', 'pod', 'probed-n1', '-n', 'kube-system', '-o', `jsonpath=${words}`];
+  const first = await eventually('a ready mirror', 60_000, async () => {
+    const { out } = await control.kubectl(get);
+    return / true true$/m.test(out) ? out.trim() : null;
+  });
+  const child = agent.child ?? assert.fail('it does not run');
+  child.kill('SIGTERM');
+  await once(child, 'exit');
+  probed.close();
+  const watching = control.kubectl([...get, '--watch', '--request-timeout=12s']);
+  await agent.start({}, [`--kubeconfig=${control.kubeconfig}`]);
+  const seen = (await watching).out.trim().split('\n');
+  assert.match(agent.said.slice(agent.said.lastIndexOf('"Kubelet version"')), /Static pods read/);
+  assert.deepEqual([...new Set(seen)], [first]);
+});
