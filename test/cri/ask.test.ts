@@ -41,7 +41,7 @@ before(async () => {
   config = {
     metadata: { name: 'main', attempt: 0 },
     image: { image: busybox },
-    command: ['sh', '-c', 'echo hello; echo wrong >&2; exec sleep 100000'],
+    command: ['sh', '-c', 'echo hello; sleep 0.5; echo wrong >&2; exec sleep 100000'],
     labels,
     logPath: 'main_0.log',
     linux: {},
