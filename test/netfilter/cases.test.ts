@@ -171,7 +171,14 @@ suite('Packets and Services', { skip: reason ?? false }, () => {
     };
     for (let from = 0; from < tcp.length; from += PARALLEL) {
       const part = tcp.slice(from, from + PARALLEL);
-      const replies = await Promise.all(part.map(({ sender, to }) => lab.peers[sender.place].connect(to.address, to.port, { timeoutMs: 1300 })));
+      const replies = await Promise.all(
+        part.map(async ({ sender, packet, to }) => {
+          const send = (timeoutMs: number): Promise<Reply> => lab.peers[sender.place].connect(to.address, to.port, { timeoutMs });
+          const reply = await send(1300);
+          // On a busy machine an answer can be late; where there is none, there is none the second time either.
+          return reply.error === 'TIMEOUT' && 'choices' in expected(packet) ? send(5000) : reply;
+        }),
+      );
       for (const [index, reply] of replies.entries()) {
         const said = check(part[index]!, reply);
         if (said !== null) wrong.push(`${what}: ${words(part[index]!)}: expected ${fateText(expected(part[index]!.packet))}, got ${said}`);
