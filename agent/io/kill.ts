@@ -70,8 +70,8 @@ async function preStop(deps: KillDeps, context: KillContext, kill: Kill, signal:
   if (!kill.preStop || container === undefined || hook === undefined || kill.graceSeconds <= 0 || preStopBegun.has(kill.containerId)) return;
   preStopBegun.add(kill.containerId);
   const run = new AbortController();
-  const stop = AbortSignal.any([signal, run.signal]);
-  // The hook is not told of the deadline: what it began in the container ends with the container.
+  // A command is not told of the deadline: the runtime would end it, and it may run until its container ends.
+  const stop = hook.exec === undefined ? AbortSignal.any([signal, run.signal]) : signal;
   const outcome = deps.hooks.run(pod, container, kill.containerId, podIPs, hook, 0, stop).then((result) => {
     if (result.ok || stop.aborted) return;
     deps.log.info('PreStop hook failed', { containerName: kill.name, message: result.message });
