@@ -225,7 +225,10 @@ export function createLoop(options: LoopOptions): Loop {
         await Promise.all([pleg.run(signal), options.worker.resizes.run(signal)]);
       } finally {
         // What cannot be cut off (a sandbox half made) gets a moment; the next process finds what came of it.
-        await Promise.race([queue[Symbol.asyncDispose](), clock.sleep(partingMs)]);
+        const over = new AbortController();
+        const moment = clock.sleep(partingMs, over.signal).catch(() => undefined);
+        // A timer that is left would keep the process for as long.
+        await Promise.race([queue[Symbol.asyncDispose](), moment]).finally(() => over.abort());
       }
     },
     idle: () => queue.idle(),

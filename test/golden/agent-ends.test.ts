@@ -75,3 +75,14 @@ test('what comes up after the end of its pod is stopped, and the pod stays as it
   await world.clock.advance(10_000);
   assert.deepEqual(world.leftovers(), []);
 });
+
+test('an agent that ends leaves no timer behind, which would keep its process', async () => {
+  await using world = new AgentWorld();
+  await world.clock.settle();
+  const before = world.clock.armed;
+  await world.start();
+  await world.clock.advance(3000);
+  await world.stop();
+  await world.clock.settle();
+  assert.equal(world.clock.armed, before);
+});
