@@ -61,6 +61,8 @@ function verdict(aim: (typeof AIMS)[number], ours: Figures, upstream: Figures | 
   if (aim.atMost !== undefined) return { text: `at most ${aim.atMost}: ${value <= aim.atMost ? 'met' : 'MISSED'}`, missed: value > aim.atMost };
   if (upstream === null) return { text: '', missed: false };
   const ratio = value / upstream[aim.key];
+  // Upstream's own figure can be too coarse to tell anything.
+  if (!Number.isFinite(ratio)) return { text: '-', missed: false };
   const text = `${ratio.toFixed(2)}×`;
   if (aim.ratio === undefined) return { text, missed: false };
   return { text: `${text}, at most ${aim.ratio}×: ${ratio <= aim.ratio ? 'met' : 'MISSED'}`, missed: ratio > aim.ratio };
