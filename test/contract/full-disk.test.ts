@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { eventually } from '../set.ts';
 import { freePort } from '../control/control.ts';
+import { bareConfiguration } from './bare-configuration.ts';
 
 /*
  * The agent on a disk that is full: below its root directory and below its own log. It must stay, and start, for it is the one
@@ -47,23 +48,7 @@ async function open(t: TestContext): Promise<Place> {
   });
   await once(runtime.stdout, 'data');
   const port = await freePort();
-  const config = {
-    apiVersion: 'kubelet.config.k8s.io/v1beta1',
-    kind: 'KubeletConfiguration',
-    address: '127.0.0.1',
-    port,
-    healthzPort: 0,
-    authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
-    authorization: { mode: 'AlwaysAllow' },
-    cgroupsPerQOS: false,
-    enforceNodeAllocatable: [],
-    failCgroupV1: false,
-    failSwapOn: false,
-    makeIPTablesUtilChains: false,
-    containerRuntimeEndpoint: `unix://${socket}`,
-    staticPodPath: join(folder, 'manifests'),
-    podLogsDir: join(disk, 'logs'),
-  };
+  const config = bareConfiguration({ folder, port, logs: join(disk, 'logs') });
   await writeFile(join(folder, 'kubelet.yaml'), JSON.stringify(config));
   return {
     folder,

@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { eventually } from '../set.ts';
 import { freePort, startForTest } from '../control/control.ts';
+import { bareConfiguration } from './bare-configuration.ts';
 
 /* The agent on a machine without an API server: pods from files and a URL, and a control plane that comes up out of its own static pods. The runtime is the one in memory. */
 
@@ -60,21 +61,7 @@ class Agent {
     await writeFile(
       join(this.folder, 'kubelet.yaml'),
       JSON.stringify({
-        apiVersion: 'kubelet.config.k8s.io/v1beta1',
-        kind: 'KubeletConfiguration',
-        address: '127.0.0.1',
-        port: this.port,
-        healthzPort: 0,
-        authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
-        authorization: { mode: 'AlwaysAllow' },
-        cgroupsPerQOS: false,
-        enforceNodeAllocatable: [],
-        failCgroupV1: false,
-        failSwapOn: false,
-        makeIPTablesUtilChains: false,
-        containerRuntimeEndpoint: `unix://${join(this.folder, 'cri.sock')}`,
-        staticPodPath: join(this.folder, 'manifests'),
-        podLogsDir: join(this.folder, 'logs'),
+        ...bareConfiguration({ folder: this.folder, port: this.port }),
         ...config,
       }),
     );
