@@ -11,6 +11,7 @@ import { messageOf, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { createKeyedQueue } from '../base/queue.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
+import { isUp } from './core/containers.ts';
 import { mayRun, mayStart } from './core/phase.ts';
 import { isMadeFromStatic } from './core/static-pod.ts';
 import type { PodFacts, PodKey, PodView } from './core/types.ts';
@@ -253,6 +254,9 @@ export function createLoop(options: LoopOptions): Loop {
       const phase = workers.get(uid)?.life.phase;
       // Not looked at yet by this process: an earlier one that took the pod has told its start time.
       if (phase === undefined || phase === 'waiting') return viewOf(uid)?.pod.status?.startTime !== undefined;
+      // What the runtime still lists of a pod that no source has may be its dead sandbox alone.
+      const facts = workers.get(uid)?.facts ?? pleg.facts().get(uid);
+      if (phase === 'terminating' && viewOf(uid) === undefined) return facts !== undefined && isUp(facts);
       return phase === 'starting' || phase === 'running' || phase === 'terminating';
     },
     holdsDisk: (uid) => {
