@@ -1,13 +1,13 @@
 import { createFakeClock, type FakeClock } from '../../base/fake-clock.ts';
 import { OpError } from '../../base/errors.ts';
 import type { ExecResult } from '../../base/exec.ts';
-import { mergePatch } from '../../base/kubeapi/fake-patch.ts';
+import { FakeSet } from './fake-set.ts';
 import { DROP_IN, PROGRAM, UNIT } from './look.ts';
 import type { Place } from './place.ts';
+import { LABEL } from './proxy-set.ts';
 
 const OURS = 'v1.37.2+nodelet.0.1';
 const UPSTREAM = 'v1.37.2';
-const LABEL = 'nodelet.dev/proxy';
 const UNIT_FILE = '/etc/systemd/system/kubelet.service';
 const KUBEADM = '/etc/systemd/system/kubelet.service.d/10-kubeadm.conf';
 
@@ -16,7 +16,7 @@ export interface FakeState {
   readonly files: Readonly<Record<string, string>>;
   readonly kubelet: string;
   readonly proxyUnit: boolean;
-  readonly labels: Readonly<Record<string, string>>;
+  readonly labels: Readonly<Record<string, string | null>>;
   readonly daemonSet: unknown;
   readonly containers: readonly string[];
 }
@@ -45,7 +45,8 @@ export class FakePlace implements Place {
     [KUBEADM, '[Service]\nExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_EXTRA_ARGS\n'],
     ['/usr/bin/kubelet', 'upstream'],
   ]);
-  readonly #labels: Record<string, string> = {};
+  /** kube-proxy's, with a pod on each of two workers. */
+  readonly set = new FakeSet(['k-worker', 'k-worker2']);
   readonly #watchers = new Set<(line: string) => void>();
   readonly #containers = ['c1', 'c2'];
   #isLoaded = false;
@@ -54,10 +55,6 @@ export class FakePlace implements Place {
   #restarts = 0;
   #pid = 100;
   #proxyUnit = false;
-  #daemonSet: Record<string, unknown> = {
-    metadata: { annotations: { 'deprecated.daemonset.template.generation': '1' } },
-    spec: { updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 1 } }, template: { spec: { containers: [] } } },
-  };
 
   constructor() {
     this.engine = { env: {}, signal: this.#abort.signal };
@@ -73,8 +70,8 @@ export class FakePlace implements Place {
       files: Object.fromEntries(this.#files),
       kubelet: this.#running,
       proxyUnit: this.#proxyUnit,
-      labels: this.#labels,
-      daemonSet: this.#daemonSet,
+      labels: Object.fromEntries(this.set.nodes),
+      daemonSet: this.set.tree,
       containers: this.#containers,
     });
   }
@@ -131,21 +128,30 @@ export class FakePlace implements Place {
     const patch = /--patch=(.*)$/.exec(words)?.[1];
     if (words.startsWith('get node ')) return JSON.stringify({ status: JSON.parse(this.#status()) as object });
     if (words.startsWith('get lease ')) return new Date(this.clock.nowMs()).toISOString();
-    if (words.startsWith('get --namespace=kube-system daemonset/kube-proxy')) return JSON.stringify(this.#daemonSet);
+    if (words.startsWith('get --namespace=kube-system daemonset/kube-proxy')) return this.set.toJson();
+    if (words.startsWith('get controllerrevisions ')) return JSON.stringify({ items: this.set.revisions });
     if (words.startsWith('get --namespace=kube-system configmap/kube-proxy')) {
       const data = { 'config.conf': '{"mode":"iptables"}', 'kubeconfig.conf': '{"clusters":[{"cluster":{"server":"https://k:6443"}}]}' };
       return JSON.stringify({ data });
     }
     if (words.startsWith('create token ')) return 'token';
-    if (words.startsWith('get nodes ')) return this.#labels[LABEL] === undefined ? '' : `node/${this.node}\n`;
+    if (words.startsWith('get nodes ')) return [...this.set.nodes].flatMap(([node, value]) => (value === null ? [] : [`node/${node}\n`])).join('');
+    const [, hash] = /^get pods .*,controller-revision-hash=(\w+) --output=name$/.exec(words) ?? [];
+    if (hash !== undefined) return this.set.pods.flatMap((pod) => (pod.hash === hash ? [`pod/of-${pod.node}\n`] : [])).join('');
     if (words.startsWith('get pods ')) return this.#hasProxyPod() ? 'True' : '';
     if (words.startsWith('patch --namespace=kube-system daemonset/kube-proxy') && patch !== undefined) {
-      this.#daemonSet = withoutEmpty(mergePatch(this.#daemonSet, withoutDirectives(JSON.parse(patch)))) as Record<string, unknown>;
+      this.set.patch(patch);
       return '';
     }
+    const [, pods = '', to] = /^label --namespace=kube-system (.*) controller-revision-hash=(\w+) --overwrite$/.exec(words) ?? [];
     const [, value] = /^label node k-worker nodelet\.dev\/proxy=(\w+)/.exec(words) ?? [];
-    if (value !== undefined) this.#labels[LABEL] = value;
-    else if (words === `label node ${this.node} ${LABEL}-`) delete this.#labels[LABEL];
+    if (to !== undefined)
+      this.set.relabel(
+        pods.split(' ').map((name) => name.replace('pod/of-', '')),
+        to,
+      );
+    else if (value !== undefined) this.set.label(this.node, value);
+    else if (words === `label node ${this.node} ${LABEL}-`) this.set.label(this.node, null);
     else throw new Error(`the fake knows no kubectl ${words}`);
     return '';
   }
@@ -157,8 +163,7 @@ export class FakePlace implements Place {
   }
 
   #hasProxyPod(): boolean {
-    const template = (this.#daemonSet as { spec: { template: { spec: { affinity?: object } } } }).spec.template.spec;
-    return template.affinity === undefined || this.#labels[LABEL] === undefined;
+    return this.set.pods.some(({ node }) => node === this.node);
   }
 
   #status(): string {
@@ -210,7 +215,7 @@ export class FakePlace implements Place {
   /** A copy of the table is a file here: what stands in must be gone in the end. */
   #nft(words: string): ExecResult {
     this.#files.delete('nft nodelet-handover');
-    if (words.includes('nft -f')) this.#files.set('nft nodelet-handover', this.#labels[LABEL] ?? '');
+    if (words.includes('nft -f')) this.#files.set('nft nodelet-handover', this.set.nodes.get(this.node) ?? '');
     return { code: 0, stdout: '', stderr: '' };
   }
 
@@ -240,22 +245,4 @@ export class FakePlace implements Place {
     else if (words !== `reset-failed ${UNIT}`) return null;
     return good();
   }
-}
-
-/** `$retainKeys` (strategic merge patch): what it does not name goes. */
-function withoutDirectives(patch: unknown): unknown {
-  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch;
-  const tree = Object.fromEntries(Object.entries(patch).map(([key, value]) => [key, withoutDirectives(value)]));
-  if (!Array.isArray(tree['$retainKeys'])) return tree;
-  const { $retainKeys: _kept, ...rest } = tree;
-  return { rollingUpdate: null, ...rest };
-}
-
-function withoutEmpty(tree: unknown): unknown {
-  if (typeof tree !== 'object' || tree === null || Array.isArray(tree)) return tree;
-  return Object.fromEntries(
-    Object.entries(tree)
-      .filter(([, value]) => value !== null)
-      .map(([key, value]) => [key, withoutEmpty(value)]),
-  );
 }

@@ -1,6 +1,7 @@
 import { hasCode, OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
 import type { Place } from './place.ts';
+import { comeBack, LABEL, leave, planLeaving } from './proxy-set.ts';
 import { until } from './until.ts';
 
 /** How a node's kube-proxy pod was replaced; everything that taking it back needs. */
@@ -10,10 +11,6 @@ export interface ProxyChange {
   readonly commands: readonly string[];
 }
 
-const LABEL = 'nodelet.dev/proxy';
-/** On the DaemonSet: what its update strategy was. */
-const WAS = 'nodelet.dev/update-strategy';
-const SET = ['--namespace=kube-system', 'daemonset/kube-proxy'] as const;
 const HOME = '/var/lib/nodelet/proxy';
 const UNIT = 'nodelet-proxy.service';
 const PROGRAM = '/var/lib/nodelet/bin/kube-proxy';
@@ -22,37 +19,15 @@ const HEALTHY_MS = 60_000;
 const SYNCED_MS = 15_000;
 const TOKEN_HOURS = 24 * 365;
 
-interface DaemonSet {
-  readonly metadata: { readonly annotations?: Readonly<Record<string, string>> };
-  readonly spec: {
-    readonly updateStrategy?: object;
-    readonly template: { readonly spec: { readonly affinity?: object } };
-  };
-}
-
-/** The pods of other nodes stay as they are: a strategy of OnDelete leaves them, though the template changes. */
-const away = {
-  nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: [{ matchExpressions: [{ key: LABEL, operator: 'DoesNotExist' }] }] } },
-};
-
-const quoted = (patch: object): string => `'${JSON.stringify(patch)}'`;
-
 /** Starts our proxy as a unit of the node in the place of its kube-proxy pod; `remember` is called before anything is changed. */
 export async function swapProxy(place: Place, mode: ProxyChange['mode'], remember: (change: ProxyChange) => Promise<void>): Promise<ProxyChange> {
   const doing = `swapping the proxy of ${place.node}`;
-  const set = JSON.parse(await place.kubectl(['get', ...SET, '--output=json'])) as DaemonSet;
-  const isOurs = set.metadata.annotations?.[WAS] !== undefined;
-  if (!isOurs && set.spec.template.spec.affinity !== undefined)
-    throw new OpError('unsupported', doing, 'the DaemonSet kube-proxy has an affinity of its own, which this would replace');
-  const patch = {
-    metadata: { annotations: { [WAS]: JSON.stringify(set.spec.updateStrategy ?? { type: 'RollingUpdate' }) } },
-    spec: { updateStrategy: { $retainKeys: ['type'], type: 'OnDelete' }, template: { spec: { affinity: away } } },
-  };
-  const commands = [...(isOurs ? [] : [`kubectl patch ${SET.join(' ')} --patch=${quoted(patch)}`]), `kubectl label node ${place.node} ${LABEL}=${mode}`];
+  const leaving = await planLeaving(place, doing);
+  const commands = [...(leaving === null ? [] : [leaving.command]), `kubectl label node ${place.node} ${LABEL}=${mode}`];
   const change: ProxyChange = { mode, commands };
   await remember(change);
   await writeConfiguration(place, mode);
-  if (!isOurs) await place.kubectl(['patch', ...SET, `--patch=${JSON.stringify(patch)}`]);
+  if (leaving !== null) await leave(place, leaving.patch);
   await place.kubectl(['label', 'node', place.node, `${LABEL}=${mode}`, '--overwrite']);
   await podIs(place, 'gone', (text) => text === '');
   await place.inside(['systemctl', 'daemon-reload']);
@@ -75,16 +50,8 @@ export async function restoreProxy(place: Place): Promise<void> {
   await place.inside(['systemctl', 'daemon-reload']);
   const labelled = await place.kubectl(['get', 'nodes', `--selector=${LABEL}`, '--output=name']);
   const others = labelled.split('\n').filter((name) => name !== '' && name !== `node/${place.node}`);
-  const set = JSON.parse(await place.kubectl(['get', ...SET, '--output=json'])) as DaemonSet;
-  const was = set.metadata.annotations?.[WAS];
   // The template first: a pod made from the changed one would be replaced again at once.
-  if (others.length === 0 && was !== undefined) {
-    const patch = {
-      metadata: { annotations: { [WAS]: null } },
-      spec: { updateStrategy: JSON.parse(was) as object, template: { spec: { affinity: null } } },
-    };
-    await place.kubectl(['patch', ...SET, `--patch=${JSON.stringify(patch)}`]);
-  }
+  await comeBack(place, others);
   await place.kubectl(['label', 'node', place.node, `${LABEL}-`]);
   await podIs(place, 'ready', (text) => text === 'True');
   await synced(place);

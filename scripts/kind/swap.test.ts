@@ -51,6 +51,57 @@ describe('there and back', () => {
   }
 });
 
+describe('proxies of several nodes', () => {
+  /** Both were swapped, and the other node was restored first: its pod is of the changed template. */
+  async function lastOfTwo(): Promise<{ place: FakePlace; other: () => number | undefined }> {
+    const place = new FakePlace();
+    await swapped(place, 'nftables');
+    place.set.label('k-worker2', 'iptables');
+    assert.deepEqual(place.set.pods, []);
+    place.set.label('k-worker2', null);
+    return { place, other: () => place.set.pods.find(({ node }) => node === 'k-worker2')?.made };
+  }
+
+  test('restoring the last leaves the pods of those restored before it', async () => {
+    const { place, other } = await lastOfTwo();
+    const made = other();
+    assert.notEqual(made, undefined);
+    await restored(place);
+    assert.deepEqual(place.set.replaced, []);
+    assert.equal(other(), made);
+    assert.deepEqual(place.state, new FakePlace().state);
+    assert.equal(new Set(place.set.pods.map(({ hash }) => hash)).size, 1);
+  });
+
+  test('it does so too when it fails or is killed at any call and is begun again', async () => {
+    const { place: whole } = await lastOfTwo();
+    const before = whole.calls.length;
+    await restored(whole);
+    const count = whole.calls.length - before;
+    for (const isKilled of [false, true])
+      for (let at = 1; at <= count; at += 1) {
+        const { place, other } = await lastOfTwo();
+        const made = other();
+        failAt(place, at, isKilled);
+        const failed = await restored(place).then(
+          () => false,
+          () => true,
+        );
+        heal(place);
+        if (failed) await restored(place);
+        assert.deepEqual(place.state, new FakePlace().state, `call ${at}`);
+        assert.deepEqual([place.set.replaced, other()], [[], made], `call ${at}`);
+      }
+  });
+
+  test('a template that somebody changed meanwhile is rolled out as ever', async () => {
+    const { place } = await lastOfTwo();
+    place.set.patch('{"spec":{"template":{"spec":{"containers":[{"image":"another"}]}}}}');
+    await restored(place);
+    assert.deepEqual(place.set.replaced, ['k-worker2']);
+  });
+});
+
 /** How many calls a swap or a restore makes when all goes well. */
 async function callsOf(proxy: SwapOptions['proxy'], what: 'swap' | 'restore'): Promise<number> {
   const place = new FakePlace();
