@@ -33,7 +33,9 @@ export function addWalks(program: Program, engine: () => Promise<Engine>): void 
         return answered(options.json, walked, walked.steps);
       },
     )
-    .addOption(new Option('--part <name...>', 'only these: what a new cluster is, pods on two workers, a lost worker, all lost').choices([...PARTS]))
+    .addOption(
+      new Option('--part <name...>', 'only these: what a new cluster is, pods on two workers, a lost worker, several lost, all lost').choices([...PARTS]),
+    )
     .option('--lose <node>', 'the worker that is lost; left out: the one with the fewest web pods');
   program
     .add<{ json: boolean; only?: readonly Work[] }>(

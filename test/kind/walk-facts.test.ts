@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { census, first, lastRenewalMs, leastReady, overlaps, sendsTo, taintsOf, type Seen, type Told } from './walk-facts.ts';
+import { census, first, lastRenewalMs, leastReady, mostLost, overlaps, sendsTo, taintsOf, type Seen, type Told } from './walk-facts.ts';
 import { stepLines, Steps, type Step } from './walk-steps.ts';
 
 const pod = (atMs: number, name: string, uid: string, ready: string, type = 'MODIFIED'): Told => ({
@@ -28,6 +28,21 @@ test('a second pod of a name counts only while the first is there', () => {
   const one = [pod(0, 'redis-0', '1', 'True', 'ADDED'), pod(1, 'redis-0', '1', 'False', 'DELETED'), pod(2, 'redis-0', '2', 'False', 'ADDED')];
   assert.deepEqual(overlaps(one, 'redis-0'), []);
   assert.deepEqual(overlaps([one[0] as Told, one[2] as Told], 'redis-0'), ['2 beside 1']);
+});
+
+test('so many nodes may be lost while their pods are still evicted', () => {
+  assert.deepEqual(
+    [2, 3, 4, 5, 6, 7, 8].map((nodes) => [nodes, mostLost(nodes)]),
+    [
+      [2, 1],
+      [3, 2],
+      [4, 2],
+      [5, 2],
+      [6, 3],
+      [7, 3],
+      [8, 4],
+    ],
+  );
 });
 
 test('the last renewal before a moment, and the first event after it', () => {

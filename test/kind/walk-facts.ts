@@ -127,3 +127,16 @@ export function census(pods: readonly Seen[]): { readonly static: number; readon
   const daemons = pods.filter((pod) => owner(pod) === 'DaemonSet').length;
   return { static: statics, daemons, others: pods.length - statics - daemons };
 }
+
+/** The part of the nodes from which on a zone counts as disrupted: kube-controller-manager's --unhealthy-zone-threshold. */
+const UNHEALTHY = 0.55;
+
+/**
+ * How many of so many nodes may be lost while their pods are still evicted: up to two in any case, and below the
+ * threshold (ComputeZoneState of nodelifecycle); one that stays Ready is always among them.
+ */
+export function mostLost(nodes: number): number {
+  let most = Math.min(2, nodes - 1);
+  while (most + 1 < nodes && (most + 1) / nodes < UNHEALTHY) most += 1;
+  return most;
+}

@@ -7,12 +7,13 @@ import { walkCluster } from './walk-cluster.ts';
 import { serveImages } from './walk-images.ts';
 import { walkLost } from './walk-lost.ts';
 import { SHOP } from './walk-manifests.ts';
+import { walkSomeLost } from './walk-some-lost.ts';
 import { Steps, type Step } from './walk-steps.ts';
 import { walkTwo } from './walk-two.ts';
 import { openCluster, type Cluster } from './walk-world.ts';
 
-/** What is walked: a new cluster, two workers, one of them lost, all of them lost. */
-export const PARTS = ['cluster', 'two', 'lost', 'all-lost'] as const;
+/** What is walked: a new cluster, two workers, one of them lost, several of them lost, all of them lost. */
+export const PARTS = ['cluster', 'two', 'lost', 'some-lost', 'all-lost'] as const;
 export type Part = (typeof PARTS)[number];
 
 export interface WalkOptions {
@@ -44,6 +45,7 @@ export async function walk(program: Program, assets: Assets, engine: Engine, opt
   try {
     if (options.parts.includes('two')) await walkTwo(steps, cluster, registry);
     if (options.parts.includes('lost')) await walkLost(steps, cluster, options.lose);
+    if (options.parts.includes('some-lost')) await walkSomeLost(steps, cluster);
     if (options.parts.includes('all-lost')) await walkAllLost(steps, cluster);
   } finally {
     await clear(cluster);
