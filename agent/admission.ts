@@ -22,7 +22,7 @@ export interface AdmissionOptions {
   readonly allowedUnsafeSysctls: readonly string[];
   readonly pressures: () => readonly PressureCondition[];
   readonly hasApparmor: boolean;
-  readonly declaredFeatures: readonly string[];
+  readonly declaredFeatures: () => readonly string[];
   /** `TaintTolerationComparisonOperators`. */
   readonly comparesTaints?: boolean;
   /** A pod had to go for a critical one that lacked this resource most of all. */
@@ -73,7 +73,7 @@ export class Admission {
     const { allowedUnsafeSysctls, hasApparmor, declaredFeatures, comparesTaints, others, pressures } = this.#options;
     const node = this.#options.node.node();
     if (node === undefined) return null;
-    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures, comparesTaints, pressures: pressures() };
+    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures: declaredFeatures(), comparesTaints, pressures: pressures() };
   }
 
   #misplaced(pod: Pod, verdict: Verdict | null): Verdict | null | 'later' {

@@ -10,7 +10,7 @@ import { countedReason } from './core/admit.ts';
 import { backoffRules } from './core/backoff.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
-import { declaredFeatures } from './core/feature-gate-state.ts';
+import { declaredFeatures, withRuntime } from './core/feature-gate-state.ts';
 import { gateEnabled } from './core/feature-gates.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
@@ -186,6 +186,10 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     log: log.child('volumes'),
     allocatable: () => node.node()?.status?.allocatable ?? {},
     supportsRecursiveReadOnly: recursiveReadOnly,
+    gates: {
+      emptyDirMode: gateEnabled(options.config.featureGates, 'EmptyDirVolumeMode'),
+      fileUsers: gateEnabled(options.config.featureGates, 'AtomicWriteVolumeUserFields'),
+    },
     async env(pod, container, podIPs, stop) {
       const result = await environment(pod, container, podIPs, stop);
       if (!result.ok) return { ok: false, reason: 'CreateContainerConfigError', message: result.message };
@@ -197,11 +201,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     rng,
     log: log.child('prober'),
     events,
-    run: createProbeRunner(
-      cri.runtime,
-      clock,
-      settings.wishes.has('KillTimedOutExecProbes') ? createExecKill({ clock, sys, runtime: cri.runtime, log: log.child('prober') }) : null,
-    ),
+    run: createProbeRunner(cri.runtime, clock, {
+      kill: settings.wishes.has('KillTimedOutExecProbes') ? createExecKill({ clock, sys, runtime: cri.runtime, log: log.child('prober') }) : null,
+      grpcTls: gateEnabled(options.config.featureGates, 'GRPCContainerProbeTLS'),
+      h2c: gateEnabled(options.config.featureGates, 'H2CContainerProbe'),
+    }),
     onResult: (labels, result, tookMs) => metrics.probed(labels, result, tookMs),
     onGone: (labels) => metrics.probeGone(labels),
     forgets: gateEnabled(options.config.featureGates, 'ChangeContainerStatusOnKubeletRestart'),
@@ -220,7 +224,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     allowedUnsafeSysctls: settings.allowedUnsafeSysctls,
     pressures: options.pressures,
     hasApparmor: await hasApparmor(),
-    declaredFeatures: declaredFeatures(options.config.featureGates),
+    declaredFeatures: () => withRuntime(declaredFeatures(options.config.featureGates), options.runtime().abilities ?? {}),
     comparesTaints: gateEnabled(options.config.featureGates, 'TaintTolerationComparisonOperators'),
     preempted: (resource) => metrics.preempted(resource),
   });
@@ -256,6 +260,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     metrics: metrics.lives,
     userNamespaces: await UserNamespaces.open({
       sys,
+      rng,
       rootDir,
       log: log.child('userns'),
       idsPerPod: (options.config.userNamespaces as { idsPerPod?: number } | null)?.idsPerPod ?? null,

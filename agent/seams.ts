@@ -22,6 +22,7 @@ export interface ContainerMount {
   /** Image volumes only: pulled before the container is made. */
   readonly image?: { readonly reference: string; readonly pullPolicy?: string };
   readonly imageSubPath?: string;
+  readonly mountOptions?: readonly string[];
 }
 
 /** A device for the runtime, in CRI's terms (`Device`). */

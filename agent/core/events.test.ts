@@ -36,6 +36,8 @@ test('an object has 25 events, then one every five minutes; other objects have t
   assert.notEqual(correlator.observe(told('same'), 301_000), null);
   assert.equal(correlator.observe(told('same'), 302_000), null);
   assert.notEqual(correlator.observe(told('same', 'q'), 302_000), null);
+  // Warnings are not lost for all that went well before.
+  assert.notEqual(correlator.observe({ ...told('same'), type: 'Normal' }, 302_000), null);
 });
 
 test('the tenth different message of a reason within ten minutes is combined with what follows', () => {

@@ -56,15 +56,15 @@ export class EventCorrelator {
   readonly #similar = new Map<string, Similar>();
   readonly #sent = new Map<string, Sent>();
 
-  /** Null: the object has used up its budget. */
+  /** Null: the object has used up its budget for events of this type. */
   observe(event: ToldEvent, nowMs: number): EventPlan | null {
     const { target, type, reason } = event;
     const object = [target.kind, target.namespace ?? '', target.name, target.uid, target.apiVersion].join('\u0000');
     const group = [object, type, reason].join('\u0000');
     const { key, message } = this.#combine(event, group, nowMs);
     const known = this.#sent.get(key);
-    // The budget is spent by what would be written, counted ones too.
-    if (!this.#spend(object, nowMs)) return null;
+    // The budget is spent by what would be written, counted ones too; warnings have one of their own.
+    if (!this.#spend([object, type].join('\u0000'), nowMs)) return null;
     if (known === undefined) return { key, message, count: 1, firstMs: nowMs, existing: null };
     return { key, message, count: known.count + 1, firstMs: known.firstMs, existing: known.name };
   }

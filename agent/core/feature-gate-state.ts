@@ -9,6 +9,7 @@ const done = `
   AllAlpha switches all alpha gates
   AllBeta switches all beta gates
   AllowDNSOnlyNodeCSR
+  AtomicWriteVolumeUserFields
   CPUManagerPolicyAlphaOptions
   CPUManagerPolicyBetaOptions
   CPUManagerPolicyOptions
@@ -28,11 +29,14 @@ const done = `
   DisableCPUQuotaWithExclusiveCPUs
   DisableNodeKubeProxyVersion
   DynamicResourceAllocation
+  EmptyDirVolumeMode
   EnvFiles
   ExecProbeTimeout
   ExtendWebSocketsToKubelet
+  GRPCContainerProbeTLS
   GracefulNodeShutdown
   GracefulNodeShutdownBasedOnPodPriority
+  H2CContainerProbe
   HostnameOverride
   HugepageAwareEviction
   ImageMaximumGCAge
@@ -89,22 +93,20 @@ const done = `
   TopologyManagerPolicyAlphaOptions
   TopologyManagerPolicyBetaOptions
   TopologyManagerPolicyOptions
+  UserNamespacesHostNetworkSupport declared where the runtime can; the pod is made as it asks whenever the API server kept the field
   UserNamespacesSupport
+  VolumeBindMountOptions declared where the runtime can; the options are passed on whenever the API server kept them
   WatchListClient lists are streamed wherever the API server can, whatever the gate says
 `;
 
 const notDone = `
-  AtomicWriteVolumeUserFields
   CRIListStreaming
   CSIVolumeHealth
   DRADeviceCompatibilityGroups
   DRANodeAllocatableResources
   DRAWorkloadResourceClaims
-  EmptyDirVolumeMode
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
-  GRPCContainerProbeTLS
   GitRepoVolumeDriver locked off: such a volume is refused, as upstream does
-  H2CContainerProbe
   ImageVolumeWithDigest
   InPlacePodVerticalScalingExclusiveCPUs
   InPlacePodVerticalScalingExclusiveMemory
@@ -120,8 +122,6 @@ const notDone = `
   SELinuxChangePolicy this node mounts without SELinux contexts: one that has SELinux labels each file, as Recursive does
   SELinuxMount as SELinuxChangePolicy; a node without SELinux has nothing to do
   SELinuxMountReadWriteOncePod as SELinuxChangePolicy; a node without SELinux has nothing to do
-  UserNamespacesHostNetworkSupport
-  VolumeBindMountOptions
 `;
 
 export type GateState = 'done' | 'not done' | 'does not concern a node';
@@ -173,7 +173,21 @@ const declarable = [
   'VolumeBindMountOptions',
 ];
 
-/** `status.declaredFeatures`: of what may be declared that which works here and is not switched off. */
+/** What may be declared, works here and is not switched off, as far as no runtime was asked. */
 export function declaredFeatures(wanted: Readonly<Record<string, boolean>>): string[] {
   return declarable.filter((name) => doneGates.has(name) && gateEnabled(wanted, name));
+}
+
+/** What the runtime says of itself in its Status, as far as features of a node depend on it. */
+export interface RuntimeAbilities {
+  readonly userNamespacesHostNetwork?: boolean;
+  readonly mountOptions?: boolean;
+}
+
+/** `status.declaredFeatures`: of what this node would declare that which its runtime can do too. */
+export function withRuntime(features: readonly string[], runtime: RuntimeAbilities): string[] {
+  return features.filter((name) => {
+    if (name === 'UserNamespacesHostNetworkSupport') return runtime.userNamespacesHostNetwork === true;
+    return name === 'VolumeBindMountOptions' ? runtime.mountOptions === true : true;
+  });
 }

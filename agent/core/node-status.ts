@@ -1,5 +1,6 @@
 import type { Node, NodeCondition, NodeStatus, NodeSystemInfo } from '../../proto/kube/types.ts';
 import type { PressureCondition } from './evict-thresholds.ts';
+import { withRuntime, type RuntimeAbilities } from './feature-gate-state.ts';
 import { isExtendedResource } from './resources/requests.ts';
 import { addQuantities, compareQuantities, formatQuantity, parseQuantity, quantityOf, subtractQuantities, type Quantity } from './quantity.ts';
 
@@ -27,6 +28,8 @@ export interface RuntimeFacts {
   readonly version: string;
   readonly handlers: readonly { name: string; features: Readonly<Record<string, boolean>> }[];
   readonly supplementalGroupsPolicy: boolean;
+  /** What features to declare depend on. */
+  readonly abilities?: RuntimeAbilities;
   /** Upstream's sentences for everything about the runtime and its network that is wrong now. */
   readonly troubles: readonly string[];
 }
@@ -157,8 +160,13 @@ export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: N
       ? {}
       : { runtimeHandlers: facts.runtime.handlers.map(({ name, features }) => ({ name, features: { ...features } })) }),
     ...(facts.runtime.supplementalGroupsPolicy ? { features: { supplementalGroupsPolicy: true } } : {}),
-    ...(settings.declaredFeatures.length === 0 ? {} : { declaredFeatures: [...settings.declaredFeatures] }),
+    ...declared(settings.declaredFeatures, facts.runtime),
   };
+}
+
+function declared(features: readonly string[], { abilities = {} }: RuntimeFacts): Pick<NodeStatus, 'declaredFeatures'> {
+  const declaredFeatures = withRuntime(features, abilities);
+  return declaredFeatures.length === 0 ? {} : { declaredFeatures };
 }
 
 function inUse(names: readonly string[]): Pick<NodeStatus, 'volumesInUse'> {

@@ -15,9 +15,11 @@ test('which IDs of the machine are for pods', () => {
   for (const wrong of [1, 65_537, 2 ** 33, '65536', 1.5]) assert.match(idsPerPodProblem(wrong) ?? '', /userNamespaces.idsPerPod must/);
 });
 
-test('the lowest free part is given, and read back from its file', () => {
-  assert.equal(freeSlot(range, new Set([0, 2])), 1);
-  assert.equal(freeSlot(range, new Set([0, 1, 2])), null);
+test('a free part is given, and read back from its file', () => {
+  for (const from of [0, 1, 2]) assert.equal(freeSlot(range, new Set([0, 2]), from), 1);
+  assert.equal(freeSlot(range, new Set(), 2), 2);
+  assert.equal(freeSlot(range, new Set([2]), 2), 0);
+  assert.equal(freeSlot(range, new Set([0, 1, 2]), 1), null);
   assert.equal(slotOf(range, mappingText(range, 2)), 2);
   assert.equal(
     mappingText(range, 0),

@@ -41,9 +41,15 @@ export function idRange(idsPerPod: number, maxPods: number, sub: { firstId: numb
   return slots < maxPods ? `kubelet user assigned IDs are not enough to support ${maxPods} pods` : { firstId, idsPerPod, slots };
 }
 
-/** The lowest free part of the range; null: all are taken. */
-export function freeSlot({ slots }: IdRange, taken: ReadonlySet<number>): number | null {
-  for (let slot = 0; slot < slots; slot += 1) if (!taken.has(slot)) return slot;
+/**
+ * The first free part of the range from `from` on, and around; null: all are taken. Where to begin is left to chance,
+ * as upstream does it: what a pod left on the machine under its IDs is not at once the next one's.
+ */
+export function freeSlot({ slots }: IdRange, taken: ReadonlySet<number>, from: number): number | null {
+  for (let step = 0; step < slots; step += 1) {
+    const slot = (from + step) % slots;
+    if (!taken.has(slot)) return slot;
+  }
   return null;
 }
 

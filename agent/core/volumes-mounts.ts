@@ -1,4 +1,5 @@
 import type { Container, Pod, VolumeMount } from '../../proto/kube/types.ts';
+import { expand } from './expand.ts';
 import type { VolumePlan } from './volumes-plan.ts';
 import { isSafeName } from './volumes-paths.ts';
 
@@ -24,6 +25,8 @@ export interface MountPlan {
   readonly recursiveReadOnly: boolean;
   readonly propagation: Propagation;
   readonly image?: MountedImage;
+  /** noexec, nodev, nosuid (KEP-5855). */
+  readonly options?: readonly string[];
 }
 
 export type MountsPlan =
@@ -67,6 +70,7 @@ export function planMounts(input: MountsInput): MountsPlan {
       recursiveReadOnly: recursive.value,
       propagation: propagationOf(mount.mountPropagation),
       ...(place.image === undefined ? {} : { image: place.image }),
+      ...(mount.bindMountOptions === undefined ? {} : { options: mount.bindMountOptions }),
     });
   }
   return { ok: true, mounts, mountsEtcHosts };
@@ -121,8 +125,8 @@ function subPathOf(mount: VolumeMount, env: ReadonlyMap<string, string>): { ok: 
   let path = mount.subPath ?? '';
   if (mount.subPathExpr !== undefined && mount.subPathExpr !== '') {
     const expanded = expandStrictly(mount.subPathExpr, env);
-    if (expanded === null) return { ok: false, message: `missing value for environment variable in subPathExpr ${JSON.stringify(mount.subPathExpr)}` };
-    path = expanded;
+    if (!expanded.ok) return { ok: false, message: `missing value for ${expanded.missing.join(', ')}` };
+    path = expanded.text;
   }
   if (path === '') return { ok: true, path: null };
   if (path.startsWith('/')) return { ok: false, message: `error SubPath \`${path}\` must not be an absolute path` };
@@ -132,16 +136,18 @@ function subPathOf(mount: VolumeMount, env: ReadonlyMap<string, string>): { ok: 
   return { ok: true, path: clean === '' ? null : clean };
 }
 
-/** `$(NAME)` by the container's environment; `$$` is one `$`. A name without a value is a failure here, unlike in commands. */
-export function expandStrictly(text: string, env: ReadonlyMap<string, string>): string | null {
-  let isMissing = false;
-  const expanded = text.replaceAll(/\$\$|\$\(([^()]*)\)/g, (match, name: string | undefined) => {
-    if (name === undefined) return '$';
-    const value = env.get(name);
-    if (value === undefined) isMissing = true;
-    return value ?? match;
+/** `$(NAME)` by the container's environment; `$$` is one `$`. Names without a value are a failure here, unlike in commands, and so are empty values. */
+export function expandStrictly(
+  text: string,
+  env: ReadonlyMap<string, string>,
+): { readonly ok: true; readonly text: string } | { readonly ok: false; readonly missing: readonly string[] } {
+  const missing = new Set<string>();
+  const expanded = expand(text, (name) => {
+    const value = env.get(name) ?? '';
+    if (value === '') missing.add(name);
+    return value;
   });
-  return isMissing ? null : expanded;
+  return missing.size === 0 ? { ok: true, text: expanded } : { ok: false, missing: [...missing].toSorted() };
 }
 
 function recursiveReadOnly(mount: VolumeMount, isSupported: boolean): { ok: true; value: boolean } | { ok: false; message: string } {

@@ -50,6 +50,14 @@ export interface PayloadInputs {
   readonly certificates: ReadonlyMap<string, Credential | { readonly error: string }>;
   readonly trustBundles: TrustBundleCopy | { readonly error: string };
   readonly allocatable: Readonly<Record<string, QuantityText>>;
+  /** Users that volumes and their items name own the files (`AtomicWriteVolumeUserFields`, KEP-5936). */
+  readonly fileUsers?: boolean;
+}
+
+/** What a volume says of files that do not say it themselves. */
+interface Defaults {
+  readonly mode: number;
+  readonly uid: number | undefined;
 }
 
 export type Payload = { readonly ok: true; readonly files: readonly PayloadFile[] } | { readonly ok: false; readonly message: string };
@@ -89,18 +97,18 @@ function askOf(source: { audience?: string; expirationSeconds?: number }): Token
 /** The files of a configMap, secret, downwardAPI or projected volume, or why they cannot be made. */
 export function payloadOf(volume: Volume, inputs: PayloadInputs): Payload {
   if (volume.configMap !== undefined) {
-    const { name = '', items, defaultMode = defaultFileMode, optional } = volume.configMap;
-    return checked(configMapFiles({ name, items, optional }, inputs, defaultMode));
+    const { name = '', items, optional } = volume.configMap;
+    return checked(configMapFiles({ name, items, optional }, inputs, defaultsOf(volume.configMap, inputs)));
   }
   if (volume.secret !== undefined) {
-    const { secretName = '', items, defaultMode = defaultFileMode, optional } = volume.secret;
-    return checked(secretFiles({ name: secretName, items, optional }, inputs, defaultMode));
+    const { secretName = '', items, optional } = volume.secret;
+    return checked(secretFiles({ name: secretName, items, optional }, inputs, defaultsOf(volume.secret, inputs)));
   }
   if (volume.downwardAPI !== undefined) {
-    return checked(downwardFiles(volume.downwardAPI.items ?? [], inputs, volume.downwardAPI.defaultMode ?? defaultFileMode));
+    return checked(downwardFiles(volume.downwardAPI.items ?? [], inputs, defaultsOf(volume.downwardAPI, inputs)));
   }
-  const mode = volume.projected?.defaultMode ?? defaultFileMode;
-  const parts = (volume.projected?.sources ?? []).map((source, index) => projectedFiles(source, inputs, mode, { volume: volume.name, source: index }));
+  const defaults = defaultsOf(volume.projected ?? {}, inputs);
+  const parts = (volume.projected?.sources ?? []).map((source, index) => projectedFiles(source, inputs, defaults, { volume: volume.name, source: index }));
   const failures = parts.flatMap((part) => (part.ok ? [] : [part.message]));
   if (failures.length > 0) return { ok: false, message: failures.length === 1 ? (failures[0] ?? '') : `[${[...new Set(failures)].join(', ')}]` };
   // A later source wins where two name the same path.
@@ -109,26 +117,36 @@ export function payloadOf(volume: Volume, inputs: PayloadInputs): Payload {
   return checked({ ok: true, files: [...files.values()] });
 }
 
-function projectedFiles(source: VolumeProjection, inputs: PayloadInputs, mode: number, place: CertificateAsk): Payload {
-  if (source.secret !== undefined) return secretFiles(source.secret, inputs, mode);
-  if (source.configMap !== undefined) return configMapFiles(source.configMap, inputs, mode);
-  if (source.downwardAPI !== undefined) return downwardFiles(source.downwardAPI.items ?? [], inputs, mode);
+function defaultsOf({ defaultMode, defaultUser }: { readonly defaultMode?: number; readonly defaultUser?: number }, { fileUsers }: PayloadInputs): Defaults {
+  return { mode: defaultMode ?? defaultFileMode, uid: fileUsers === true ? defaultUser : undefined };
+}
+
+/** The owner of one file: what its item says goes first. */
+function ownerOf(user: number | undefined, defaults: Defaults, { fileUsers }: PayloadInputs): Pick<PayloadFile, 'uid'> {
+  const uid = (fileUsers === true ? user : undefined) ?? defaults.uid;
+  return uid === undefined ? {} : { uid };
+}
+
+function projectedFiles(source: VolumeProjection, inputs: PayloadInputs, defaults: Defaults, place: CertificateAsk): Payload {
+  if (source.secret !== undefined) return secretFiles(source.secret, inputs, defaults);
+  if (source.configMap !== undefined) return configMapFiles(source.configMap, inputs, defaults);
+  if (source.downwardAPI !== undefined) return downwardFiles(source.downwardAPI.items ?? [], inputs, defaults);
   if (source.serviceAccountToken !== undefined) {
     const got = inputs.tokens.get(tokenKey(askOf(source.serviceAccountToken)));
     if (got === undefined || 'error' in got) return { ok: false, message: got?.error ?? 'no token was asked for' };
-    return { ok: true, files: [ownedFile(inputs.pod, source.serviceAccountToken.path, got.token, mode)] };
+    return { ok: true, files: [ownedFile(inputs, source.serviceAccountToken, source.serviceAccountToken.path, got.token, defaults)] };
   }
   if (source.clusterTrustBundle !== undefined) {
     const copy = inputs.trustBundles;
     if ('error' in copy) return { ok: false, message: copy.error };
     const anchors = trustAnchors(source.clusterTrustBundle, copy);
-    return anchors.ok ? { ok: true, files: [ownedFile(inputs.pod, source.clusterTrustBundle.path, anchors.text, mode)] } : anchors;
+    return anchors.ok ? { ok: true, files: [ownedFile(inputs, source.clusterTrustBundle, source.clusterTrustBundle.path, anchors.text, defaults)] } : anchors;
   }
-  if (source.podCertificate !== undefined) return certificateFiles(source.podCertificate, inputs, mode, place);
+  if (source.podCertificate !== undefined) return certificateFiles(source.podCertificate, inputs, defaults, place);
   return { ok: true, files: [] };
 }
 
-function certificateFiles(source: PodCertificateProjection, inputs: PayloadInputs, mode: number, place: CertificateAsk): Payload {
+function certificateFiles(source: PodCertificateProjection, inputs: PayloadInputs, defaults: Defaults, place: CertificateAsk): Payload {
   const got = inputs.certificates.get(certificateKey(place));
   if (got === undefined || 'error' in got) return { ok: false, message: got?.error ?? 'no certificate was asked for' };
   const texts: [string | undefined, string][] = [
@@ -136,14 +154,15 @@ function certificateFiles(source: PodCertificateProjection, inputs: PayloadInput
     [source.keyPath, got.keyPem],
     [source.certificateChainPath, got.chainPem],
   ];
-  return { ok: true, files: texts.flatMap(([path = '', text]) => (path === '' ? [] : [ownedFile(inputs.pod, path, text, mode)])) };
+  return { ok: true, files: texts.flatMap(([path = '', text]) => (path === '' ? [] : [ownedFile(inputs, source, path, text, defaults)])) };
 }
 
-/** A file that belongs to the only user of the pod, or is private to its group, where there is one. */
-function ownedFile(pod: Pod, path: string, text: string, mode: number): PayloadFile {
-  const uid = singleUser(pod);
+/** A file that belongs to the user it is meant for, else the only user of the pod, or is private to its group, where there is one. */
+function ownedFile(inputs: PayloadInputs, source: { readonly user?: number }, path: string, text: string, defaults: Defaults): PayloadFile {
+  const { pod } = inputs;
+  const { uid = singleUser(pod) } = ownerOf(source.user, defaults, inputs);
   const isPrivate = uid !== undefined || pod.spec.securityContext?.fsGroup !== undefined;
-  const file: PayloadFile = { path, text, encoding: 'utf8', mode: isPrivate ? 0o600 : mode };
+  const file: PayloadFile = { path, text, encoding: 'utf8', mode: isPrivate ? 0o600 : defaults.mode };
   return uid === undefined ? file : { ...file, uid };
 }
 
@@ -161,23 +180,23 @@ interface KeySource {
   readonly entries: ReadonlyMap<string, Pick<PayloadFile, 'text' | 'encoding'>>;
 }
 
-function configMapFiles(source: ConfigMapProjection, inputs: PayloadInputs, mode: number): Payload {
+function configMapFiles(source: ConfigMapProjection, inputs: PayloadInputs, defaults: Defaults): Payload {
   const name = source.name ?? '';
   const found = objectOf(inputs.configMaps.get(name), 'configmap', name, source.optional === true);
   if (!found.ok) return found;
   const entries = new Map<string, Pick<PayloadFile, 'text' | 'encoding'>>();
   for (const [key, text] of Object.entries(found.object?.data ?? {})) entries.set(key, { text, encoding: 'utf8' });
   for (const [key, text] of Object.entries(found.object?.binaryData ?? {})) entries.set(key, { text, encoding: 'base64' });
-  return keyFiles({ noun: 'configmap', missingKey: 'configmap references non-existent config key', entries }, source.items, mode, source.optional === true);
+  return keyFiles({ noun: 'configmap', missingKey: 'configmap references non-existent config key', entries }, source, inputs, defaults);
 }
 
-function secretFiles(source: SecretProjection, inputs: PayloadInputs, mode: number): Payload {
+function secretFiles(source: SecretProjection, inputs: PayloadInputs, defaults: Defaults): Payload {
   const name = source.name ?? '';
   const found = objectOf(inputs.secrets.get(name), 'secret', name, source.optional === true);
   if (!found.ok) return found;
   const entries = new Map<string, Pick<PayloadFile, 'text' | 'encoding'>>();
   for (const [key, text] of Object.entries(found.object?.data ?? {})) entries.set(key, { text, encoding: 'base64' });
-  return keyFiles({ noun: 'secret', missingKey: 'references non-existent secret key', entries }, source.items, mode, source.optional === true);
+  return keyFiles({ noun: 'secret', missingKey: 'references non-existent secret key', entries }, source, inputs, defaults);
 }
 
 function objectOf<T>(
@@ -192,25 +211,31 @@ function objectOf<T>(
   return { ok: true, object: fetched.object };
 }
 
-function keyFiles(source: KeySource, items: readonly KeyToPath[] | undefined, mode: number, isOptional: boolean): Payload {
+function keyFiles(
+  source: KeySource,
+  { items, optional: isOptional = false }: { readonly items?: readonly KeyToPath[]; readonly optional?: boolean },
+  inputs: PayloadInputs,
+  defaults: Defaults,
+): Payload {
   if (items === undefined || items.length === 0) {
-    return { ok: true, files: [...source.entries].map(([path, entry]) => ({ path, ...entry, mode })) };
+    return { ok: true, files: [...source.entries].map(([path, entry]) => ({ path, ...entry, mode: defaults.mode, ...ownerOf(undefined, defaults, inputs) })) };
   }
   const files: PayloadFile[] = [];
   for (const item of items) {
     const entry = source.entries.get(item.key);
-    if (entry !== undefined) files.push({ path: item.path, ...entry, mode: item.mode ?? mode });
+    if (entry !== undefined) files.push({ path: item.path, ...entry, mode: item.mode ?? defaults.mode, ...ownerOf(item.user, defaults, inputs) });
     else if (!isOptional) return { ok: false, message: `${source.missingKey}: ${item.key}` };
   }
   return { ok: true, files };
 }
 
-function downwardFiles(items: readonly Parameters<typeof downwardText>[1][], inputs: PayloadInputs, mode: number): Payload {
+function downwardFiles(items: readonly Parameters<typeof downwardText>[1][], inputs: PayloadInputs, defaults: Defaults): Payload {
   const files: PayloadFile[] = [];
   const failures: string[] = [];
   for (const item of items) {
     const answer = downwardText(inputs.pod, item, inputs.allocatable);
-    if (answer.ok) files.push({ path: item.path, text: answer.text, encoding: 'utf8', mode: item.mode ?? mode });
+    if (answer.ok)
+      files.push({ path: item.path, text: answer.text, encoding: 'utf8', mode: item.mode ?? defaults.mode, ...ownerOf(item.user, defaults, inputs) });
     else failures.push(answer.message);
   }
   if (failures.length > 0) return { ok: false, message: failures.length === 1 ? (failures[0] ?? '') : `[${[...new Set(failures)].join(', ')}]` };

@@ -16,6 +16,8 @@ export interface VolumeBase {
     | { readonly kind: 'tmpfs'; readonly sizeBytes: bigint | null }
     | { readonly kind: 'hugetlbfs'; readonly pageSize: string };
   readonly fsGroup: number | null;
+  /** Permissions of the directory; absent: 0777. */
+  readonly mode?: number;
 }
 
 export type HostPathType = '' | 'DirectoryOrCreate' | 'Directory' | 'FileOrCreate' | 'File' | 'Socket' | 'CharDevice' | 'BlockDevice';
@@ -44,15 +46,31 @@ export type VolumePlan =
   | { readonly kind: 'image'; readonly name: string; readonly reference: string; readonly pullPolicy?: string }
   | { readonly kind: 'refused'; readonly name: string; readonly message: string };
 
-/** One plan for each volume of the pod, in the order of the spec. */
-export function planVolumes(pod: Pod, allocatable: Readonly<Record<string, QuantityText>>): VolumePlan[] {
-  return (pod.spec.volumes ?? []).map((volume) => planVolume(pod, volume, allocatable));
+/** Which of upstream's gates count for volumes. */
+export interface VolumeGates {
+  /** `EmptyDirVolumeMode` (KEP-5502). */
+  readonly emptyDirMode?: boolean;
+  /** `AtomicWriteVolumeUserFields` (KEP-5936). */
+  readonly fileUsers?: boolean;
 }
 
-function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>): VolumePlan {
+/** One plan for each volume of the pod that a container uses, in the order of the spec. Nobody waits for the others, as upstream. */
+export function planVolumes(pod: Pod, allocatable: Readonly<Record<string, QuantityText>>, gates: VolumeGates = {}): VolumePlan[] {
+  return volumesUsed(pod).map((volume) => planVolume(pod, volume, allocatable, gates));
+}
+
+/** The pod's volumes that some container of it mounts, or has as a device. */
+export function volumesUsed({ spec }: Pod): Volume[] {
+  const names = new Set<string>();
+  for (const { volumeMounts = [], volumeDevices = [] } of [...(spec.initContainers ?? []), ...spec.containers, ...(spec.ephemeralContainers ?? [])])
+    for (const { name } of [...volumeMounts, ...volumeDevices]) names.add(name);
+  return (spec.volumes ?? []).filter(({ name }) => names.has(name));
+}
+
+function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>, gates: VolumeGates): VolumePlan {
   const { name } = volume;
   if (!isSafeName(name)) return { kind: 'refused', name, message: `${JSON.stringify(name)} is not a volume name` };
-  if (volume.emptyDir !== undefined) return planEmptyDir(pod, volume, allocatable);
+  if (volume.emptyDir !== undefined) return planEmptyDir(pod, volume, allocatable, gates);
   const payload = (plugin: VolumePlugin, inMemory: boolean): VolumePlan => {
     const medium = inMemory ? ({ kind: 'tmpfs', sizeBytes: memorySizeLimit(pod, undefined, allocatable) } as const) : ({ kind: 'disk' } as const);
     return { kind: 'payload', name, base: baseOf(pod, plugin, name, medium), volume, needs: payloadNeeds(volume) };
@@ -78,21 +96,27 @@ function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<strin
   if (volume.ephemeral !== undefined) return { kind: 'claim', name, claimName: `${pod.metadata.name ?? ''}-${name}`, readOnly: false, isEphemeral: true };
   const source = Object.keys(volume).find((key) => key !== 'name');
   // A volume without any source is an emptyDir: the API server's default.
-  if (source === undefined) return planEmptyDir(pod, { name, emptyDir: {} }, allocatable);
+  if (source === undefined) return planEmptyDir(pod, { name, emptyDir: {} }, allocatable, gates);
   return { kind: 'refused', name, message: `${source} volumes are not supported by this node` };
 }
 
-function planEmptyDir(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>): VolumePlan {
+function planEmptyDir(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>, gates: VolumeGates): VolumePlan {
   const { name } = volume;
   const medium = volume.emptyDir?.medium ?? '';
-  if (medium === '') return { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'disk' }) };
+  if (medium === '') {
+    // What is mounted over a directory has the permissions of its own file system, with upstream too.
+    const mode = gates.emptyDirMode === true ? volume.emptyDir?.mode : undefined;
+    return { kind: 'emptyDir', name, base: { ...baseOf(pod, 'empty-dir', name, { kind: 'disk' }), ...(mode === undefined ? {} : { mode: mode & 0o1777 }) } };
+  }
   if (medium === 'Memory') {
     const sizeBytes = memorySizeLimit(pod, volume.emptyDir?.sizeLimit, allocatable);
     return { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'tmpfs', sizeBytes }) };
   }
-  const pageSize = hugePageSize(pod, medium);
-  if (pageSize !== null) return { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'hugetlbfs', pageSize }) };
-  return { kind: 'refused', name, message: `unknown storage medium "${medium}"` };
+  if (medium !== 'HugePages' && !medium.startsWith('HugePages-')) return { kind: 'refused', name, message: `unknown storage medium "${medium}"` };
+  const pages = hugePageSize(pod, medium);
+  return pages.ok
+    ? { kind: 'emptyDir', name, base: baseOf(pod, 'empty-dir', name, { kind: 'hugetlbfs', pageSize: pages.size }) }
+    : { kind: 'refused', name, message: pages.message };
 }
 
 function baseOf(pod: Pod, plugin: VolumePlugin, name: string, medium: VolumeBase['medium']): VolumeBase {
@@ -110,17 +134,25 @@ export function memorySizeLimit(pod: Pod, own: QuantityText | undefined, allocat
   return positive.length === 0 ? null : positive.reduce((least, bytes) => (bytes < least ? bytes : least));
 }
 
-/** `2M` for HugePages-2Mi; plain HugePages takes the one size that the pod's containers ask for. */
-function hugePageSize(pod: Pod, medium: string): string | null {
-  if (medium.startsWith('HugePages-')) return medium.slice('HugePages-'.length).replace(/i$/, '');
-  if (medium !== 'HugePages') return null;
-  const sizes = new Set<string>();
-  for (const container of [...pod.spec.containers, ...(pod.spec.initContainers ?? [])]) {
-    for (const name of Object.keys({ ...container.resources?.requests, ...container.resources?.limits }))
-      if (name.startsWith('hugepages-')) sizes.add(name.slice('hugepages-'.length));
-  }
-  const [only] = sizes;
-  return sizes.size === 1 && only !== undefined ? only.replace(/i$/, '') : null;
+/** `2Mi` for HugePages-2Mi; plain HugePages takes the one size that is asked for. What nobody asks for cannot be had. */
+function hugePageSize(pod: Pod, medium: string): { readonly ok: true; readonly size: string } | { readonly ok: false; readonly message: string } {
+  const prefix = 'hugepages-';
+  const requests = [
+    pod.spec.resources,
+    ...pod.spec.containers.map(({ resources }) => resources),
+    ...(pod.spec.initContainers ?? []).map(({ resources }) => resources),
+  ];
+  const sizes = new Set(
+    requests.flatMap((resources) =>
+      Object.keys({ ...resources?.limits, ...resources?.requests }).flatMap((name) => (name.startsWith(prefix) ? [name.slice(prefix.length)] : [])),
+    ),
+  );
+  const wanted = medium === 'HugePages' ? [...sizes] : [...sizes].filter((size) => valueOf(size) === valueOf(medium.slice(prefix.length)));
+  const [size, another] = wanted;
+  if (size === undefined) return { ok: false, message: `medium ${medium}: hugePages storage requested, but there is no resource request for huge pages` };
+  if (medium === 'HugePages' && another !== undefined)
+    return { ok: false, message: `medium: ${medium} can't be used if container requests multiple huge page sizes` };
+  return { ok: true, size };
 }
 
 const hostPathTypes = new Set<string>(['', 'DirectoryOrCreate', 'Directory', 'FileOrCreate', 'File', 'Socket', 'CharDevice', 'BlockDevice']);

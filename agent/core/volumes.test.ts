@@ -11,9 +11,10 @@ import { checkHostPath, memorySizeLimit, planVolumes } from './volumes-plan.ts';
 import type { HostPathFound, HostPathType } from './volumes-plan.ts';
 import { planAtomicWrite, stampOf } from './volumes-writer.ts';
 
+/** A pod whose container mounts all of its volumes. */
 const podOf = (spec: Partial<Pod['spec']> = {}): Pod => ({
   metadata: { name: 'p', namespace: 'n', uid: 'u1', labels: { b: '2', a: 'x"y' } },
-  spec: { containers: [{ name: 'm' }], ...spec },
+  spec: { containers: [{ name: 'm', volumeMounts: spec.volumes?.map(({ name }) => ({ name, mountPath: `/${name}` })) ?? [] }], ...spec },
 });
 
 function inputsOf(given: Partial<PayloadInputs> = {}): PayloadInputs {
@@ -236,6 +237,88 @@ test('host path types', () => {
   }
 });
 
+test('the owner of files: what an item says, else what the volume says, where the gate lets it count', () => {
+  const configMaps = new Map([['c', { object: configMap }]]);
+  const tokens = new Map([['600/', { token: 'T' }]]);
+  const owners = (volume: Partial<Volume>, fileUsers: boolean, spec: Partial<Pod['spec']> = {}): string => {
+    const payload = payloadOf({ name: 'v', ...volume }, inputsOf({ pod: podOf(spec), configMaps, tokens, fileUsers }));
+    assert.ok(payload.ok);
+    return payload.files.map(({ path, uid, mode }) => `${path}:${uid ?? '-'}:${mode.toString(8)}`).join(' ');
+  };
+  const items = [
+    { key: 'a', path: 'a', user: 7 },
+    { key: 'b', path: 'b' },
+  ];
+  assert.equal(owners({ configMap: { name: 'c', defaultUser: 5, items } }, true), 'a:7:644 b:5:644');
+  assert.equal(owners({ configMap: { name: 'c', defaultUser: 5, items } }, false), 'a:-:644 b:-:644');
+  assert.equal(owners({ configMap: { name: 'c', defaultUser: 0 } }, true), 'a:0:644 b:0:644 bin:0:644');
+  const field = { fieldRef: { fieldPath: 'metadata.name' } };
+  assert.equal(
+    owners(
+      {
+        downwardAPI: {
+          defaultUser: 5,
+          items: [
+            { path: 'n', ...field },
+            { path: 'u', user: 8, ...field },
+          ],
+        },
+      },
+      true,
+    ),
+    'n:5:644 u:8:644',
+  );
+  const token = (user?: number) => ({ serviceAccountToken: { path: 't', expirationSeconds: 600, ...(user === undefined ? {} : { user }) } });
+  const alone: Partial<Pod['spec']> = { containers: [{ name: 'm', securityContext: { runAsUser: 1000 } }] };
+  assert.equal(owners({ projected: { defaultUser: 5, sources: [token()] } }, true, alone), 't:5:600');
+  assert.equal(owners({ projected: { sources: [token()] } }, true, alone), 't:1000:600');
+  assert.equal(owners({ projected: { defaultUser: 5, sources: [token(9)] } }, true), 't:9:600');
+  assert.equal(owners({ projected: { defaultUser: 5, sources: [token(9)] } }, false), 't:-:644');
+});
+
+test('permissions of an emptyDir, where the gate lets them count: on disk alone, and with the sticky bit', () => {
+  const modes = (emptyDirMode: boolean, mode: number, medium = ''): (number | undefined)[] =>
+    planVolumes(podOf({ volumes: [{ name: 'e', emptyDir: { mode, medium } }] }), {}, { emptyDirMode }).map((plan) =>
+      plan.kind === 'emptyDir' ? plan.base.mode : -1,
+    );
+  assert.deepEqual([modes(true, 0o1750), modes(false, 0o750), modes(true, 0o750, 'Memory')], [[0o1750], [undefined], [undefined]]);
+});
+
+test('huge pages as a medium are had only by pods that ask for such pages', () => {
+  const of = (medium: string, ...names: string[]): string => {
+    const limits = Object.fromEntries(names.map((name) => [name, '1Gi']));
+    const [plan] = planVolumes(
+      podOf({
+        volumes: [{ name: 'h', emptyDir: { medium } }],
+        containers: [{ name: 'm', volumeMounts: [{ name: 'h', mountPath: '/h' }], resources: { limits } }],
+      }),
+      {},
+    );
+    if (plan?.kind === 'refused') return plan.message;
+    return plan?.kind === 'emptyDir' && plan.base.medium.kind === 'hugetlbfs' ? plan.base.medium.pageSize : 'other';
+  };
+  assert.equal(of('HugePages', 'hugepages-2Mi'), '2Mi');
+  assert.equal(of('HugePages-1Gi', 'hugepages-2Mi', 'hugepages-1Gi'), '1Gi');
+  assert.equal(of('HugePages-2Mi', 'memory'), 'medium HugePages-2Mi: hugePages storage requested, but there is no resource request for huge pages');
+  assert.equal(of('HugePages', 'hugepages-2Mi', 'hugepages-1Gi'), "medium: HugePages can't be used if container requests multiple huge page sizes");
+  assert.equal(of('Tape'), 'unknown storage medium "Tape"');
+});
+
+test("a volume that no container uses is nobody's concern", () => {
+  const volumes = ['app', 'init', 'debug', 'device', 'unused'].map((name): Volume => ({ name, secret: { secretName: 'not-there' } }));
+  const mounts = (name: string): Pick<Container, 'volumeMounts'> => ({ volumeMounts: [{ name, mountPath: '/v' }] });
+  const pod = podOf({
+    volumes,
+    containers: [{ name: 'm', ...mounts('app'), volumeDevices: [{ name: 'device', devicePath: '/dev/x' }] }],
+    initContainers: [{ name: 'i', ...mounts('init') }],
+    ephemeralContainers: [{ name: 'd', ...mounts('debug') }],
+  });
+  assert.deepEqual(
+    planVolumes(pod, {}).map(({ name }) => name),
+    ['app', 'init', 'debug', 'device'],
+  );
+});
+
 test('mounts of a container', () => {
   const pod = podOf({
     volumes: [
@@ -249,14 +332,18 @@ test('mounts of a container', () => {
       plans: planVolumes(pod, {}),
       podDir: '/r/pods/u1',
       claims: new Map(),
-      env: new Map([['POD', 'p']]),
+      env: new Map([
+        ['POD', 'p'],
+        ['EMPTY', ''],
+      ]),
       supportsRecursiveReadOnly: false,
     });
   const good = mountsOf([
     { name: 'c', mountPath: '/etc/one.ini', subPath: './one.ini' },
     { name: 'e', mountPath: 'rel', subPathExpr: 'logs/$(POD)', mountPropagation: 'HostToContainer' },
-    { name: 'e', mountPath: '/etc/hosts' },
+    { name: 'e', mountPath: '/etc/hosts', bindMountOptions: ['noexec'] },
   ]);
+  assert.deepEqual(good.ok && good.mounts.map(({ options }) => options), [undefined, undefined, ['noexec']]);
   assert.deepEqual(
     good.ok && [good.mountsEtcHosts, good.mounts.map((mount) => [mount.volumePath, mount.subPath, mount.containerPath, mount.readonly, mount.propagation])],
     [
@@ -272,7 +359,7 @@ test('mounts of a container', () => {
     [{ name: 'x', mountPath: '/x' }, /cannot find volume "x" to mount into container "m"/],
     [{ name: 'e', mountPath: '/x', subPath: '/abs' }, /must not be an absolute path/],
     [{ name: 'e', mountPath: '/x', subPath: 'a/../b' }, /must not contain '\.\.'/],
-    [{ name: 'e', mountPath: '/x', subPathExpr: '$(NOPE)' }, /missing value/],
+    [{ name: 'e', mountPath: '/x', subPathExpr: '$(NOPE)$(EMPTY)$(A)$(NOPE)' }, /^missing value for A, EMPTY, NOPE$/],
     [{ name: 'e', mountPath: '/x', readOnly: true, recursiveReadOnly: 'Enabled' }, /not supported by the runtime/],
   ];
   for (const [mount, expected] of refusals) {

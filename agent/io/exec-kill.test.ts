@@ -62,14 +62,12 @@ test('an exec probe that takes too long is a failure when it is killed, in the r
   const killed: string[] = [];
   const ended = Promise.withResolvers<{ stdout: Uint8Array; stderr: Uint8Array; exitCode: number }>();
   const asked: unknown[] = [];
-  const runner = createProbeRunner(
-    { execSync: (async (request: { timeout: number }) => (asked.push(request.timeout), ended.promise)) as never },
-    clock,
-    async (containerId) => {
+  const runner = createProbeRunner({ execSync: (async (request: { timeout: number }) => (asked.push(request.timeout), ended.promise)) as never }, clock, {
+    kill: async (containerId) => {
       killed.push(containerId);
       ended.resolve({ stdout: new Uint8Array(), stderr: new Uint8Array(), exitCode: 137 });
     },
-  );
+  });
   const answer = runner(run, never);
   await clock.advance(2_000);
   assert.deepEqual(await answer, { result: 'failure', output: 'command timed out: "slow" timed out after 2s' });

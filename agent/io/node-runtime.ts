@@ -87,6 +87,10 @@ export function watchRuntime(options: RuntimeWatchOptions): RuntimeWatch {
         features: { recursiveReadOnlyMounts: features?.recursiveReadOnlyMounts ?? false, userNamespaces: features?.userNamespaces ?? false },
       })),
       supplementalGroupsPolicy: answer?.features?.supplementalGroupsPolicy ?? false,
+      abilities: {
+        userNamespacesHostNetwork: answer?.features?.userNamespacesHostNetwork ?? false,
+        mountOptions: answer?.features?.mountOptions ?? false,
+      },
       troubles: troubles(),
     }),
     async run(signal) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer as createHttp, type RequestListener } from 'node:http';
-import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2';
+import { createSecureServer as createHttp2s, createServer as createHttp2, type ServerHttp2Stream } from 'node:http2';
 import { createServer as createHttps } from 'node:https';
 import { createServer as createTcp, type AddressInfo, type Server, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
@@ -15,9 +15,9 @@ import { createProbeRunner } from './probes-run.ts';
 const never = new AbortController().signal;
 type ExecSync = Cri['runtime']['execSync'];
 
-async function run(probe: Probe, options: { container?: Partial<Container>; execSync?: ExecSync; podIP?: string; signal?: AbortSignal } = {}) {
+async function run(probe: Probe, options: { container?: Partial<Container>; execSync?: ExecSync; podIP?: string; signal?: AbortSignal; gates?: boolean } = {}) {
   const execSync: ExecSync = options.execSync ?? (async () => assert.fail('no exec expected'));
-  const runner = createProbeRunner({ execSync }, realClock);
+  const runner = createProbeRunner({ execSync }, realClock, { grpcTls: options.gates ?? false, h2c: options.gates ?? false });
   return runner(
     { pod: {} as Pod, container: { name: 'c', ...options.container }, containerId: 'c1', podIP: options.podIP ?? '127.0.0.1', probe },
     options.signal ?? never,
@@ -222,10 +222,95 @@ test('grpc: serving, not serving, unknown service, not implemented, silent, abse
   assert.match((await check('none')).output, /does not implement the grpc health protocol \(grpc\.health\.v1\.Health\): unknown service/);
   assert.deepEqual(await check('silent', 0.1), { result: 'failure', output: 'timeout: health rpc did not complete within 100ms' });
   const closed = await freePort();
-  assert.match(
-    (await run({ grpc: { port: closed } })).output,
-    /failed to connect service at "127\.0\.0\.1:\d+": dial tcp 127\.0\.0\.1:\d+: connect: connection refused/,
+  // Upstream's client asks again until the time is up, and tells that alone.
+  assert.deepEqual(await run({ timeoutSeconds: 0.1, grpc: { port: closed } }), {
+    result: 'failure',
+    output: `timeout: failed to connect service "127.0.0.1:${closed}" within 100ms: context deadline exceeded`,
+  });
+});
+
+test('grpc: a server that comes up within the time is asked again', async (t) => {
+  const port = await freePort();
+  const asked = run({ timeoutSeconds: 10, grpc: { port } });
+  const server = createHttp2().on('stream', (stream: ServerHttp2Stream) => {
+    stream.resume();
+    reply(stream, 1);
+  });
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => void sockets.add(socket));
+  const up = setTimeout(() => server.listen(port, '127.0.0.1'), 200);
+  t.after(() => {
+    clearTimeout(up);
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  assert.deepEqual(await asked, { result: 'success', output: 'service healthy' });
+});
+
+const serverPair = () => {
+  const { certificatePem, privateKeyPem } = selfSigned({ subject: { commonName: 'x' }, notBeforeMs: Date.now() - 1000, notAfterMs: Date.now() + 60_000 });
+  return { cert: certificatePem, key: privateKeyPem };
+};
+
+test('grpc over TLS, where the gate lets the mode count; certificates are not judged', async (t) => {
+  const server = createHttp2s(serverPair());
+  server.on('stream', (stream) => {
+    stream.resume();
+    reply(stream, 1);
+  });
+  const port = await listen(t, server);
+  const grpc = { port, mode: 'TLS' };
+  assert.deepEqual(await run({ grpc }, { gates: true }), { result: 'success', output: 'service healthy' });
+  assert.match((await run({ timeoutSeconds: 0.3, grpc })).output, /^timeout: failed to connect service/);
+  assert.match((await run({ timeoutSeconds: 0.3, grpc: { port, mode: 'Plaintext' } }, { gates: true })).output, /^timeout: failed to connect service/);
+});
+
+test('http: HTTP/2 in clear text where the gate lets the protocol count', async (t) => {
+  const seen: unknown[] = [];
+  const server = createHttp2();
+  server.on('stream', (stream, headers) => {
+    seen.push([headers[':path'], headers[':authority'], headers['user-agent'], headers['x-a']]);
+    stream.respond({ ':status': headers[':path'] === '/no' ? 500 : 200 });
+    stream.end('two');
+  });
+  const port = await listen(t, server);
+  const httpGet = {
+    port,
+    protocol: 'HTTP2',
+    path: '/yes?q=1',
+    httpHeaders: [
+      { name: 'Host', value: 'here' },
+      { name: 'X-A', value: 'b' },
+    ],
+  };
+  assert.deepEqual(await run({ httpGet }, { gates: true }), { result: 'success', output: 'two' });
+  assert.deepEqual(await run({ httpGet: { port, protocol: 'HTTP2', path: '/no' } }, { gates: true }), {
+    result: 'failure',
+    output: 'HTTP probe failed with statuscode: 500',
+  });
+  assert.deepEqual(seen, [
+    ['/yes?q=1', 'here', 'kube-probe/1.37', 'b'],
+    ['/no', `127.0.0.1:${port}`, 'kube-probe/1.37', undefined],
+  ]);
+  assert.equal((await run({ httpGet: { ...httpGet, protocol: 'HTTP1' } }, { gates: true })).result, 'failure');
+  const old = await http(t, (_request, response) => void response.end('one'));
+  assert.deepEqual(await run({ httpGet: { port: old, protocol: 'HTTP2' } }), { result: 'success', output: 'one' });
+  assert.match((await run({ httpGet: { port: old, protocol: 'HTTP2' } }, { gates: true })).output, /the frame header looked like an HTTP\/1\.1 header$/);
+  const silent = await listen(
+    t,
+    createTcp(() => undefined),
   );
+  assert.match((await run({ timeoutSeconds: 0.1, httpGet: { port: silent, protocol: 'HTTP2' } }, { gates: true })).output, /Client\.Timeout exceeded/);
+});
+
+test('https: a server that speaks HTTP/2 alone is understood', async (t) => {
+  const server = createHttp2s(serverPair());
+  server.on('stream', (stream) => {
+    stream.respond({ ':status': 200 });
+    stream.end('two');
+  });
+  const port = await listen(t, server);
+  assert.deepEqual(await run({ httpGet: { port, scheme: 'HTTPS' } }), { result: 'success', output: 'two' });
 });
 
 test('a run that is given up ends at once', async (t) => {

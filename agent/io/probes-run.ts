@@ -6,8 +6,9 @@ import { timingOf } from '../core/probe.ts';
 import { durationText } from '../../base/duration.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
 import type { ExecKill } from './exec-kill.ts';
+import { probeGrpc } from './probes-grpc.ts';
 import { probeHttp } from './probes-http.ts';
-import { probeGrpc, probeTcp, type ProbeAnswer } from './probes-net.ts';
+import { probeTcp, type ProbeAnswer } from './probes-net.ts';
 
 /** One run of one probe. */
 export interface ProbeRun {
@@ -32,8 +33,17 @@ interface ExecDeps {
   readonly kill: ExecKill | null;
 }
 
+export interface ProbeOptions {
+  readonly kill?: ExecKill | null;
+  /** `GRPCContainerProbeTLS`: a gRPC probe's mode counts. */
+  readonly grpcTls?: boolean;
+  /** `H2CContainerProbe`: an HTTP probe's protocol counts. */
+  readonly h2c?: boolean;
+}
+
 /** Runs probes for real. */
-export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>, clock: Clock, kill: ExecKill | null = null): ProbeRunner {
+export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>, clock: Clock, options: ProbeOptions = {}): ProbeRunner {
+  const { kill = null, grpcTls = false, h2c = false } = options;
   return async (run, signal) => {
     const { probe, container } = run;
     const { timeoutMs } = timingOf(probe);
@@ -44,14 +54,17 @@ export function createProbeRunner(runtime: Pick<Cri['runtime'], 'execSync'>, clo
     if (probe.httpGet !== undefined) {
       const port = portOf(probe.httpGet.port, container);
       if (typeof port === 'string') return { result: 'error', output: port };
-      return probeHttp(probe.httpGet, host, port, timeoutMs, signal);
+      return probeHttp({ action: probe.httpGet, host, port, h2c: h2c && probe.httpGet.protocol === 'HTTP2' }, timeoutMs, signal);
     }
     if (probe.tcpSocket !== undefined) {
       const port = portOf(probe.tcpSocket.port, container);
       if (typeof port === 'string') return { result: 'error', output: port };
       return probeTcp(host, port, timeoutMs, signal);
     }
-    if (probe.grpc !== undefined) return probeGrpc(host, probe.grpc.port, probe.grpc.service ?? '', timeoutMs, signal);
+    if (probe.grpc !== undefined) {
+      const { port, service = '', mode } = probe.grpc;
+      return probeGrpc({ host, port, service, tls: grpcTls && mode === 'TLS' }, timeoutMs, signal);
+    }
     return { result: 'error', output: `missing probe handler for ${container.name}` };
   };
 }

@@ -237,7 +237,7 @@ async function mountedImage(
 }
 
 function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined, hasSelinux: boolean): MountInput {
-  const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, imageSubPath } = mount;
+  const { hostPath, containerPath, propagation, recursiveReadOnly, selinuxRelabel, imageSubPath, mountOptions } = mount;
   return {
     hostPath,
     containerPath,
@@ -247,6 +247,7 @@ function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined, ha
     ...(selinuxRelabel === true && hasSelinux ? { selinuxRelabel } : {}),
     ...(image === undefined ? {} : { image }),
     ...(imageSubPath === undefined ? {} : { imageSubPath }),
+    ...(mountOptions === undefined ? {} : { mountOptions: [...mountOptions] }),
   };
 }
 

@@ -18,6 +18,7 @@ async function optionsIn(t: TestContext, change: Partial<UserNamespacesOptions> 
   return {
     log: silentLog,
     sys: { run },
+    rng: { int: () => 0 },
     rootDir,
     idsPerPod: null,
     maxPods: 110,

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { replaceFile } from '../../base/replace-file.ts';
+import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { UserNamespaceInput } from '../../proto/cri/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
@@ -13,6 +14,7 @@ import { isSafeUid } from '../core/volumes-paths.ts';
 export interface UserNamespacesOptions {
   readonly log: Log;
   readonly sys: Pick<Sys, 'run'>;
+  readonly rng: Pick<Rng, 'int'>;
   readonly rootDir: string;
   /** `userNamespaces.idsPerPod`. */
   readonly idsPerPod: number | null;
@@ -64,9 +66,10 @@ export class UserNamespaces {
       this.#slots.set(uid, slot);
       return userNamespaceOf(this.#range, slot);
     }
-    if (freeSlot(this.#range, new Set(this.#slots.values())) === null) await this.#forgetGone();
+    const free = (): number | null => freeSlot(this.#range, new Set(this.#slots.values()), this.#options.rng.int(this.#range.slots));
+    if (free() === null) await this.#forgetGone();
     // Taken before anything is waited for: two pods ask at once.
-    const slot = freeSlot(this.#range, new Set(this.#slots.values()));
+    const slot = free();
     if (slot === null) throw new Error('create user namespace: could not find an empty slot to allocate a user namespace');
     this.#slots.set(uid, slot);
     try {

@@ -291,7 +291,8 @@ function baseOps(base: VolumeBase): FileOp[] {
     { op: 'mkdir', path: plugin, mode: 0o755 },
     { op: 'mkdir', path: base.dir, mode: 0o777 },
   ];
-  if (base.medium.kind === 'disk') ops.push(...groupOps(base.dir, base.fsGroup, 0o777));
+  if (base.mode !== undefined) ops.push({ op: 'chmod', path: base.dir, mode: base.mode });
+  if (base.medium.kind === 'disk') ops.push(...groupOps(base.dir, base.fsGroup, base.mode ?? 0o777));
   for (const path of parentsOf(base.marker.slice(0, base.marker.lastIndexOf('/')))) ops.push({ op: 'mkdir', path, mode: 0o750 });
   return [...ops, { op: 'write', path: base.marker, data: '', mode: 0o644 }];
 }

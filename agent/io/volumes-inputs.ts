@@ -4,6 +4,7 @@ import type { ConfigMap, Pod, Secret } from '../../proto/kube/types.ts';
 import type { Credential } from '../core/pod-certificates.ts';
 import { certificateKey, tokenKey } from '../core/volumes-payload.ts';
 import type { Fetched, PayloadInputs, PayloadNeeds } from '../core/volumes-payload.ts';
+import type { VolumeGates } from '../core/volumes-plan.ts';
 import type { EnvSources } from '../seams.ts';
 import type { PodCertificates } from './pod-certificates.ts';
 import type { Tokens } from './tokens.ts';
@@ -15,6 +16,7 @@ export interface InputSources {
   readonly certificates: Pick<PodCertificates, 'get'>;
   readonly trustBundles: Pick<TrustBundles, 'read'>;
   readonly allocatable: () => Readonly<Record<string, string>>;
+  readonly gates?: VolumeGates;
 }
 
 /** All that the files of a volume are made of. What could not be read is in the answer; only the caller's own stop throws. */
@@ -35,7 +37,7 @@ export async function fetchInputs(from: InputSources, pod: Pod, needs: PayloadNe
     }),
     needs.trustBundles && from.trustBundles.read(pod.metadata.uid ?? '', signal).then((copy) => (trustBundles = copy)),
   ]);
-  return { pod, configMaps, secrets, tokens, certificates, trustBundles, allocatable: from.allocatable() };
+  return { pod, configMaps, secrets, tokens, certificates, trustBundles, allocatable: from.allocatable(), fileUsers: from.gates?.fileUsers ?? false };
 }
 
 async function fetched<T>(promise: Promise<T | null>): Promise<Fetched<T>> {

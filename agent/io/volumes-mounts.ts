@@ -9,6 +9,7 @@ import { planMounts } from '../core/volumes-mounts.ts';
 import type { MountPlan, MountsInput } from '../core/volumes-mounts.ts';
 import { podPaths } from '../core/volumes-paths.ts';
 import { planVolumes } from '../core/volumes-plan.ts';
+import type { VolumeGates } from '../core/volumes-plan.ts';
 import type { ContainerMount } from '../seams.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { isExpected } from './volumes-inputs.ts';
@@ -20,6 +21,7 @@ export interface MountsOptions {
   readonly log: Log;
   readonly allocatable: () => Readonly<Record<string, string>>;
   readonly supportsRecursiveReadOnly?: () => boolean;
+  readonly gates?: VolumeGates;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
 }
@@ -36,7 +38,7 @@ export async function mountsFor(
   const plan = planMounts({
     ...given,
     container,
-    plans: planVolumes(pod, options.allocatable()),
+    plans: planVolumes(pod, options.allocatable(), options.gates),
     podDir: podPaths(options.rootDir, uid).pod,
     supportsRecursiveReadOnly: options.supportsRecursiveReadOnly?.() ?? false,
   });
@@ -59,8 +61,8 @@ export async function mountsFor(
     }
     const hostPath = await pathOf(options, uid, container.name, mount);
     if (typeof hostPath !== 'string') return hostPath;
-    const { name, containerPath, readonly, recursiveReadOnly, propagation } = mount;
-    mounts.push({ name, hostPath, containerPath, readonly, recursiveReadOnly, propagation });
+    const { name, containerPath, readonly, recursiveReadOnly, propagation, options: mountOptions } = mount;
+    mounts.push({ name, hostPath, containerPath, readonly, recursiveReadOnly, propagation, ...(mountOptions === undefined ? {} : { mountOptions }) });
   }
   const isManaged = pod.spec.hostNetwork === true || podIPs.length > 0;
   if (!isManaged || plan.mountsEtcHosts) return { ok: true, mounts };

@@ -74,7 +74,12 @@ function world() {
 
 const podOf = (uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod => ({
   metadata: { name: 'p', namespace: 'n', uid },
-  spec: { containers: [{ name: 'm' }], serviceAccountName: 'sa', volumes, ...spec },
+  spec: {
+    containers: [{ name: 'm', volumeMounts: volumes.map(({ name }) => ({ name, mountPath: `/${name}` })) }],
+    serviceAccountName: 'sa',
+    volumes,
+    ...spec,
+  },
 });
 const all: Volume[] = [
   { name: 'e', emptyDir: {} },

@@ -11,8 +11,8 @@ import { isSafeUid, podPaths } from '../core/volumes-paths.ts';
 import { payloadOf } from '../core/volumes-payload.ts';
 import type { PayloadFile } from '../core/volumes-payload.ts';
 import { planDevices } from '../core/volumes-mounts.ts';
-import { planVolumes } from '../core/volumes-plan.ts';
-import type { VolumePlan } from '../core/volumes-plan.ts';
+import { planVolumes, volumesUsed } from '../core/volumes-plan.ts';
+import type { VolumeGates, VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
 import type { ContainerDevice, ContainerMount, EnvSources, Volumes } from '../seams.ts';
 import { sha256 } from './csi/disk.ts';
@@ -52,6 +52,7 @@ export interface VolumesOptions {
     signal: AbortSignal,
   ) => Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure>;
   readonly supportsRecursiveReadOnly?: () => boolean;
+  readonly gates?: VolumeGates;
   readonly metrics?: Pick<VolumeMetrics, 'done' | 'reconstructed'>;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
@@ -108,7 +109,7 @@ export class PodVolumes implements Volumes {
   async prepare(pod: Pod, signal: AbortSignal): Promise<{ ok: true; events?: readonly EventText[] } | Failure> {
     const uid = pod.metadata.uid ?? '';
     return await this.#inTurn(uid, async () => {
-      const plans = planVolumes(pod, this.#options.allocatable());
+      const plans = planVolumes(pod, this.#options.allocatable(), this.#options.gates);
       let record: PodRecord;
       try {
         record = await this.#recordOf(uid, pod);
@@ -189,7 +190,7 @@ export class PodVolumes implements Volumes {
     await this.#inTurn(uid, async () => {
       // A pod that was adopted after a restart was never prepared by this process: its files are found on disk.
       const record = await this.#recordOf(uid, pod);
-      for (const plan of planVolumes(pod, this.#options.allocatable())) {
+      for (const plan of planVolumes(pod, this.#options.allocatable(), this.#options.gates)) {
         if (plan.kind !== 'payload' && plan.kind !== 'claim' && plan.kind !== 'csi') continue;
         const failure = await this.#setUp(pod, plan, record, signal);
         if (failure === null) record.done.add(plan.name);
@@ -245,7 +246,7 @@ export class PodVolumes implements Volumes {
   counts(): Pick<VolumeCounts, 'wanted' | 'mounted'> {
     const records = [...this.#records.values()];
     return {
-      wanted: records.flatMap((record) => (record.pod.spec.volumes ?? []).map(({ name }) => pluginIn(record, name))),
+      wanted: records.flatMap((record) => volumesUsed(record.pod).map(({ name }) => pluginIn(record, name))),
       mounted: records.flatMap((record) => [...record.done].map((name) => pluginIn(record, name))),
     };
   }
@@ -265,7 +266,9 @@ export class PodVolumes implements Volumes {
     if (present !== undefined) return present;
     const { existed } = await this.#options.disk.ensurePodDir(
       uid,
-      planVolumes(pod, this.#options.allocatable()).flatMap((plan) => (plan.kind === 'emptyDir' || plan.kind === 'payload' ? [plan.base] : [])),
+      planVolumes(pod, this.#options.allocatable(), this.#options.gates).flatMap((plan) =>
+        plan.kind === 'emptyDir' || plan.kind === 'payload' ? [plan.base] : [],
+      ),
     );
     // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
     const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
@@ -284,7 +287,7 @@ export class PodVolumes implements Volumes {
       waitingSinceMs: null,
     };
     this.#records.set(uid, record);
-    if (existed) this.#options.metrics?.reconstructed(pod.spec.volumes?.length ?? 0, false);
+    if (existed) this.#options.metrics?.reconstructed(volumesUsed(pod).length, false);
     return record;
   }
 

@@ -222,7 +222,12 @@ function mountsBelow(root: string): string[] {
 
 export const podOf = (uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod => ({
   metadata: { name: `p-${uid}`, namespace: 'ns', uid },
-  spec: { containers: [{ name: 'm' }], serviceAccountName: 'sa', volumes, ...spec },
+  spec: {
+    containers: [{ name: 'm', volumeMounts: volumes.map(({ name }) => ({ name, mountPath: `/${name}` })) }],
+    serviceAccountName: 'sa',
+    volumes,
+    ...spec,
+  },
 });
 export const claimed = (claimName: string, readOnly = false): Volume => ({ name: 'v', persistentVolumeClaim: { claimName, readOnly } });
 export const never: AbortSignal = new AbortController().signal;

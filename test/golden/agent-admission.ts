@@ -22,7 +22,7 @@ export function plainAdmission({ loop, resizes, ...parts }: AdmissionParts): Adm
     allowedUnsafeSysctls: [],
     pressures: () => [],
     hasApparmor: false,
-    declaredFeatures: declaredFeatures({}),
+    declaredFeatures: () => declaredFeatures({}),
     preempted: () => undefined,
   });
 }

@@ -17,7 +17,7 @@ import { silentLog } from '../../base/log.ts';
 import { realRng } from '../../base/rng.ts';
 import { createSysClient } from '../../base/sys/client.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import type { ConfigMap, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
+import type { Container, ConfigMap, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
 
 /* Real mounts of real volumes by the sys program, beside an API server in memory. */
 const sysPath = process.env['NODELET_SYS'] ?? new URL('../../dist/sys', import.meta.url).pathname;
@@ -88,8 +88,10 @@ async function openWorld(): Promise<World> {
   return opened;
 }
 
+const mounting = (volumes: Volume[]): Container => ({ name: 'm', volumeMounts: volumes.map(({ name }) => ({ name, mountPath: `/${name}` })) });
+
 function podOf(uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod {
-  return { metadata: { name: 'p', namespace: 'n', uid }, spec: { containers: [{ name: 'm' }], serviceAccountName: 'default', volumes, ...spec } };
+  return { metadata: { name: 'p', namespace: 'n', uid }, spec: { containers: [mounting(volumes)], serviceAccountName: 'default', volumes, ...spec } };
 }
 
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8);
