@@ -8,7 +8,7 @@ import { commitOf, openCluster, type Cluster } from './cluster.ts';
 import { recordCalls, type Calls } from './calls.ts';
 import { collectFailure, removeNamespaces } from './collect.ts';
 import { conduct, type Answer } from './conduct.ts';
-import { NODE_SUITES, SECTION_SPECS } from './features.ts';
+import { FEATURE_SUITES, isFeatureSuite, NODE_SUITES, SECTION_SPECS } from './features.ts';
 import type { Target } from './run.ts';
 import type { Side } from './scoreboard.ts';
 import { isSide, pathsIn, refresh } from './store.ts';
@@ -58,7 +58,7 @@ export interface Checked {
 }
 
 /** What `--suite` takes for e2e.test. */
-export const CLUSTER_SUITES = [...E2E_SUITES, 'features'] as const;
+export const CLUSTER_SUITES = [...E2E_SUITES, ...FEATURE_SUITES] as const;
 
 /** Refuses a suite that there is not, and patterns that are none: OpError `invalid`. */
 export function checkChoice({ suite, focus, skip }: Pick<RunOptions, 'suite' | 'focus' | 'skip'>, known: readonly string[] = CLUSTER_SUITES): void {
@@ -68,7 +68,7 @@ export function checkChoice({ suite, focus, skip }: Pick<RunOptions, 'suite' | '
 
 /** The specs of e2e.test that a suite has before focus and skip: what `select` takes, and as which suite. */
 export function suiteOfCluster(suite: string, specs: readonly Spec[]): [string, readonly Spec[]] {
-  return suite === 'features' ? ['every', SECTION_SPECS.features(specs)] : [suite, specs];
+  return isFeatureSuite(suite) ? ['every', SECTION_SPECS[suite](specs)] : [suite, specs];
 }
 
 function checkPatterns(focus: readonly string[], skip: readonly string[]): void {
@@ -113,8 +113,8 @@ export async function runE2e(program: Program, root: string, options: RunOptions
   const { description, specs } = await progress.step('list the specs', () => askSpecs(programs.e2e, home, ['--provider=skeleton'], host.signal));
   const chosen = exact === null ? checked.select(...suiteOfCluster(options.suite, specs)) : checked.select('every', namedSpecs(specs, exact, 'e2e.test'));
   const paths = options.score ? pathsIn(root) : null;
-  const kind = options.suite === 'features' ? 'features' : 'e2e';
-  if (kind === 'features' && paths !== null) await refresh(paths, { features: SECTION_SPECS.features(specs) });
+  const kind = isFeatureSuite(options.suite) ? options.suite : 'e2e';
+  if (kind !== 'e2e' && paths !== null) await refresh(paths, { [kind]: SECTION_SPECS[kind](specs) });
   await using cluster = await clusterFor(program, root, options, { ...checked, kubectl: programs.kubectl });
   const opened = cluster.cluster;
   await using calls = options.calls === true ? await recordCalls(program, root, opened) : null;
@@ -175,6 +175,10 @@ export function namedSpecs(specs: readonly Spec[], exact: readonly string[], bin
   return specs.filter((spec) => wanted.has(spec.name));
 }
 
+/** What `--suite network-features` is about: both families, and our pod network where the agent is ours. */
+const networkOf = (suite: string, side: Side): readonly string[] =>
+  suite === 'network-features' ? ['--dual-stack', ...(side === 'ours' ? ['--cni', 'nodelet'] : [])] : [];
+
 /** The cluster that was named, or one of its own that goes when it is disposed; nobody else runs specs on it meanwhile. */
 export async function clusterFor(
   program: Program,
@@ -191,7 +195,7 @@ export async function clusterFor(
       root,
       name: options.name,
       ownName: `conformance-${side}`,
-      up: ['--agent', side, '--nodes', String(want.nodes), '--images', 'e2e', '--audit', ...assets],
+      up: ['--agent', side, '--nodes', String(want.nodes), '--images', 'e2e', '--audit', ...assets, ...networkOf(options.suite, side)],
       keep: options.keep === true,
     }),
   );

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { FEATURES, featureSpecs, NODE_FEATURES, SECTION_SPECS } from './features.ts';
+import { FEATURES, featureSpecs, NETWORK_FEATURES, NODE_FEATURES, SECTION_SPECS } from './features.ts';
 import { limitOf } from './limits.ts';
 
 const named = (...names: string[]) => names.map((name) => ({ name, labels: [] }));
@@ -17,6 +17,24 @@ test('features are those of nodes and volumes that nobody must turn on, and that
     '[sig-node] Pods should run',
   );
   assert.deepEqual(namesOf(featureSpecs(specs, FEATURES)), [chosen]);
+});
+
+test('features of the network are what two nodes with both families can be asked without a cloud', () => {
+  const chosen = [
+    '[sig-network] Services should be rejected when no endpoints exist',
+    '[sig-network] [Feature:IPv6DualStack] should create service with ipv6 cluster ip',
+    '[sig-network] DefaultIngressClass should set default value on new IngressClass [Serial]',
+  ];
+  const specs = named(
+    ...chosen,
+    '[sig-network] Services should serve a basic endpoint from pods [Conformance]',
+    '[sig-network] LoadBalancers [Feature:LoadBalancer] should change the type [Slow]',
+    '[sig-network] Networking should provide Internet connection for containers [Feature:Networking-IPv4]',
+    '[sig-network] Services should allow creating a basic SCTP service with pod and endpoints [LinuxOnly] [Serial]',
+    '[sig-network] Services should work after restarting apiserver [Disruptive]',
+    '[sig-node] Pods should run',
+  );
+  assert.deepEqual(namesOf(featureSpecs(specs, NETWORK_FEATURES)), chosen);
 });
 
 test('features of a node are those too that restart its kubelet', () => {

@@ -7,7 +7,7 @@ import type { Answer } from './conduct.ts';
 import { runCritest } from './critest.ts';
 import { checkChoice, CLUSTER_SUITES, runE2e, suiteOfCluster, type RunOptions } from './e2e.ts';
 import { runE2eNode } from './e2e-node.ts';
-import { isNodeSuite, NODE_SUITES, SECTION_SPECS } from './features.ts';
+import { FEATURE_SUITES, isFeatureSuite, isNodeSuite, NODE_SUITES, SECTION_SPECS } from './features.ts';
 import { listRuns, readJournal } from './journal.ts';
 import { keep, pathsIn, refresh, render } from './store.ts';
 import { E2E_SUITES, isConformance, isJudged, isNodeConformance, select, suiteOf } from './suites.ts';
@@ -64,7 +64,7 @@ async function list(program: Program, options: ListOptions): Promise<number> {
   const assets = await findAssets({ env: program.host.env, dir: options.assets });
   const [binary, args] = isNodeSuite(suite) ? (['e2e_node.test', []] as const) : (['e2e.test', ['--provider=skeleton']] as const);
   const { specs } = await askSpecs(assets.require(binary, 'listing its specs'), `${root}/dist/conformance`, args, program.host.signal);
-  const section = isNodeSuite(suite) || suite === 'features' ? suite : null;
+  const section = isNodeSuite(suite) || isFeatureSuite(suite) ? suite : null;
   if (options.update === true) {
     await refresh(pathsIn(root), section === null ? { e2e: specs } : { [section]: SECTION_SPECS[section](specs) });
     program.progress.note(`  ${section === null ? 'the judged specs' : `the specs of ${section}`} are those of this binary`);
@@ -134,7 +134,7 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
     )
     .option(
       '--suite <name>',
-      `${E2E_SUITES.join(', ')} (every: also what the scoreboard does not count), features, e2e-node or node-features (e2e_node.test), or critest`,
+      `${E2E_SUITES.join(', ')} (every: also what the scoreboard does not count), ${FEATURE_SUITES.join(', ')}, e2e-node or node-features (e2e_node.test), or critest`,
       'all',
     )
     .option('--focus <regexp>', 'only specs whose name matches; may be given several times', collect, [])

@@ -1,4 +1,4 @@
-import { FEATURES, NODE_FEATURES, type FeatureFocus } from './features.ts';
+import { FEATURES, NETWORK_FEATURES, NODE_FEATURES, type FeatureFocus } from './features.ts';
 import { limitOf } from './limits.ts';
 import { cell, plain, table } from './page-text.ts';
 import { SIDES, type Further, type Scoreboard, type Side } from './scoreboard.ts';
@@ -89,6 +89,11 @@ export function furtherSections(board: Scoreboard): string[] {
       board.e2eNode,
     ),
     ...section('Features (e2e.test)', `Specs of features that are GA or on by default. ${chosen(FEATURES)}`, board.features),
+    ...section(
+      'Network features (e2e.test)',
+      `What \`e2e.test\` asks of Services, names and the pods’ network beyond the judged specs, on two nodes with both families; ours with nftables and iptables. ${chosen(NETWORK_FEATURES)}`,
+      board.networkFeatures,
+    ),
     ...section('Node features (e2e_node.test)', `The same of \`e2e_node.test\`. ${chosen(NODE_FEATURES)}`, board.nodeFeatures),
   ];
 }

@@ -40,6 +40,7 @@ const KINDS: Kinds = {
     ours: addOutcomes(NONE, 'r1', [failed('Restart', 'it did not come back'), passed('gone since')]),
   },
   features: {},
+  networkFeatures: {},
   nodeFeatures: {},
   critest: { 'containerd-2.4': addOutcomes(NONE, 'r1', [passed('[k8s.io] Exec'), failed('[k8s.io] Image', 'digest')]) },
 };

@@ -25,16 +25,17 @@ export interface Scoreboard {
   readonly e2eNode: Further;
   /** Features that are on by default, of e2e.test and of e2e_node.test: what `features.ts` chooses. */
   readonly features: Further;
+  readonly networkFeatures: Further;
   readonly nodeFeatures: Further;
   /** The runs that a last result above comes from. */
   readonly runs: Readonly<Record<string, RunFacts>>;
 }
 
 /** The sections that only have results by side. */
-export const FURTHER = ['e2eNode', 'features', 'nodeFeatures'] as const;
+export const FURTHER = ['e2eNode', 'features', 'networkFeatures', 'nodeFeatures'] as const;
 export type FurtherSection = (typeof FURTHER)[number];
 
-export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, features: {}, nodeFeatures: {}, runs: {} };
+export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, features: {}, networkFeatures: {}, nodeFeatures: {}, runs: {} };
 
 /** All results that are kept: by kind and side. */
 export interface Kinds extends Readonly<Record<FurtherSection, Readonly<Partial<Record<Side, Results>>>>> {
@@ -79,7 +80,12 @@ export function scoreboard(known: Known, kinds: Kinds, runs: Readonly<Record<str
   const tests = sorted(Object.entries(known.tests).map(([name, { suite, marks }]) => [name, { suite, marks, ...sides(name, kinds.e2e) }]));
   const section = (of: FurtherSection): Further =>
     sorted(Object.entries(known[of]).map(([name, { alone }]) => [name, { ...(alone === undefined ? {} : { alone }), ...sides(name, kinds[of]) }]));
-  const further = { e2eNode: section('e2eNode'), features: section('features'), nodeFeatures: section('nodeFeatures') };
+  const further = {
+    e2eNode: section('e2eNode'),
+    features: section('features'),
+    networkFeatures: section('networkFeatures'),
+    nodeFeatures: section('nodeFeatures'),
+  };
   const critNames = new Set(Object.values(kinds.critest).flatMap((results) => [...results.keys()]));
   const critest = sorted(
     [...critNames].map((name) => {

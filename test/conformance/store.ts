@@ -22,9 +22,14 @@ import type { Spec } from './suites.ts';
 
 /** Which suite's results: those of e2e.test and e2e_node.test by side, those of critest by the way it was run. */
 export type Kind = 'e2e' | 'critest' | FurtherKind;
-export type FurtherKind = 'e2e-node' | 'features' | 'node-features';
+export type FurtherKind = 'e2e-node' | 'features' | 'network-features' | 'node-features';
 
-const SECTION: Readonly<Record<FurtherKind, FurtherSection>> = { 'e2e-node': 'e2eNode', features: 'features', 'node-features': 'nodeFeatures' };
+const SECTION: Readonly<Record<FurtherKind, FurtherSection>> = {
+  'e2e-node': 'e2eNode',
+  features: 'features',
+  'network-features': 'networkFeatures',
+  'node-features': 'nodeFeatures',
+};
 
 /** The specs of sections that are to be told anew: judged ones of e2e.test for `e2e`. */
 export type SpecLists = Readonly<Partial<Record<'e2e' | FurtherKind, readonly Spec[]>>>;
@@ -82,6 +87,7 @@ async function readKinds(paths: Paths): Promise<Kinds> {
     e2e: await of('e2e'),
     e2eNode: await of('e2e-node'),
     features: await of('features'),
+    networkFeatures: await of('network-features'),
     nodeFeatures: await of('node-features'),
     critest: await of('critest'),
   };
@@ -112,6 +118,7 @@ export async function render(paths: Paths, specs: SpecLists = {}): Promise<{ boa
     tests: specs.e2e === undefined ? before.tests : entriesOf(specs.e2e),
     e2eNode: further('e2e-node'),
     features: further('features'),
+    networkFeatures: further('network-features'),
     nodeFeatures: further('node-features'),
   };
   const board = scoreboard(known, await readKinds(paths), await readRuns(paths));
