@@ -23,6 +23,7 @@ const BINARY = 'e2e_node.test';
 const SOCKET = 'unix:///run/containerd/containerd.sock';
 /** Where the suite's own API server listens, in the node's network namespace. */
 const SERVER_PORT = 6443;
+const INTERNAL_IP = 'jsonpath={.status.addresses[?(@.type=="InternalIP")].address}';
 const LOOK_MS = 20_000;
 /** Longer than the stand-in for systemctl waits before it kills. */
 const STOP_MS = 60_000;
@@ -138,6 +139,7 @@ export async function runE2eNode(
   const name = cluster.nodes[0] ?? '';
   const nodeDir = `${cluster.state}/nodes/${name}`;
   const cgroup = `${cgroupOf(cluster.name)}/${name}`;
+  const address = (await cluster.kubectl(['get', 'node', name, '-o', INTERNAL_IP])).trim();
   const kubelet = side === 'upstream' ? need('kubelet') : `${root}/scripts/kubelet`;
   await using place = await makePlace({
     home,
@@ -164,7 +166,7 @@ export async function runE2eNode(
     specs,
     chosen,
     isResumed: options.resume === true,
-    target: targetOf({ node, place, ginkgo, cgroup }),
+    target: targetOf({ node, place, ginkgo, cgroup, address }),
     paths,
     tidy: () => Promise.resolve('nothing else'),
   });
@@ -192,10 +194,13 @@ function versionsOf(cluster: Cluster, side: Side, version: string): Record<strin
   return { kubernetes, agent: `${side} ${version}`, containerd, runc, kernel, cgroup };
 }
 
-function targetOf(own: { node: BareNode; place: Place; ginkgo: string; cgroup: string }): Target {
-  const { node, place, ginkgo, cgroup } = own;
+function targetOf(own: { node: BareNode; place: Place; ginkgo: string; cgroup: string; address: string }): Target {
+  const { node, place, ginkgo, cgroup, address } = own;
   // What its tests start and the kubelet itself stay below the node's cgroup: without this they are put beside everybody's.
-  const kubeletFlags = `--kubelet-cgroups=${cgroup}/kubelet --system-cgroups= --runtime-cgroups=`;
+  const cgroups = `--kubelet-cgroups=${cgroup}/kubelet --system-cgroups= --runtime-cgroups=`;
+  // Without an address a kubelet asks DNS for its node's name. A server that cannot be reached costs ten seconds, in which
+  // upstream's kubelet gives up making its CSINode, and is not ready for longer than the suite waits.
+  const kubeletFlags = `${cgroups} --node-ip=${address}`;
   return {
     argv: ({ procs, dir, report, ginkgo: words }) =>
       node.inside(
