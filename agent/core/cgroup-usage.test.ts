@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cgroupUsage, cgroupUsageFiles } from './cgroup-usage.ts';
+import { cgroupUsage, cgroupUsageFiles, swapOf } from './cgroup-usage.ts';
 
 /** Reads a cgroup whose files are given by name. */
 function read(version: 1 | 2, files: Readonly<Record<string, string>>) {
@@ -36,14 +36,22 @@ test('version 1: what memory, cpu, pids and blkio tell', () => {
     'blkio.throttle.io_serviced': '254:0 Read 1\n254:0 Write 2\n254:0 Total 3\nTotal 3\n',
   });
   assert.ok(usage !== null);
-  assert.deepEqual([usage.userNanos, usage.systemNanos, usage.throttle], [1.5e9, 0.5e9, { periods: 7, throttled: 2, nanos: 3000 }]);
+  assert.deepEqual([usage.userNanos, usage.systemNanos, usage.throttle], [1.5e9, 0.5e9, { periods: 7, throttled: 2, nanos: 3000, bursts: 0, burstNanos: 0 }]);
   assert.deepEqual(
     [usage.cache, usage.rss, usage.mapped, usage.swap, usage.usage, usage.workingSet, usage.most, usage.failures],
     [4096, 8192, 12, 0, 20_000, 19_000, 30_000, 3],
   );
   assert.deepEqual(usage.faults, { own: { minor: 5, major: 1 }, all: { minor: 6, major: 2 } });
   assert.deepEqual([usage.threads, usage.threadsMax, usage.pids, usage.oomKills], [3, 0, [10, 11], 1]);
-  assert.deepEqual(usage.spec, { cpuShares: 2, cpuPeriod: 100_000, cpuQuota: null, memoryLimit: 79_998_976, memoryReservation: 0, swapLimit: 0 });
+  assert.deepEqual(usage.spec, {
+    cpuShares: 2,
+    cpuPeriod: 100_000,
+    cpuQuota: null,
+    memoryLimit: 79_998_976,
+    memoryReservation: 0,
+    swapLimit: 0,
+    swapMax: null,
+  });
   assert.deepEqual(
     usage.io.map(({ device, operation, bytes, count }) => [device, operation, bytes, count]),
     [
@@ -69,7 +77,7 @@ test('version 2: the same and pressure', () => {
   assert.ok(usage !== null);
   assert.deepEqual([usage.userNanos, usage.systemNanos, usage.throttle?.nanos], [2_000_000, 1_000_000, 4000]);
   assert.deepEqual([usage.cache, usage.rss, usage.workingSet, usage.eventsHigh, usage.eventsMax], [4096, 8192, 19_000, 4, 5]);
-  assert.deepEqual(usage.spec, { cpuShares: 2, cpuPeriod: 100_000, cpuQuota: 20_000, memoryLimit: 0, memoryReservation: 0, swapLimit: 0 });
+  assert.deepEqual(usage.spec, { cpuShares: 2, cpuPeriod: 100_000, cpuQuota: 20_000, memoryLimit: 0, memoryReservation: 0, swapLimit: 0, swapMax: null });
   assert.deepEqual([usage.io.length, usage.io[1]?.bytes], [3, 8192]);
   assert.deepEqual(usage.pressure?.cpu?.some, { avg10: 0.5, avg60: 0.1, avg300: 0, total: 123 });
   assert.equal(usage.pressure?.memory, null);
@@ -78,4 +86,12 @@ test('version 2: the same and pressure', () => {
 test('a cgroup that is gone tells nothing', () => {
   assert.equal(read(1, {}), null);
   assert.equal(read(2, {}), null);
+});
+
+test('swap alone: in use, and how much more there may be', () => {
+  assert.deepEqual(swapOf(1, 'swap 1\ntotal_swap 5\n', '12\n'), { usedBytes: 5, availableBytes: 7 });
+  assert.deepEqual(swapOf(1, 'total_swap 5\n', '9223372036854771712\n'), { usedBytes: 5, availableBytes: null });
+  assert.deepEqual(swapOf(2, '0\n', '0\n'), { usedBytes: 0, availableBytes: 0 });
+  assert.deepEqual(swapOf(2, '3\n', 'max\n'), { usedBytes: 3, availableBytes: null });
+  assert.equal(swapOf(2, '', ''), null);
 });

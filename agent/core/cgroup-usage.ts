@@ -2,15 +2,27 @@ import { sharesOfWeight } from './cgroups.ts';
 
 /** What the kernel tells of one cgroup beyond what CRI has fields for; null is "not told". */
 export interface CgroupUsage {
+  readonly cpuNanos: number | null;
   readonly userNanos: number | null;
   readonly systemNanos: number | null;
-  readonly throttle: { readonly periods: number; readonly throttled: number; readonly nanos: number } | null;
+  readonly throttle: {
+    readonly periods: number;
+    readonly throttled: number;
+    readonly nanos: number;
+    readonly bursts: number;
+    readonly burstNanos: number;
+  } | null;
   readonly cache: number | null;
   readonly rss: number | null;
   readonly mapped: number | null;
   readonly swap: number | null;
   readonly usage: number | null;
   readonly workingSet: number | null;
+  readonly activeFile: number | null;
+  readonly inactiveFile: number | null;
+  /** Of the kernel for this cgroup; 0 where version 2 counts it with the rest. */
+  readonly kernel: number;
+  readonly reclaim: Reclaim;
   readonly most: number | null;
   readonly failures: number | null;
   /** Faults of the cgroup alone, and with those below it. */
@@ -25,6 +37,16 @@ export interface CgroupUsage {
   readonly io: readonly IoUsage[];
   readonly spec: CgroupSpec;
   readonly pressure: Pressure | null;
+}
+
+/** What version 2 tells of its page cache; all of it is 0 with version 1. */
+export interface Reclaim {
+  readonly dirty: number;
+  readonly writeback: number;
+  readonly scanned: number;
+  readonly stolen: number;
+  readonly refaultFile: number;
+  readonly refaultAnon: number;
 }
 
 interface Faults {
@@ -49,6 +71,8 @@ export interface CgroupSpec {
   readonly memoryLimit: number;
   readonly memoryReservation: number;
   readonly swapLimit: number;
+  /** Most bytes of swap; null is unbounded or not told. */
+  readonly swapMax: number | null;
 }
 
 /** Pressure stall information (Documentation/accounting/psi.rst). */
@@ -70,13 +94,14 @@ export interface Pressure {
 
 /** Files of one cgroup by controller (version 1) or altogether (version 2). */
 const V1 = {
-  cpuacct: ['cpuacct.stat'],
+  cpuacct: ['cpuacct.stat', 'cpuacct.usage'],
   cpu: ['cpu.stat', 'cpu.shares', 'cpu.cfs_period_us', 'cpu.cfs_quota_us'],
   memory: [
     'memory.stat',
     'memory.usage_in_bytes',
     'memory.max_usage_in_bytes',
     'memory.failcnt',
+    'memory.kmem.usage_in_bytes',
     'memory.limit_in_bytes',
     'memory.soft_limit_in_bytes',
     'memory.memsw.limit_in_bytes',
@@ -141,6 +166,23 @@ const limit = (text: string): number => {
   return value >= UNBOUNDED ? 0 : value;
 };
 
+const swapMax = (text: string): number | null => {
+  const value = whole(text);
+  return value === null || value >= UNBOUNDED ? null : value;
+};
+
+/** Files that tell of swap alone, in the cgroup's directory of the memory controller. */
+export const swapFiles = (version: 1 | 2): readonly [usage: string, most: string] =>
+  version === 1 ? ['memory.stat', 'memory.memsw.limit_in_bytes'] : ['memory.swap.current', 'memory.swap.max'];
+
+/** Bytes of swap in use, and how many more there may be (null: unbounded), from the texts of `swapFiles`; null when the cgroup is not there. */
+export function swapOf(version: 1 | 2, usage: string, most: string): { readonly usedBytes: number; readonly availableBytes: number | null } | null {
+  const usedBytes = version === 1 ? (usage === '' ? null : (pairs(usage)('total_swap') ?? 0)) : whole(usage);
+  if (usedBytes === null) return null;
+  const bound = swapMax(most);
+  return { usedBytes, availableBytes: bound === null ? null : Math.max(0, bound - usedBytes) };
+}
+
 /** `key value` lines. */
 function pairs(text: string): (key: string) => number | null {
   const found = new Map(
@@ -170,15 +212,20 @@ function usageOfV1(text: Text): CgroupUsage {
   const usage = whole(text('memory.usage_in_bytes'));
   const quota = Number(text('cpu.cfs_quota_us').trim() || -1);
   return {
+    cpuNanos: whole(text('cpuacct.usage')),
     userNanos: ticks('user'),
     systemNanos: ticks('system'),
-    throttle: throttle(cpu('nr_periods'), cpu('nr_throttled'), cpu('throttled_time')),
+    throttle: throttle(cpu, cpu('throttled_time'), cpu('burst_time')),
     cache: stat('total_cache'),
     rss: stat('total_rss'),
     mapped: stat('total_mapped_file'),
     swap: stat('total_swap') ?? 0,
     usage,
     workingSet: without(usage, stat('total_inactive_file')),
+    activeFile: stat('total_active_file'),
+    inactiveFile: stat('total_inactive_file'),
+    kernel: whole(text('memory.kmem.usage_in_bytes')) ?? 0,
+    reclaim: { dirty: 0, writeback: 0, scanned: 0, stolen: 0, refaultFile: 0, refaultAnon: 0 },
     most: whole(text('memory.max_usage_in_bytes')),
     failures: whole(text('memory.failcnt')),
     faults: { own: { minor: stat('pgfault'), major: stat('pgmajfault') }, all: { minor: stat('total_pgfault'), major: stat('total_pgmajfault') } },
@@ -196,6 +243,7 @@ function usageOfV1(text: Text): CgroupUsage {
       memoryLimit: limit(text('memory.limit_in_bytes')),
       memoryReservation: limit(text('memory.soft_limit_in_bytes')),
       swapLimit: limit(text('memory.memsw.limit_in_bytes')),
+      swapMax: swapMax(text('memory.memsw.limit_in_bytes')),
     },
     pressure: null,
   };
@@ -212,15 +260,27 @@ function usageOfV2(text: Text): CgroupUsage {
   const [quota = '', period = ''] = text('cpu.max').trim().split(' ');
   const weight = whole(text('cpu.weight'));
   return {
+    cpuNanos: micros('usage_usec'),
     userNanos: micros('user_usec'),
     systemNanos: micros('system_usec'),
-    throttle: throttle(cpu('nr_periods'), cpu('nr_throttled'), micros('throttled_usec')),
+    throttle: throttle(cpu, micros('throttled_usec'), micros('burst_usec')),
     cache: stat('file'),
     rss: stat('anon'),
     mapped: stat('file_mapped'),
     swap: whole(text('memory.swap.current')) ?? 0,
     usage,
     workingSet: without(usage, stat('inactive_file')),
+    activeFile: stat('active_file'),
+    inactiveFile: stat('inactive_file'),
+    kernel: 0,
+    reclaim: {
+      dirty: stat('file_dirty') ?? 0,
+      writeback: stat('file_writeback') ?? 0,
+      scanned: stat('pgscan') ?? 0,
+      stolen: stat('pgsteal') ?? 0,
+      refaultFile: stat('workingset_refault_file') ?? 0,
+      refaultAnon: stat('workingset_refault_anon') ?? 0,
+    },
     most: whole(text('memory.peak')),
     failures: events('max') ?? 0,
     faults: { own: faults, all: faults },
@@ -238,13 +298,16 @@ function usageOfV2(text: Text): CgroupUsage {
       memoryLimit: limit(text('memory.max')),
       memoryReservation: limit(text('memory.low')),
       swapLimit: limit(text('memory.swap.max')),
+      swapMax: swapMax(text('memory.swap.max')),
     },
     pressure: pressureOf(text('cpu.pressure'), text('memory.pressure'), text('io.pressure')),
   };
 }
 
-function throttle(periods: number | null, throttled: number | null, nanos: number | null): CgroupUsage['throttle'] {
-  return periods === null ? null : { periods, throttled: throttled ?? 0, nanos: nanos ?? 0 };
+function throttle(cpu: (key: string) => number | null, nanos: number | null, burstNanos: number | null): CgroupUsage['throttle'] {
+  const periods = cpu('nr_periods');
+  if (periods === null) return null;
+  return { periods, throttled: cpu('nr_throttled') ?? 0, nanos: nanos ?? 0, bursts: cpu('nr_bursts') ?? 0, burstNanos: burstNanos ?? 0 };
 }
 
 /** `8:0 Read 4096` lines of bytes and of operations; the last one is the total of all devices. */

@@ -4,6 +4,8 @@ export interface MountEntry {
   readonly fstype: string;
   readonly source: string;
   readonly superOptions: string;
+  /** `8:1`. */
+  readonly device: string;
   /** Path of the mount's root inside its file system. */
   readonly root: string;
 }
@@ -16,7 +18,7 @@ export function parseMountinfo(text: string): MountEntry[] {
     if (dash === -1) continue;
     const left = line.slice(0, dash).split(' ');
     const [fstype = '', source = '', superOptions = ''] = line.slice(dash + 3).split(' ');
-    entries.push({ root: unescape(left[3] ?? ''), target: unescape(left[4] ?? ''), fstype, source: unescape(source), superOptions });
+    entries.push({ root: unescape(left[3] ?? ''), target: unescape(left[4] ?? ''), fstype, source: unescape(source), superOptions, device: left[2] ?? '' });
   }
   return entries;
 }

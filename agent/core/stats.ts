@@ -16,6 +16,8 @@ export interface UsageFacts {
     readonly majorPageFaults: number | null;
   };
   readonly swapBytes: number | null;
+  /** How much more swap there may be; null or absent: unbounded or not told. */
+  readonly swapAvailableBytes?: number | null;
   /** Absent: nobody looked. Without the kernel's PSI for cgroups all of it is nought, as upstream tells it. */
   readonly pressure?: Pressure | null;
 }
@@ -53,7 +55,9 @@ export interface InterfaceFacts {
 export interface ContainerStatsFacts extends UsageFacts {
   readonly name: string;
   readonly id: string;
+  /** As the runtime names what the pod asked for. */
   readonly image: string;
+  readonly createdAtMs: number;
   readonly startedAtMs: number;
   readonly rootfsUsedBytes: number | null;
   readonly rootfsInodesUsed: number | null;
@@ -65,6 +69,8 @@ export interface PodStatsFacts {
   readonly uid: string;
   readonly namespace: string;
   readonly name: string;
+  readonly sandboxId: string;
+  readonly hostNetwork: boolean;
   readonly startedAtMs: number;
   /** Of the whole sandbox; null when the runtime tells of containers only. */
   readonly usage: UsageFacts | null;
@@ -74,6 +80,8 @@ export interface PodStatsFacts {
   readonly volumes?: readonly VolumeStatsFacts[];
   /** Names of those whose contents are the pod's own storage on the node's disk. */
   readonly ephemeralVolumes?: readonly string[];
+  /** Bytes that its /etc/hosts takes; absent or null: it has none of its own. */
+  readonly etcHostsBytes?: number | null;
 }
 
 export interface NodeStatsFacts extends UsageFacts {
@@ -106,7 +114,7 @@ function usage(facts: UsageFacts): Record<string, unknown> {
     cpu: { ...known({ time, usageNanoCores: facts.cpuNanoCores, usageCoreNanoSeconds: facts.cpuNanoSeconds }), ...psi(pressure?.cpu) },
     memory: { ...known({ time, ...facts.memory }), ...psi(pressure?.memory) },
     ...(pressure === undefined ? {} : { io: { time, ...psi(pressure?.io) } }),
-    ...(facts.swapBytes === null ? {} : { swap: { time, swapUsageBytes: facts.swapBytes } }),
+    ...(facts.swapBytes === null ? {} : { swap: known({ time, swapAvailableBytes: facts.swapAvailableBytes, swapUsageBytes: facts.swapBytes }) }),
   };
 }
 
@@ -116,8 +124,9 @@ function fileSystem(facts: FileSystemFacts): Record<string, unknown> {
 }
 
 function network(atMs: number, interfaces: readonly InterfaceFacts[], defaultInterface: string): Record<string, unknown> {
-  const main = interfaces.find(({ name }) => name === defaultInterface);
-  return { time: timeText(atMs), ...(main === undefined ? { name: '' } : known({ ...main })), interfaces: interfaces.map((each) => known({ ...each })) };
+  const shown = interfaces.map(({ name, rxBytes, rxErrors, txBytes, txErrors }) => ({ name, ...known({ rxBytes, rxErrors, txBytes, txErrors }) }));
+  const main = shown.find(({ name }) => name === defaultInterface) ?? { name: '' };
+  return { time: timeText(atMs), ...main, interfaces: shown };
 }
 
 /** Sums of containers, for a sandbox of which only they are known. */
@@ -162,7 +171,7 @@ export function summaryOf(node: NodeStatsFacts, pods: readonly PodStatsFacts[], 
             rlimit: known({ time: timeText(node.atMs), maxpid: node.maxPids, curproc: node.processes }),
           }),
     },
-    pods: pods.map((pod) => podSummary(pod, node.imageFs, onlyCpuAndMemory)),
+    pods: pods.map((pod) => podSummary(pod, node, onlyCpuAndMemory)),
   };
 }
 
@@ -170,7 +179,7 @@ function volumeSummary({ name, claim, ...fs }: VolumeStatsFacts): unknown {
   return { ...fileSystem(fs), name, ...(claim === null ? {} : { pvcRef: { name: claim.name, namespace: claim.namespace } }) };
 }
 
-function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpuAndMemory: boolean): unknown {
+function podSummary(pod: PodStatsFacts, { imageFs, interfaces }: NodeStatsFacts, onlyCpuAndMemory: boolean): unknown {
   const total = podUsage(pod);
   const local = (pick: (volume: VolumeStatsFacts) => number | null): number =>
     (pod.volumes ?? []).filter(({ name }) => pod.ephemeralVolumes?.includes(name) === true).reduce((sum, volume) => sum + (pick(volume) ?? 0), 0);
@@ -203,10 +212,14 @@ function podSummary(pod: PodStatsFacts, imageFs: FileSystemFacts | null, onlyCpu
     ...(onlyCpuAndMemory || total === null
       ? {}
       : {
-          network: network(total.atMs, pod.interfaces, 'eth0'),
+          network: network(total.atMs, pod.hostNetwork ? interfaces : pod.interfaces, 'eth0'),
           'ephemeral-storage': disk(
-            pod.containers.reduce((sum, each) => sum + (each.rootfsUsedBytes ?? 0) + (each.logs?.usedBytes ?? 0), 0) + local((volume) => volume.usedBytes),
-            pod.containers.reduce((sum, each) => sum + (each.rootfsInodesUsed ?? 0) + (each.logs?.inodesUsed ?? 0), 0) + local((volume) => volume.inodesUsed),
+            pod.containers.reduce((sum, each) => sum + (each.rootfsUsedBytes ?? 0) + (each.logs?.usedBytes ?? 0), 0) +
+              local((volume) => volume.usedBytes) +
+              (pod.etcHostsBytes ?? 0),
+            pod.containers.reduce((sum, each) => sum + (each.rootfsInodesUsed ?? 0) + (each.logs?.inodesUsed ?? 0), 0) +
+              local((volume) => volume.inodesUsed) +
+              (pod.etcHostsBytes === undefined || pod.etcHostsBytes === null ? 0 : 1),
             total.atMs,
           ),
           ...(pod.processCount === null ? {} : { process_stats: { process_count: pod.processCount } }),
@@ -254,6 +267,16 @@ export function resourceMetrics(node: NodeStatsFacts, pods: readonly PodStatsFac
       'gauge',
       '[STABLE] Start time of the container since unix epoch in seconds',
       containers.map(({ labels, container }) => [labels, container.startedAtMs / 1000]),
+    ),
+    family(
+      'container_swap_limit_bytes',
+      'gauge',
+      '[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems',
+      containers.map(({ labels, container: { swapBytes, swapAvailableBytes = null, atMs } }) => [
+        labels,
+        swapAvailableBytes === null ? null : swapAvailableBytes + (swapBytes ?? 0),
+        atMs,
+      ]),
     ),
     family(
       'container_swap_usage_bytes',

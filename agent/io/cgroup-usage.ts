@@ -2,9 +2,11 @@ import { readdir, readlink, stat } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
-import type { GroupFacts, LinkFacts, ProcessFacts } from '../core/cadvisor-groups.ts';
-import { cgroupUsage, cgroupUsageFiles, type CgroupUsage } from '../core/cgroup-usage.ts';
-import { cgroupPath, kubepods, rootName } from '../core/cgroups.ts';
+import type { GroupFacts, ProcessFacts } from '../core/cadvisor-groups.ts';
+import { cgroupUsage, cgroupUsageFiles, swapFiles, swapOf, type CgroupUsage } from '../core/cgroup-usage.ts';
+import { cgroupPath, kubepods, qosName, rootName } from '../core/cgroups.ts';
+import { diskCounts } from '../core/file-systems.ts';
+import { linksOf, type LinkFacts } from '../core/net-dev.ts';
 import type { SystemContainerFacts } from '../core/stats.ts';
 import type { PodCgroups } from './cgroups.ts';
 
@@ -17,11 +19,15 @@ export interface CgroupReaderOptions {
   readonly system: { readonly kubelet: string; readonly runtime: string; readonly misc: string };
 }
 
-/** A pod that runs, and the ids of its containers that do. */
+/** A pod that runs, its sandbox, and the ids of its containers that run. */
 export interface ReadPod {
   readonly pod: Pod;
+  readonly sandbox: string;
   readonly containers: readonly string[];
 }
+
+/** Bytes of swap in use, and how many more there may be; null is unbounded. */
+export type SwapFacts = NonNullable<ReturnType<typeof swapOf>>;
 
 /** More processes of one container than these are not looked into. */
 const processesMax = 64;
@@ -36,55 +42,123 @@ export class CgroupReader {
     this.#startedAtMs = options.clock.nowMs();
   }
 
-  /** By UID of a pod and by id of a container; what is gone is left out. `processes`: their open files and network too. */
+  /** By UID of a pod and by id of a sandbox or container; what is gone is left out. `processes`: their open files and network too. */
   async read(pods: readonly ReadPod[], processes: boolean): Promise<ReadonlyMap<string, GroupFacts>> {
-    const { cgroups, clock } = this.#options;
-    const wanted = pods.flatMap(({ pod, containers }) => {
-      const directories = cgroups.directoriesOf(pod);
-      return [
-        { key: pod.metadata.uid ?? '', pod, isContainer: false, directories },
-        ...containers.map((id) => ({ key: id, pod, isContainer: true, directories: directories.map((each) => `${each}/${this.#nameOf(id)}`) })),
-      ];
-    });
+    const wanted = pods.flatMap((each) => this.#wanted(each));
     const usages = await this.#usages(wanted.map(({ directories }) => directories));
     const devices = await this.#devices();
-    const atMs = clock.nowMs();
-    const mount = cgroups.layout.hierarchies[0]?.mount ?? '';
+    const atMs = this.#options.clock.nowMs();
     const out = new Map<string, GroupFacts>();
-    for (const [at, { key, pod, isContainer, directories }] of wanted.entries()) {
+    for (const [at, { key, kind, directories }] of wanted.entries()) {
       const usage = usages[at] ?? null;
       if (usage === null) continue;
-      const own = processes && isContainer;
       out.set(key, {
-        path: (directories[0] ?? '').slice(mount.length),
+        path: this.#pathOf(directories),
         atMs,
         usage,
-        processes: own ? await this.#processes(usage.pids) : null,
-        network: own && pod.spec.hostNetwork !== true ? await this.#links(usage.pids) : [],
+        processes: processes ? await this.#processes(usage.pids, kind === 'pod' ? null : (usage.pids[0] ?? null)) : null,
+        network: processes && kind === 'sandbox' ? await this.#links(usage.pids) : [],
         devices,
       });
     }
     return out;
   }
 
+  /** Swap by UID of a pod and by id of a container, without reading more than that. */
+  async swap(pods: readonly ReadPod[]): Promise<ReadonlyMap<string, SwapFacts>> {
+    const { cgroups, sys } = this.#options;
+    const { version, hierarchies } = cgroups.layout;
+    const memory = Math.max(
+      0,
+      hierarchies.findIndex(({ controllers }) => controllers.includes('memory')),
+    );
+    const wanted = pods.flatMap((each) => this.#wanted(each));
+    const files = wanted.flatMap(({ directories }) => swapFiles(version).map((name) => `${directories[memory] ?? ''}/${name}`));
+    const texts = (await sys.readFiles(files)).map((bytes) => Buffer.from(bytes ?? []).toString());
+    return new Map(
+      wanted.flatMap(({ key }, at) => {
+        const swap = swapOf(version, texts[at * 2] ?? '', texts[at * 2 + 1] ?? '');
+        return swap === null ? [] : [[key, swap] as const];
+      }),
+    );
+  }
+
+  /** The root, the cgroups above pods, and those that the configuration names; what is not there is left out. */
+  async above(): Promise<{ readonly facts: GroupFacts; readonly madeAtMs: number }[]> {
+    const { cgroups, cgroupRoot, clock, sys } = this.#options;
+    const root = rootName(cgroupRoot);
+    const classes = [kubepods(root), qosName(root, 'Burstable'), qosName(root, 'BestEffort')].map((name) => cgroupPath(cgroups.driver, name));
+    const named = (await this.#named()).map(([, path]) => path);
+    const paths = [...new Set(['/', ...classes, ...named])];
+    const directories = paths.map((path) => this.#directoriesAt(path));
+    const usages = await this.#usages(directories);
+    const devices = await this.#devices();
+    const atMs = clock.nowMs();
+    const out: { facts: GroupFacts; madeAtMs: number }[] = [];
+    for (const [at, path] of paths.entries()) {
+      const usage = usages[at] ?? null;
+      if (usage === null) continue;
+      const isRoot = path === '/';
+      const network = isRoot ? linksOf(Buffer.from((await sys.readFiles(['/proc/net/dev']))[0] ?? []).toString()) : [];
+      const processes = await this.#processes(usage.pids, isRoot ? 1 : null);
+      out.push({ facts: { path, atMs, usage, processes, network, devices }, madeAtMs: await this.#madeAtMs(directories[at] ?? []) });
+    }
+    return out;
+  }
+
+  /** What the root cgroup tells of the whole node; null where it tells nothing. */
+  async root(): Promise<CgroupUsage | null> {
+    const [usage] = await this.#usages([this.#directoriesAt('/')]);
+    return usage ?? null;
+  }
+
   /** The cgroup of all pods, the agent's own, and those that the configuration names. */
   async system(): Promise<SystemContainerFacts[]> {
-    const { cgroups, cgroupRoot, clock, system } = this.#options;
-    const pods = cgroupPath(cgroups.driver, kubepods(rootName(cgroupRoot)));
-    const named = Object.entries({ kubelet: system.kubelet || (await this.#own()), runtime: system.runtime, misc: system.misc, pods }).filter(
-      ([, path]) => path !== '',
-    );
-    const directories = named.map(([, path]) => cgroups.layout.hierarchies.map(({ mount }) => `${mount}${path}`));
+    const { cgroups, cgroupRoot, clock } = this.#options;
+    const named = [...(await this.#named()), ['pods', cgroupPath(cgroups.driver, kubepods(rootName(cgroupRoot)))] as const];
+    const directories = named.map(([, path]) => this.#directoriesAt(path));
     const usages = await this.#usages(directories);
     const atMs = clock.nowMs();
     const out: SystemContainerFacts[] = [];
     for (const [at, [name]] of named.entries()) {
       const usage = usages[at] ?? null;
       if (usage === null) continue;
-      const made = await stat(directories[at]?.[0] ?? '').catch(() => null);
-      out.push({ name, startedAtMs: name === 'kubelet' ? this.#startedAtMs : (made?.mtimeMs ?? this.#startedAtMs), ...systemUsage(usage, atMs) });
+      const startedAtMs = name === 'kubelet' ? this.#startedAtMs : await this.#madeAtMs(directories[at] ?? []);
+      out.push({ name, startedAtMs, ...systemUsage(usage, atMs) });
     }
     return out;
+  }
+
+  /** `kubelet`, `runtime` and `misc`, each with the cgroup it stands in, where it has one. */
+  async #named(): Promise<(readonly [name: string, path: string])[]> {
+    const { system } = this.#options;
+    const all = { kubelet: system.kubelet || (await this.#own()), runtime: system.runtime, misc: system.misc };
+    return Object.entries(all).filter(([, path]) => path !== '');
+  }
+
+  #wanted({ pod, sandbox, containers }: ReadPod): { key: string; kind: 'pod' | 'sandbox' | 'container'; directories: string[] }[] {
+    const directories = this.#options.cgroups.directoriesOf(pod);
+    const below = (id: string): string[] => directories.map((each) => `${each}/${this.#nameOf(id)}`);
+    return [
+      { key: pod.metadata.uid ?? '', kind: 'pod', directories },
+      { key: sandbox, kind: 'sandbox', directories: below(sandbox) },
+      ...containers.map((id) => ({ key: id, kind: 'container' as const, directories: below(id) })),
+    ];
+  }
+
+  #directoriesAt(path: string): string[] {
+    return this.#options.cgroups.layout.hierarchies.map(({ mount }) => (path === '/' ? mount : `${mount}${path}`));
+  }
+
+  #pathOf(directories: readonly string[]): string {
+    return (directories[0] ?? '').slice(this.#options.cgroups.layout.hierarchies[0]?.mount.length ?? 0);
+  }
+
+  /** The oldest of its directories and of a file that nobody writes: a directory is changed by what is made in it, and either may be known to the kernel only since it was looked at. */
+  async #madeAtMs(directories: readonly string[]): Promise<number> {
+    const file = this.#options.cgroups.layout.version === 1 ? 'cgroup.clone_children' : 'cgroup.events';
+    const seen = await Promise.all(directories.flatMap((each) => [each, `${each}/${file}`]).map((path) => stat(path).catch(() => null)));
+    return Math.min(...seen.flatMap((one) => (one === null ? [] : [one.mtimeMs])), this.#options.clock.nowMs());
   }
 
   /** As the runtime calls a container's cgroup below its pod's. */
@@ -113,22 +187,11 @@ export class CgroupReader {
   /** Names of block devices by their numbers. */
   async #devices(): Promise<ReadonlyMap<string, string>> {
     const [bytes] = await this.#options.sys.readFiles(['/proc/diskstats'], { maxBytesEach: 1 << 20 });
-    const lines = Buffer.from(bytes ?? [])
-      .toString()
-      .split('\n');
-    return new Map(
-      lines.flatMap((line) => {
-        const [, major, minor, name] = /^\s*(\d+)\s+(\d+)\s+(\S+)/.exec(line) ?? [];
-        return name === undefined ? [] : [[`${major}:${minor}`, `/dev/${name}`] as const];
-      }),
-    );
+    return new Map([...diskCounts(Buffer.from(bytes ?? []).toString())].map(([device, { name }]) => [device, `/dev/${name}`]));
   }
 
-  async #processes(pids: readonly number[]): Promise<ProcessFacts | null> {
-    const [first] = pids;
-    if (first === undefined) return null;
-    const [limits] = await this.#options.sys.readFiles([`/proc/${first}/limits`]);
-    const soft = /^Max open files\s+(\S+)/m.exec(Buffer.from(limits ?? []).toString())?.[1] ?? '';
+  /** `standsFor`: the process whose limits are told; null: none is. */
+  async #processes(pids: readonly number[], standsFor: number | null): Promise<ProcessFacts> {
     let [files, sockets] = [0, 0];
     for (const pid of pids.slice(0, processesMax)) {
       const names = await readdir(`/proc/${pid}/fd`).catch(() => [] as string[]);
@@ -136,22 +199,20 @@ export class CgroupReader {
       const targets = await Promise.all(names.map((name) => readlink(`/proc/${pid}/fd/${name}`).catch(() => '')));
       sockets += targets.filter((target) => target.startsWith('socket:')).length;
     }
-    return { files, sockets, openFilesLimit: /^\d+$/.test(soft) ? Number(soft) : null };
+    return { files, sockets, openFilesLimit: standsFor === null ? null : await this.#openFilesLimit(standsFor) };
+  }
+
+  async #openFilesLimit(pid: number): Promise<number | null> {
+    const [limits] = await this.#options.sys.readFiles([`/proc/${pid}/limits`]);
+    const soft = /^Max open files\s+(\S+)/m.exec(Buffer.from(limits ?? []).toString())?.[1] ?? '';
+    return /^\d+$/.test(soft) ? Number(soft) : soft === 'unlimited' ? -1 : null;
   }
 
   async #links(pids: readonly number[]): Promise<LinkFacts[]> {
     const [first] = pids;
     if (first === undefined) return [];
     const [bytes] = await this.#options.sys.readFiles([`/proc/${first}/net/dev`]);
-    const lines = Buffer.from(bytes ?? [])
-      .toString()
-      .split('\n')
-      .slice(2);
-    return lines.flatMap((line) => {
-      const [, name = '', rest = ''] = /^\s*([^:]+):\s*(.*)$/.exec(line) ?? [];
-      const [, rxPackets = 0, , rxDropped = 0, , , , , , txPackets = 0, , txDropped = 0] = rest.split(/\s+/).map(Number);
-      return name === '' || name === 'lo' ? [] : [{ name, rxPackets, rxDropped, txPackets, txDropped }];
-    });
+    return linksOf(Buffer.from(bytes ?? []).toString());
   }
 }
 
@@ -159,7 +220,7 @@ function systemUsage(usage: CgroupUsage, atMs: number): Omit<SystemContainerFact
   const { memoryLimit } = usage.spec;
   return {
     atMs,
-    cpuNanoSeconds: usage.userNanos === null ? null : usage.userNanos + (usage.systemNanos ?? 0),
+    cpuNanoSeconds: usage.cpuNanos,
     cpuNanoCores: null,
     memory: {
       workingSetBytes: usage.workingSet,
@@ -170,6 +231,7 @@ function systemUsage(usage: CgroupUsage, atMs: number): Omit<SystemContainerFact
       majorPageFaults: usage.faults.all.major,
     },
     swapBytes: usage.swap,
+    swapAvailableBytes: usage.spec.swapMax === null ? null : Math.max(0, usage.spec.swapMax - (usage.swap ?? 0)),
     pressure: usage.pressure,
   };
 }

@@ -13,6 +13,7 @@ import { PID_FILES } from '../core/settings.ts';
 import { podPaths } from '../core/volumes-paths.ts';
 import type { PodCgroups } from './cgroups.ts';
 import type { Cri } from './cri.ts';
+import { logUsage } from './log-usage.ts';
 
 export interface MeasureOptions {
   readonly sys: Pick<Sys, 'readFiles' | 'statfs' | 'diskUsage'>;
@@ -184,7 +185,8 @@ export class EvictionMeasure {
     const { name = '', namespace = '', uid = '' } = pod.metadata;
     const out: ContainerUse[] = [];
     for (const container of containers) {
-      const logs = await this.#walk(`${this.#options.podLogsDir}/${namespace}_${name}_${uid}/${container.name}`, signal);
+      const path = `${this.#options.podLogsDir}/${namespace}_${name}_${uid}/${container.name}`;
+      const logs = await this.#measured(path, logUsage(this.#options.sys, path, walkTimeoutMs, signal));
       out.push({ ...container, logs });
     }
     return out;
@@ -201,9 +203,13 @@ export class EvictionMeasure {
     return out;
   }
 
-  async #walk(path: string, signal: AbortSignal): Promise<DiskUse | null> {
+  #walk(path: string, signal: AbortSignal): Promise<DiskUse | null> {
+    return this.#measured(path, this.#options.sys.diskUsage(path, { timeoutMs: walkTimeoutMs }, signal));
+  }
+
+  async #measured(path: string, use: Promise<{ bytes: number; inodes: number }>): Promise<DiskUse | null> {
     try {
-      const { bytes, inodes } = await this.#options.sys.diskUsage(path, { timeoutMs: walkTimeoutMs }, signal);
+      const { bytes, inodes } = await use;
       return { bytes: BigInt(bytes), inodes: BigInt(inodes) };
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;

@@ -8,6 +8,7 @@ import type { StorageNeeds, StorageUse, StorageVerdict } from '../core/evict-sto
 import { podPaths } from '../core/volumes-paths.ts';
 import type { Events, Pods } from '../seams.ts';
 import type { Cri } from './cri.ts';
+import { logUsage } from './log-usage.ts';
 
 export interface StorageEvictionOptions {
   readonly cri: { readonly runtime: Pick<Cri['runtime'], 'listContainerStats'> };
@@ -84,15 +85,20 @@ export class StorageEviction {
     if (needs.containers.length === 0) return { volumes, containers };
     const layers = await this.#writableLayers(uid, signal);
     for (const container of needs.containers) {
-      const logs = await this.#walk(`${podLogsDir}/${namespace}_${name}_${uid}/${container}`, signal);
+      const path = `${podLogsDir}/${namespace}_${name}_${uid}/${container}`;
+      const logs = await this.#measured(path, logUsage(this.#options.sys, path, walkTimeoutMs, signal));
       containers.set(container, logs + (layers.get(container) ?? 0n));
     }
     return { volumes, containers };
   }
 
-  async #walk(path: string, signal: AbortSignal): Promise<bigint> {
+  #walk(path: string, signal: AbortSignal): Promise<bigint> {
+    return this.#measured(path, this.#options.sys.diskUsage(path, { timeoutMs: walkTimeoutMs }, signal));
+  }
+
+  async #measured(path: string, use: Promise<{ bytes: number }>): Promise<bigint> {
     try {
-      return BigInt((await this.#options.sys.diskUsage(path, { timeoutMs: walkTimeoutMs }, signal)).bytes);
+      return BigInt((await use).bytes);
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;
       if (!hasCode(error, 'not-found')) this.#options.log.warn('The size of a directory could not be measured', { path, err: messageOf(error) });

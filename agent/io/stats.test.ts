@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
@@ -22,7 +25,22 @@ const proc: Record<string, string> = {
 
 const u64 = (value: number) => ({ value: String(value) });
 
-function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<StatsOptions> = {}) {
+const hosted = [
+  {
+    uid: 'u1',
+    namespace: 'ns',
+    name: 'p',
+    sandboxes: [{ id: 's3', ready: true, createdAtMs: 0 }],
+    containers: [{ id: 'c1', name: 'c', state: 'running', sandboxId: 's3', image: 'i', startedAtMs: 1 }],
+  },
+] as unknown as PodFacts[];
+
+function setUp(
+  overrides: Partial<StatsOptions['runtime']> = {},
+  more: Partial<StatsOptions> = {},
+  container: object = {},
+  diskUsage: StatsOptions['sys']['diskUsage'] = async (path) => ({ bytes: path.length, inodes: 3 }),
+) {
   const clock = createFakeClock();
   let cpu = 1e9;
   let reads = 0;
@@ -33,7 +51,7 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<S
       namespace: 'ns',
       name: 'p',
       sandboxes: [{ id: 's1', ready: true, createdAtMs: 1_700_000_100_000 }],
-      containers: [{ id: 'c1', name: 'c', state: 'running', sandboxId: 's1', image: 'i', startedAtMs: 1_700_000_200_000 }],
+      containers: [{ id: 'c1', name: 'c', state: 'running', sandboxId: 's1', image: 'i', startedAtMs: 1_700_000_200_000, ...container }],
     },
     { uid: 'u2', namespace: 'ns', name: 'dead', sandboxes: [{ id: 's2', ready: false, createdAtMs: 0 }], containers: [] },
   ] as unknown as PodFacts[];
@@ -42,7 +60,7 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<S
     log: silentLog,
     sys: {
       readFiles: async (paths) => paths.map((path) => Buffer.from(proc[path] ?? '')),
-      diskUsage: async (path) => ({ bytes: path.length, inodes: 3 }),
+      diskUsage,
       statfs: async () => ({ totalBytes: 100, freeBytes: 60, availableBytes: 50, inodes: 10, inodesFree: 4, magic: 0 }),
     },
     runtime: {
@@ -53,7 +71,7 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<S
             {
               attributes: { id: 'c1' },
               cpu: { timestamp: at(), usageCoreNanoSeconds: u64(cpu), usageNanoCores: null },
-              memory: { timestamp: at(), workingSetBytes: u64(2048), usageBytes: u64(4096) },
+              memory: { timestamp: at(), workingSetBytes: u64(2048), usageBytes: u64(4096), availableBytes: u64(0) },
               writableLayer: { usedBytes: u64(7), inodesUsed: u64(2) },
               swap: null,
               io: null,
@@ -72,7 +90,7 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<S
                 network: {
                   timestamp: at(),
                   defaultInterface: { name: 'eth0', rxBytes: u64(1), rxErrors: u64(0), txBytes: u64(2), txErrors: u64(0) },
-                  interfaces: [],
+                  interfaces: [{ name: 'eth0', rxBytes: u64(1), rxErrors: u64(0), txBytes: u64(2), txErrors: u64(0) }],
                 },
                 process: { timestamp: at(), processCount: u64(3) },
                 containers: [],
@@ -89,11 +107,12 @@ function setUp(overrides: Partial<StatsOptions['runtime']> = {}, more: Partial<S
         imageFilesystems: [{ timestamp: at(), fsId: { mountpoint: '/img' }, usedBytes: u64(33), inodesUsed: u64(5) }],
         containerFilesystems: [],
       }),
+      listImages: async () => ({ images: [{ pinned: true, repoTags: ['pause:1'] }] }) as never,
     },
     pods: { allFacts: () => facts, byUid: (uid: string) => (uid === 'u1' ? wanted : undefined) } as unknown as Pods,
     nodeName: 'n1',
     rootDir: '/var/lib/kubelet',
-    machine: { cpus: 2, memoryBytes: 1_024_000 } as MachineFacts,
+    machine: { cpus: 2, memoryBytes: 1_024_000, bootID: 'b', machineID: 'm', systemUUID: 'u', kernelVersion: '6', osImage: 'o', swapBytes: 0 } as MachineFacts,
     timeoutMs: 1_000,
     ...more,
   });
@@ -128,7 +147,7 @@ test('the summary has node, pods that run, their containers, disks and networks'
   assert.deepEqual(many(summary, 'pods.0.memory.workingSetBytes', 'pods.0.network.txBytes', 'pods.0.process_stats.process_count'), [3000, 2, 3]);
   assert.deepEqual(many(summary, 'pods.0.containers.0.name', 'pods.0.containers.0.rootfs.usedBytes'), ['c', 7]);
   const small = await stats.summary(new URLSearchParams('only_cpu_and_memory=true'), signal);
-  assert.deepEqual(Object.keys(at(small, 'node') as object), ['nodeName', 'systemContainers', 'startTime', 'cpu', 'memory']);
+  assert.deepEqual(Object.keys(at(small, 'node') as object), ['nodeName', 'systemContainers', 'startTime', 'cpu', 'memory', 'swap']);
 });
 
 test('a rate is worked out where the runtime tells none, and one reading serves for a while', async () => {
@@ -155,11 +174,7 @@ test('resource and cadvisor pages', async () => {
   assert.match(resource, /resource_scrape_error 0\n/);
   const cadvisor = await stats.cadvisor(signal);
   assert.match(cadvisor, /container_memory_working_set_bytes\{container="c",id="\/kubepods\/podu1\/c1",image="i",name="c1",namespace="ns",pod="p"\} 2048/);
-  assert.match(
-    cadvisor,
-    /container_network_receive_bytes_total\{container="",id="\/kubepods\/podu1",image="",interface="eth0",name="",namespace="ns",pod="p"\} 1\n/,
-  );
-  assert.match(cadvisor, /machine_cpu_cores 2\n/);
+  assert.match(cadvisor, /machine_cpu_cores\{boot_id="b",machine_id="m",system_uuid="u"\} 2\n/);
 });
 
 const wanted = {
@@ -172,7 +187,7 @@ const usage = cgroupUsage(
     (path) =>
       ({
         '/g/cpu.stat': 'user_usec 2000000\nsystem_usec 1000000\n',
-        '/g/memory.stat': 'anon 10\nfile 20\nfile_mapped 5\npgfault 7\npgmajfault 1\n',
+        '/g/memory.stat': 'anon 10\nfile 20\ninactive_file 30\nfile_mapped 5\npgfault 7\npgmajfault 1\n',
         '/g/memory.current': '100\n',
         '/g/memory.max': '1000\n',
         '/g/io.stat': '254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n',
@@ -187,7 +202,7 @@ const group: GroupFacts = {
   atMs: 1,
   usage,
   processes: { files: 4, sockets: 1, openFilesLimit: 1024 },
-  network: [{ name: 'eth0', rxPackets: 8, rxDropped: 0, txPackets: 9, txDropped: 0 }],
+  network: [{ name: 'eth0', rxBytes: 1, rxPackets: 8, rxErrors: 0, rxDropped: 0, txBytes: 2, txPackets: 9, txErrors: 0, txDropped: 0 }],
   devices: new Map([['254:0', '/dev/vda']]),
 };
 const noMemory = { workingSetBytes: null, availableBytes: null, usageBytes: null, rssBytes: null, pageFaults: null, majorPageFaults: null };
@@ -195,7 +210,14 @@ const grouped: Partial<StatsOptions> = {
   podLogsDir: '/logs',
   volumes: () => [{ name: 'scratch', claim: null, atMs: 0, capacityBytes: 1, availableBytes: 1, usedBytes: 500, inodes: 1, inodesFree: 1, inodesUsed: 2 }],
   groups: {
-    read: async () => new Map([['c1', group]]),
+    read: async () =>
+      new Map([
+        ['c1', group],
+        ['s1', { ...group, path: '/kubepods/besteffort/podu1/s1' }],
+      ]),
+    above: async () => [{ facts: { ...group, path: '/' }, madeAtMs: 0 }],
+    swap: async () => new Map([['c1', { usedBytes: 6, availableBytes: 4 }]]),
+    root: async () => usage,
     system: async () => [{ name: 'pods', startedAtMs: 0, atMs: 1, cpuNanoSeconds: 5, cpuNanoCores: null, memory: noMemory, swapBytes: null }],
   },
 };
@@ -224,9 +246,73 @@ test('the series of cgroups stand on the cadvisor page under its names', async (
   has('container_blkio_device_usage_total', ',device="/dev/vda",major="254",minor="0",operation="Read"', '4096');
   has('container_sockets', '', '1');
   has('container_ulimits_soft', ',ulimit="max_open_files"', '1024');
-  has('container_network_receive_packets_total', ',interface="eth0"', '8');
-  has('container_spec_memory_limit_bytes', '', '1000');
+  assert.match(
+    page,
+    /container_network_receive_packets_total\{container="",id="[^"]*\/s1",image="pause:1",name="s1",namespace="ns",pod="p",interface="eth0"\} 8 1\n/,
+  );
+  assert.ok(page.includes(`container_spec_memory_limit_bytes{${labels}} 1000\n`), page);
   has('container_pressure_memory_waiting_seconds_total', '', '5');
+});
+
+test('a container that has no limit has no memory left to tell of, an interface is told once, and a list without times gives the time of making', async () => {
+  const { stats } = setUp();
+  const summary = await stats.summary(query, signal);
+  assert.equal(at(summary, 'pods.0.containers.0.memory.availableBytes'), undefined);
+  assert.equal(at(summary, 'pods.0.network.interfaces.length'), 1);
+  const listed = setUp({}, {}, { startedAtMs: 0, createdAtMs: 1_700_000_150_000 });
+  assert.equal(at(await listed.stats.summary(query, signal), 'pods.0.containers.0.startTime'), '2023-11-14T22:15:50Z');
+  assert.match(await listed.stats.resource(signal), /container_start_time_seconds\{container="c",namespace="ns",pod="p"\} 1700000150\n/);
+});
+
+test('a pod with the host’s network has the node’s interfaces', async () => {
+  const { stats } = setUp(
+    {},
+    { pods: { allFacts: () => hosted, byUid: () => ({ ...wanted, spec: { ...wanted.spec, hostNetwork: true } }) } as unknown as Pods },
+  );
+  const summary = await stats.summary(query, signal);
+  assert.deepEqual(many(summary, 'pods.0.network.name', 'pods.0.network.rxBytes'), ['eth0', 10]);
+});
+
+test('a first reading tells the mean use since the beginning', async () => {
+  const { stats } = setUp({}, grouped);
+  const summary = await stats.summary(query, signal);
+  const rate = at(summary, 'node.cpu.usageNanoCores');
+  assert.ok(typeof rate === 'number' && rate >= 0, String(rate));
+  assert.equal(typeof at(summary, 'node.systemContainers.0.cpu.usageNanoCores'), 'number');
+});
+
+test('swap comes from cgroups where the runtime tells of none, with its limit', async () => {
+  const { stats } = setUp({}, grouped);
+  const summary = await stats.summary(query, signal);
+  assert.deepEqual(many(summary, 'pods.0.containers.0.swap.swapUsageBytes', 'pods.0.containers.0.swap.swapAvailableBytes'), [6, 4]);
+  assert.match(await stats.resource(signal), /container_swap_limit_bytes\{container="c",namespace="ns",pod="p"\} 10 /);
+});
+
+test('the node is told of as its root cgroup counts, where that counts', async () => {
+  const { stats } = setUp({}, grouped);
+  const summary = await stats.summary(query, signal);
+  assert.deepEqual(many(summary, 'node.memory.usageBytes', 'node.memory.pageFaults', 'node.memory.availableBytes'), [100, 7, 1_024_000 - 70]);
+});
+
+test('logs are counted without their directory, and the pod’s own hosts file with its storage', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'stats-'));
+  try {
+    const logs = join(folder, 'logs/ns_p_u1/c');
+    await mkdir(logs, { recursive: true });
+    await mkdir(join(folder, 'pods/u1'), { recursive: true });
+    await writeFile(join(folder, 'pods/u1/etc-hosts'), '127.0.0.1 localhost\n');
+    const own = (await stat(logs)).blocks * 512;
+    const hosts = (await stat(join(folder, 'pods/u1/etc-hosts'))).blocks * 512;
+    const { stats } = setUp({}, { ...grouped, podLogsDir: join(folder, 'logs'), rootDir: folder, volumes: () => [] }, {}, async () => ({
+      bytes: own + 8192,
+      inodes: 3,
+    }));
+    const summary = await stats.summary(query, signal);
+    assert.deepEqual(many(summary, 'pods.0.containers.0.logs.usedBytes', 'pods.0.containers.0.logs.inodesUsed'), [8192, 2]);
+    assert.deepEqual(many(summary, 'pods.0.ephemeral-storage.usedBytes', 'pods.0.ephemeral-storage.inodesUsed'), [7 + 8192 + hosts, 2 + 2 + 1]);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test('a runtime that is away is an error mark, not a failed page', async () => {

@@ -8,6 +8,7 @@ import type { Difference } from '../../cri/core/differences.ts';
 import { judge } from '../../cri/core/expected.ts';
 import { compareContracts, CONTRACTS, readContracts, readKnown } from './upstream/compare.ts';
 import { Lab } from './upstream/lab.ts';
+import { PAGES, recordPages } from './upstream/pages.ts';
 import { recordPods } from './upstream/record.ts';
 
 interface RecordOptions {
@@ -42,6 +43,29 @@ async function record(program: Program, options: RecordOptions): Promise<number>
     return 0;
   } finally {
     if (!options.running) await progress.step('cluster taken down', () => lab.down());
+  }
+}
+
+interface PagesOptions {
+  readonly json: boolean;
+  readonly name: string;
+  readonly out: string;
+  readonly keep?: string;
+}
+
+async function pages(program: Program, options: PagesOptions): Promise<number> {
+  if (process.geteuid?.() !== 0) throw new OpError('denied', 'recording', 'this needs root', { advice: 'run it with sudo' });
+  const { progress, host } = program;
+  const assets = await findAssets({ env: host.env });
+  await using _held = await claimCluster(host.env, options.name);
+  const lab = new Lab(options.name, assets.path('kubectl') ?? 'kubectl', host.signal);
+  try {
+    await progress.step('cluster with a kubelet of each kind', () => lab.up('upstream,ours'));
+    const missing = await recordPages(lab, options.out, options.keep, progress);
+    program.answer(options.json, { missing }, missing.length === 0 ? ['ours has all that upstream’s has'] : missing);
+    return missing.length === 0 ? 0 : 1;
+  } finally {
+    await progress.step('cluster taken down', () => lab.down());
   }
 }
 
@@ -87,6 +111,16 @@ await runProgram('contract', 'What upstream’s kubelet does for six pods, and w
     .option('--calls <file>', 'write the calls about the six pods there, without secrets (test/cri/recordings)')
     .option('--name <name>', 'the cluster’s name', 'contract')
     .option('--running', 'use a cluster of that name, brought up with --audit, and leave it', false);
+  program
+    .add<PagesOptions>(
+      'pages',
+      'write down which statistics upstream’s kubelet tells (/metrics/cadvisor, /metrics/resource, /metrics/probes, /stats/summary), and what ours lacks',
+      ['sudo ./nodelet contract pages'],
+      (options) => pages(program, options),
+    )
+    .option('--out <folder>', 'where the files go', PAGES)
+    .option('--keep <folder>', 'keep the pages themselves there')
+    .option('--name <name>', 'the cluster’s name', 'contract');
   program.add<CompareOptions>(
     'compare <folder>',
     'compare recordings with upstream’s: what differs without a known reason (test/contract/upstream/known.json) is an error',

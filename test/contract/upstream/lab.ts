@@ -48,7 +48,8 @@ export class Lab {
     return out;
   }
 
-  async up(agent: 'ours' | 'upstream'): Promise<void> {
+  /** @param agent whose kubelet; of several nodes, one each with commas */
+  async up(agent: string): Promise<void> {
     await this.#must([`${ROOT}nodelet`, 'cluster', 'up', '--name', this.name, '--agent', agent, '--audit'], { timeoutMs: 600_000 });
     await this.find();
   }
