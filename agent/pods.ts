@@ -160,6 +160,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     clock,
     log: log.child('dra'),
     rootDir,
+    ofGroups: gateEnabled(options.config.featureGates, 'DRAWorkloadResourceClaims'),
     node,
     signal,
     onCall: (driver, method, status, tookMs) => metrics.draCalled(driver, method, status, tookMs),
@@ -257,6 +258,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     resizes,
     grants: granted.grants,
     claims: dra.claims,
+    imagesByHandler: gateEnabled(options.config.featureGates, 'RuntimeClassInImageCriApi'),
     metrics: metrics.lives,
     userNamespaces: await UserNamespaces.open({
       sys,
@@ -310,6 +312,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       node,
       files,
       recursiveReadOnly,
+      imageDigests: gateEnabled(options.config.featureGates, 'ImageVolumeWithDigest'),
       resizes,
       grants: granted.grants,
       claims: dra.claims,

@@ -1,7 +1,9 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { compose, connectRuntime, createCriClient, type CriClient } from '../cri/mod.ts';
+import { compose, connectRuntime, createCriClient, type CriClient, type Transport } from '../cri/mod.ts';
 import type { KubeletConfiguration } from './core/config.ts';
+import { gateEnabled } from './core/feature-gates.ts';
+import { withListStreams } from './io/list-streams.ts';
 import { countCalls, type AgentMetrics } from './io/metrics.ts';
 import { waitForRuntime } from './io/runtime-start.ts';
 import { traceCalls, type Tracer } from './io/tracer.ts';
@@ -9,7 +11,7 @@ import { traceCalls, type Tracer } from './io/tracer.ts';
 export interface RuntimeOptions {
   readonly clock: Clock;
   readonly log: Log;
-  readonly config: Pick<KubeletConfiguration, 'containerRuntimeEndpoint' | 'imageServiceEndpoint' | 'cgroupDriver'>;
+  readonly config: Pick<KubeletConfiguration, 'containerRuntimeEndpoint' | 'imageServiceEndpoint' | 'cgroupDriver' | 'featureGates'>;
   readonly metrics: AgentMetrics;
   readonly tracer: Tracer;
 }
@@ -23,8 +25,11 @@ export interface OpenRuntime extends AsyncDisposable {
 /** The runtime, counted and traced; resolves when it answers. */
 export async function openRuntime({ clock, log, config, metrics, tracer }: RuntimeOptions, signal: AbortSignal): Promise<OpenRuntime> {
   await using opened = new AsyncDisposableStack();
-  const connect = (endpoint: string): CriClient =>
-    opened.use(createCriClient(compose(connectRuntime(endpoint), countCalls(clock, metrics), traceCalls(tracer))));
+  const transportOf = (endpoint: string): Transport => {
+    const transport = connectRuntime(endpoint);
+    return gateEnabled(config.featureGates, 'CRIListStreaming') ? withListStreams(transport, log.child('cri')) : transport;
+  };
+  const connect = (endpoint: string): CriClient => opened.use(createCriClient(compose(transportOf(endpoint), countCalls(clock, metrics), traceCalls(tracer))));
   const runtime = connect(config.containerRuntimeEndpoint);
   // Images may be served by a socket of their own.
   const images = config.imageServiceEndpoint === '' ? runtime : connect(config.imageServiceEndpoint);

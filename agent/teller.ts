@@ -22,6 +22,8 @@ export interface TellerDeps {
   /** As in `containerd://…`. */
   readonly runtimeName: () => string;
   readonly recursiveReadOnly: () => boolean;
+  /** `ImageVolumeWithDigest`. */
+  readonly imageDigests?: boolean;
   readonly resizes: Resizes;
   readonly metrics?: Pick<PodMetrics, 'told'>;
   /** Whether and how devices are told of; absent: they are not. */
@@ -70,6 +72,7 @@ export class Teller {
       waiting: this.waiting,
       runtimeName: this.#deps.runtimeName(),
       recursiveReadOnly: this.#deps.recursiveReadOnly(),
+      imageDigests: this.#deps.imageDigests ?? false,
       stopped,
       verdict: stopped ? (end?.verdict ?? null) : null,
       hostIPs: node.hostIPs(),

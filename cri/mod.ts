@@ -3,7 +3,7 @@ export { microsOf, parseLogLine } from './core/log-lines.ts';
 export { RpcError, runtimeMessage } from './errors.ts';
 export { connectRuntime } from './grpc.ts';
 export { readLog } from './io/log-read.ts';
-export { compose, type Interceptor } from './transport.ts';
+export { compose, type CallOptions, type Interceptor, type RuntimeCall, type Transport } from './transport.ts';
 export { rpcStatuses } from './core/status.ts';
 export { drained } from './io/drained.ts';
 export { spdyWire, webSocketAccept, type Channel, type Wire } from './io/exec-wire.ts';

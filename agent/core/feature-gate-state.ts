@@ -13,6 +13,7 @@ const done = `
   CPUManagerPolicyAlphaOptions
   CPUManagerPolicyBetaOptions
   CPUManagerPolicyOptions
+  CRIListStreaming
   CSIServiceAccountTokenSecrets
   ChangeContainerStatusOnKubeletRestart
   ClusterTrustBundleProjection
@@ -25,6 +26,7 @@ const done = `
   DRAConsumableCapacity the share of a device is passed on as its driver tells it
   DRAExtendedResource
   DRAOptionalNodeOperations the field is honoured whenever the API server kept it
+  DRAWorkloadResourceClaims
   DefaultPodSysctls
   DisableCPUQuotaWithExclusiveCPUs
   DisableNodeKubeProxyVersion
@@ -41,6 +43,7 @@ const done = `
   HugepageAwareEviction
   ImageMaximumGCAge
   ImageVolume
+  ImageVolumeWithDigest told by the mount's path; upstream 1.37 looks for a name that no runtime tells
   InPlacePodLevelResourcesVerticalScaling
   InPlacePodVerticalScaling
   InPlacePodVerticalScalingInitContainers
@@ -87,6 +90,7 @@ const done = `
   ResourceHealthStatusMessage
   RestartAllContainersOnContainerExits
   RotateKubeletServerCertificate
+  RuntimeClassInImageCriApi
   SupplementalGroupsPolicy
   SystemdWatchdog
   TaintTolerationComparisonOperators
@@ -100,14 +104,10 @@ const done = `
 `;
 
 const notDone = `
-  CRIListStreaming
   CSIVolumeHealth
-  DRADeviceCompatibilityGroups
   DRANodeAllocatableResources
-  DRAWorkloadResourceClaims
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GitRepoVolumeDriver locked off: such a volume is refused, as upstream does
-  ImageVolumeWithDigest
   InPlacePodVerticalScalingExclusiveCPUs
   InPlacePodVerticalScalingExclusiveMemory
   InPlacePodVerticalScalingMemoryBackedVolumes
@@ -118,7 +118,6 @@ const notDone = `
   NFTablesNetlink our proxy writes its rules as nft's own text
   PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
   PodLevelResourceManagers
-  RuntimeClassInImageCriApi
   SELinuxChangePolicy this node mounts without SELinux contexts: one that has SELinux labels each file, as Recursive does
   SELinuxMount as SELinuxChangePolicy; a node without SELinux has nothing to do
   SELinuxMountReadWriteOncePod as SELinuxChangePolicy; a node without SELinux has nothing to do

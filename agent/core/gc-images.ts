@@ -1,6 +1,8 @@
 /** An image as the runtime lists it. */
 export interface ImageFacts {
   readonly id: string;
+  /** For which runtime handler it was pulled; '' where that makes no difference. */
+  readonly handler?: string;
   readonly repoTags: readonly string[];
   readonly repoDigests: readonly string[];
   readonly sizeBytes: number;
@@ -10,6 +12,7 @@ export interface ImageFacts {
 /** What is remembered of an image from one look to the next. */
 export interface ImageRecord {
   readonly id: string;
+  readonly handler?: string;
   readonly firstSeenMs: number;
   /** 0: never seen in use. */
   readonly lastUsedMs: number;
@@ -25,11 +28,15 @@ export interface ImageGcPolicy {
   readonly maxAgeMs: number;
 }
 
-/** How containers, dead ones too, name what they were made from. */
+/** How containers, dead ones too, name what they were made from and what is mounted in them. */
 export interface ImageUse {
   readonly imageId: string;
   readonly imageRef: string;
+  readonly handler?: string;
 }
+
+/** An image by its name, and by the runtime handler that it is for. */
+export const imageKey = (name: string, handler = ''): string => (handler === '' ? name : `${name},${handler}`);
 
 /**
  * The records after a look at the runtime: new images are first seen now, used ones last used now. Pinned images and
@@ -42,14 +49,18 @@ export function recordImages(
   keep: ReadonlySet<string>,
   nowMs: number,
 ): Map<string, ImageRecord> {
-  const used = new Set(uses.flatMap((use) => [use.imageId, use.imageRef]).filter((name) => name !== ''));
+  const used = new Set(
+    uses.flatMap(({ imageId, imageRef, handler }) => [imageId, imageRef].filter((name) => name !== '').map((name) => imageKey(name, handler))),
+  );
   const records = new Map<string, ImageRecord>();
   for (const image of images) {
-    const known = before.get(image.id);
+    const key = imageKey(image.id, image.handler);
+    const known = before.get(key);
     const names = [image.id, ...image.repoDigests];
-    const isUsed = names.some((name) => used.has(name));
-    records.set(image.id, {
+    const isUsed = names.some((name) => used.has(imageKey(name, image.handler)));
+    records.set(key, {
       id: image.id,
+      ...(image.handler === undefined ? {} : { handler: image.handler }),
       firstSeenMs: known?.firstSeenMs ?? nowMs,
       lastUsedMs: isUsed ? nowMs : (known?.lastUsedMs ?? 0),
       sizeBytes: image.sizeBytes,

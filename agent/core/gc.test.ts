@@ -97,6 +97,24 @@ test('a full disk frees the least recently used, never pinned or used images', (
   );
 });
 
+test('by runtime handler: an image counts for each it was pulled for', () => {
+  const records = recordImages(
+    new Map(),
+    [image('a', { handler: 'runc' }), image('a', { handler: 'kata' }), image('b')],
+    [{ imageId: 'a', imageRef: '', handler: 'kata' }],
+    new Set(),
+    1000,
+  );
+  assert.deepEqual(
+    [...records].map(([key, { id, handler, isKept }]) => [key, id, handler, isKept]),
+    [
+      ['a,runc', 'a', 'runc', false],
+      ['a,kata', 'a', 'kata', true],
+      ['b', 'b', undefined, false],
+    ],
+  );
+});
+
 test('images that nobody used for long go, counted anew after a restart', () => {
   const records = recordImages(new Map(), [image('a'), image('b')], [{ imageId: 'b', imageRef: '' }], new Set(), 1000);
   const of = (nowMs: number, beganMs: number): string[] =>

@@ -28,6 +28,8 @@ export interface ContainerStatusInput {
   readonly runtimeName: string;
   /** Whether the runtime can make mounts read-only with everything below them. */
   readonly recursiveReadOnly: boolean;
+  /** `ImageVolumeWithDigest`: which image an image volume is (KEP-4639). */
+  readonly imageDigests?: boolean;
   /** What has been put into effect, for runtimes that do not report it. */
   readonly actuated?: PodAllocation | undefined;
 }
@@ -107,7 +109,7 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     restartCount: Math.max(facts.attempt, old?.restartCount ?? 0),
     state: stateOf(facts, containerID),
     lastState: {},
-    ...(old?.volumeMounts === undefined ? mounts(input, container) : { volumeMounts: old.volumeMounts }),
+    ...withDigests(input, facts, old?.volumeMounts === undefined ? mounts(input, container) : { volumeMounts: old.volumeMounts }),
     resources: containerResourcesStatus(container, facts, input.actuated?.containers.get(container.name), old?.containerID === containerID ? old : undefined),
     ...(container.resources?.requests === undefined ? {} : { allocatedResources: container.resources.requests }),
     ...userOf(facts),
@@ -195,6 +197,23 @@ function mounts(input: ContainerStatusInput, container: Container): { volumeMoun
     return { ...status, readOnly: true, recursiveReadOnly: wanted ? 'Enabled' : 'Disabled' };
   });
   return list.length === 0 ? {} : { volumeMounts: list };
+}
+
+/** Mounts of image volumes with what the runtime mounted there. Upstream 1.37 looks for the mount by a name that runtimes do not tell, and never finds it. */
+function withDigests(
+  { pod, imageDigests }: ContainerStatusInput,
+  facts: ContainerFacts,
+  { volumeMounts }: { volumeMounts?: VolumeMountStatus[] },
+): { volumeMounts?: VolumeMountStatus[] } {
+  if (volumeMounts === undefined) return {};
+  if (imageDigests !== true || facts.imageMounts === undefined) return { volumeMounts };
+  const images = new Set(pod.spec.volumes?.flatMap(({ name, image }) => (image === undefined ? [] : [name])));
+  return {
+    volumeMounts: volumeMounts.map((mount) => {
+      const mounted = images.has(mount.name) ? facts.imageMounts?.find(({ containerPath }) => containerPath === mount.mountPath) : undefined;
+      return mounted === undefined ? mount : { ...mount, volumeStatus: { image: { imageRef: mounted.image } } };
+    }),
+  };
 }
 
 function userOf(facts: ContainerFacts): { user?: ContainerUser } {

@@ -54,6 +54,10 @@ export interface ContainerFacts {
   /** What it was resolved to, for status.imageID. */
   readonly imageRef: string;
   readonly imageId: string;
+  /** For which runtime handler the image was pulled; absent: for none in particular. */
+  readonly imageHandler?: string;
+  /** Images that are mounted in it. */
+  readonly imageMounts?: readonly { readonly containerPath: string; readonly image: string }[];
   /** `io.kubernetes.container.hash`. */
   readonly hash: string;
   readonly logPath: string;

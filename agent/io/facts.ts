@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
-import type { Container, ContainerResources, ContainerStatus, PodSandbox, PodSandboxStatus } from '../../proto/cri/types.ts';
+import type { Container, ContainerResources, ContainerStatus, ImageSpec, Mount, PodSandbox, PodSandboxStatus } from '../../proto/cri/types.ts';
 import type { Listing, PodListing } from '../core/pleg.ts';
 import type { ContainerFacts, ContainerResourceFacts, ContainerState, PodFacts, SandboxFacts } from '../core/types.ts';
 import type { Cri } from './cri.ts';
@@ -182,6 +182,8 @@ export function containerOf(status: ContainerStatus, sandboxId: string): Contain
     image: status.image?.image ?? '',
     imageRef: status.imageRef,
     imageId: status.imageId === '' ? status.imageRef : status.imageId,
+    ...handlerOf(status.image),
+    ...imageMountsOf(status.mounts),
     hash: status.annotations['io.kubernetes.container.hash'] ?? '',
     logPath: status.logPath,
     labels: status.labels,
@@ -189,6 +191,15 @@ export function containerOf(status: ContainerStatus, sandboxId: string): Contain
     resources: resourcesOf(status.resources),
     user: linux === null ? null : { uid: Number(linux.uid), gid: Number(linux.gid), supplementalGroups: linux.supplementalGroups.map(Number) },
   };
+}
+
+function handlerOf(image: ImageSpec | null): Pick<ContainerFacts, 'imageHandler'> {
+  return image === null || image.runtimeHandler === '' ? {} : { imageHandler: image.runtimeHandler };
+}
+
+function imageMountsOf(mounts: readonly Mount[]): Pick<ContainerFacts, 'imageMounts'> {
+  const imageMounts = mounts.flatMap(({ containerPath, image }) => (image === null || image.image === '' ? [] : [{ containerPath, image: image.image }]));
+  return imageMounts.length === 0 ? {} : { imageMounts };
 }
 
 function listedContainer(container: Container): ContainerFacts {
@@ -207,6 +218,7 @@ function listedContainer(container: Container): ContainerFacts {
     image: container.image?.image ?? '',
     imageRef: container.imageRef,
     imageId: container.imageId === '' ? container.imageRef : container.imageId,
+    ...handlerOf(container.image),
     hash: container.annotations['io.kubernetes.container.hash'] ?? '',
     logPath: '',
     labels: container.labels,

@@ -14,7 +14,7 @@ const container = (id: string, createdAtMs: number, given: Partial<ContainerFact
 const image = (id: string, given: object = {}) => ({ id, repoTags: [], repoDigests: [], size: '1000', pinned: false, ...given });
 
 /** A node with a runtime that answers from lists and remembers what it was asked to do. */
-function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; fullPercent?: number; sandboxImage?: string } = {}) {
+function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; fullPercent?: number; sandboxImage?: string; looked?: PodFacts } = {}) {
   const sys = new FakeSys();
   const clock = createFakeClock();
   const did: string[] = [];
@@ -50,7 +50,13 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
     sys,
     clock,
     log: silentLog,
-    pods: { allFacts: () => pods, isKnown: (uid) => (given.known ?? ['u']).includes(uid), mayRun: () => false, synced: () => true },
+    pods: {
+      allFacts: () => pods,
+      facts: (uid) => given.looked ?? pods.find((pod) => pod.uid === uid),
+      isKnown: (uid) => (given.known ?? ['u']).includes(uid),
+      mayRun: () => false,
+      synced: () => true,
+    },
     volumes: { uidsOnDisk: async () => left.dirs, teardown: async (uid) => void did.push(`teardown ${uid}`) },
     cgroups: { podUids: async () => left.cgroups, removePod: async (uid) => void did.push(`cgroup ${uid}`) },
     events: { event: (target, type, reason, message) => void events.push(`${target.kind} ${type} ${reason} ${message}`) },
@@ -97,6 +103,14 @@ test('a full disk frees unused images, never the sandbox image of a runtime that
   const { gc, did, events } = world({ images, pods: [pod], fullPercent: 95, sandboxImage: 'registry.k8s.io/pause:3.6' });
   await gc.imagesPass(signal);
   assert.deepEqual([did, events], [['rmi free1'], []]);
+});
+
+test('an image that is mounted in a container is used', async () => {
+  const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c', 1, { imageId: 'used' })] };
+  const looked = { ...pod, containers: [container('c', 1, { imageId: 'used', imageMounts: [{ containerPath: '/i', image: 'mounted' }] })] };
+  const { gc, did } = world({ pods: [pod], looked, images: [image('pause', { pinned: true }), image('used'), image('mounted')], fullPercent: 95 });
+  await gc.imagesPass(signal);
+  assert.deepEqual(did, []);
 });
 
 test('when nothing may be freed it is told and nothing is removed', async () => {

@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import { freeDiskSpaceFailed, planImageGc, recordImages } from '../core/gc-images.ts';
+import { freeDiskSpaceFailed, imageKey, planImageGc, recordImages } from '../core/gc-images.ts';
 import type { ImageFacts, ImageGcPolicy, ImageRecord } from '../core/gc-images.ts';
 import { goneLogDirs, planContainerGc, unknownLogLinks } from '../core/gc.ts';
 import type { ContainerGcPlan } from '../core/gc.ts';
@@ -21,7 +21,7 @@ export interface GcOptions {
   readonly sys: Pick<Sys, 'statfs' | 'removeTree' | 'fileOps'>;
   readonly clock: Clock;
   readonly log: Log;
-  readonly pods: Pick<Pods, 'allFacts' | 'isKnown' | 'mayRun' | 'synced'>;
+  readonly pods: Pick<Pods, 'allFacts' | 'facts' | 'isKnown' | 'mayRun' | 'synced'>;
   readonly volumes: Pick<Volumes, 'uidsOnDisk' | 'teardown'>;
   readonly cgroups: Pick<Cgroups, 'podUids' | 'removePod'>;
   readonly events: Events;
@@ -33,6 +33,8 @@ export interface GcOptions {
   /** /var/log/containers. */
   readonly containerLogsDir: string;
   readonly images: ImageGcPolicy;
+  /** `RuntimeClassInImageCriApi`: an image is counted for each runtime handler it was pulled for. */
+  readonly imagesByHandler?: boolean;
   readonly tracer?: Tracer;
   /** Forgets what is remembered of pulls of images that are not among these, from before that moment. */
   readonly pruneRecords?: (imageRefs: ReadonlySet<string>, beforeMs: number) => Promise<void>;
@@ -300,8 +302,13 @@ export class Gc {
     const { cri, log } = this.#options;
     log.info('Removing image to free bytes', { imageID: record.id, size: record.sizeBytes });
     try {
-      await orGone(cri.images.removeImage({ image: { image: record.id } }, { timeoutMs, signal }));
-      this.#images.delete(record.id);
+      await orGone(
+        cri.images.removeImage(
+          { image: { image: record.id, ...(record.handler === undefined ? {} : { runtimeHandler: record.handler }) } },
+          { timeoutMs, signal },
+        ),
+      );
+      this.#images.delete(imageKey(record.id, record.handler));
       this.#options.collected?.(reason);
       return record.sizeBytes;
     } catch (error) {
@@ -312,7 +319,7 @@ export class Gc {
   }
 
   async #look(signal: AbortSignal): Promise<void> {
-    const { cri, pods, clock } = this.#options;
+    const { cri, pods, clock, imagesByHandler: byHandler = false } = this.#options;
     const askedMs = clock.nowMs();
     const listed = await cri.images.listImages({}, { timeoutMs, signal });
     await this.#options.pruneRecords?.(new Set(listed.images.map(({ id }) => id)), askedMs);
@@ -322,8 +329,13 @@ export class Gc {
       repoDigests: image.repoDigests,
       sizeBytes: Number(image.size),
       pinned: image.pinned,
+      ...(byHandler && image.spec !== null && image.spec.runtimeHandler !== '' ? { handler: image.spec.runtimeHandler } : {}),
     }));
-    const uses = pods.allFacts().flatMap((pod) => pod.containers.map(({ imageId, imageRef }) => ({ imageId, imageRef })));
+    const uses = pods.allFacts().flatMap((pod) => [
+      ...pod.containers.map(({ imageId, imageRef, imageHandler = '' }) => ({ imageId, imageRef, ...(byHandler ? { handler: imageHandler } : {}) })),
+      // What is mounted in a container its own status tells, not the list.
+      ...(pods.facts(pod.uid)?.containers ?? []).flatMap(({ imageMounts = [] }) => imageMounts.map(({ image }) => ({ imageId: image, imageRef: '' }))),
+    ]);
     this.#images = recordImages(this.#images, images, uses, await this.#sandboxImages(images, signal), clock.nowMs());
   }
 

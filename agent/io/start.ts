@@ -36,7 +36,7 @@ export async function startContainer(
     return { name: container.name, reason, message, retryAtMs: null };
   };
 
-  const image = await deps.images.ensure({ pod, container, sandboxConfig: sandbox.config, runtimeHandler: sandbox.runtimeHandler, tell }, signal);
+  const image = await deps.images.ensure({ pod, container, sandboxConfig: sandbox.config, runtimeHandler: imageHandler(deps, sandbox), tell }, signal);
   if (!image.ok) {
     if (image.isSaid !== true) fail(image.reason, image.message, `Error: ${image.reason}`);
     return { name: container.name, reason: image.reason, message: image.message, retryAtMs: image.retryAtMs };
@@ -216,6 +216,11 @@ async function imageUser(deps: StepDeps, imageRef: string, signal: AbortSignal):
   return image === null ? { uid: 0, username: '' } : imageUserOf(image);
 }
 
+/** For which runtime handler an image is to be there; '' is for none in particular. */
+function imageHandler({ imagesByHandler = false }: StepDeps, { runtimeHandler }: OpenSandbox): string {
+  return imagesByHandler ? runtimeHandler : '';
+}
+
 /** The image of an image volume, there by its pull policy; null for any other mount. Its events are about the pod. */
 async function mountedImage(
   deps: StepDeps,
@@ -228,7 +233,8 @@ async function mountedImage(
   if (image === undefined) return null;
   const { reference, pullPolicy } = image;
   const wanted = { name: container.name, image: reference, ...(pullPolicy === undefined ? {} : { imagePullPolicy: pullPolicy }) };
-  const { config: sandboxConfig, runtimeHandler } = sandbox;
+  const { config: sandboxConfig } = sandbox;
+  const runtimeHandler = imageHandler(deps, sandbox);
   const tell = ({ type, reason, message }: EventText): void => run.tell({ type, reason, message });
   const got = await deps.images.ensure({ pod: run.pod, container: wanted, sandboxConfig, runtimeHandler, tell }, signal);
   if (!got.ok) return got;

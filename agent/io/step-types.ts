@@ -46,6 +46,8 @@ export interface StepDeps {
   readonly cgroups: Cgroups;
   readonly hooks: Hooks;
   readonly images: ImagePuller;
+  /** `RuntimeClassInImageCriApi` (KEP-4216): which runtime handler an image is for is part of what it is. */
+  readonly imagesByHandler?: boolean;
   readonly files: PodFiles;
   readonly node: NodeInfo;
   readonly runtimeClasses: RuntimeClasses;

@@ -146,7 +146,7 @@ describe('rotation and collection with a real containerd', { skip: need }, () =>
       },
       clock: realClock,
       log: silentLog,
-      pods: { allFacts: () => now, isKnown: () => known, mayRun: () => false, synced: () => true },
+      pods: { allFacts: () => now, facts: () => undefined, isKnown: () => known, mayRun: () => false, synced: () => true },
       volumes: { uidsOnDisk: async () => [], teardown: async () => {} },
       cgroups: { podUids: async () => [], removePod: async () => {} },
       events: { event: (_, type, reason) => void events.push(`${type} ${reason}`) },

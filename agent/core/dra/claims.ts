@@ -58,14 +58,26 @@ function podName(pod: Pod): string {
   return `${pod.metadata.namespace ?? ''}/${pod.metadata.name ?? ''}`;
 }
 
-/** Why the pod may not use the claim; null: it may. */
-export function claimRefusal(pod: Pod, claim: ResourceV1ResourceClaim, isOwned: boolean): string | null {
+const schedulingGroup = 'scheduling.k8s.io';
+
+/**
+ * Why the pod may not use the claim; null: it may. A pod knows of its group the name alone, so that is what counts.
+ * @param ofGroups `DRAWorkloadResourceClaims` (KEP-5729): claims made or reserved for the pod's group are the pod's too
+ */
+export function claimRefusal(pod: Pod, claim: ResourceV1ResourceClaim, isOwned: boolean, ofGroups = false): string | null {
   const { uid = '', name = '', namespace = '' } = pod.metadata;
   const claimName = claim.metadata.name ?? '';
-  if (isOwned && !(claim.metadata.ownerReferences ?? []).some((owner) => owner.controller === true && owner.uid === uid))
-    return `ResourceClaim ${namespace}/${claimName} was not created for pod ${namespace}/${name} (pod is not owner)`;
-  if (!(claim.status?.reservedFor ?? []).some((user) => user.uid === uid))
-    return `pod ${name} (${uid}) is not allowed to use ResourceClaim ${claimName} (${claim.metadata.uid ?? ''})`;
+  const group = ofGroups ? pod.spec.schedulingGroup?.podGroupName : undefined;
+  const owner = claim.metadata.ownerReferences?.find(({ controller }) => controller === true);
+  const isGroups = group !== undefined && owner?.kind === 'PodGroup' && owner.name === group && owner.apiVersion.startsWith(`${schedulingGroup}/`);
+  if (isOwned && owner?.uid !== uid && !isGroups) {
+    const whose = group === undefined ? 'Pod is not owner' : `neither Pod nor PodGroup ${group} is the owner`;
+    return `ResourceClaim ${namespace}/${claimName} was not created for Pod ${namespace}/${name} (${whose})`;
+  }
+  const mayUse = (claim.status?.reservedFor ?? []).some(
+    (user) => user.uid === uid || (group !== undefined && user.apiGroup === schedulingGroup && user.resource === 'podgroups' && user.name === group),
+  );
+  if (!mayUse) return `pod ${name} (${uid}) is not allowed to use ResourceClaim ${claimName} (${claim.metadata.uid ?? ''})`;
   if (claim.status?.allocation === undefined) return `ResourceClaim ${claimName}: not allocated`;
   return null;
 }

@@ -108,9 +108,19 @@ test('why a pod may not use a claim, and which drivers are not called', () => {
     status: { reservedFor: [{ resource: 'pods', name: 'p', uid: 'u1' }], allocation: {}, ...change },
   });
   assert.equal(claimRefusal(pod(), claim({}), true), null);
-  assert.equal(claimRefusal(pod(), claim({}, 'u9'), true), 'ResourceClaim ns/c was not created for pod ns/p (pod is not owner)');
+  assert.equal(claimRefusal(pod(), claim({}, 'u9'), true), 'ResourceClaim ns/c was not created for Pod ns/p (Pod is not owner)');
   assert.equal(claimRefusal(pod(), claim({ reservedFor: [] }), false), 'pod p (u1) is not allowed to use ResourceClaim c (x)');
   assert.equal(claimRefusal(pod(), claim({ allocation: undefined }), false), 'ResourceClaim c: not allocated');
+  const grouped = { ...pod(), spec: { ...pod().spec, schedulingGroup: { podGroupName: 'g' } } };
+  const group = { apiVersion: 'scheduling.k8s.io/v1beta1', kind: 'PodGroup', name: 'g', uid: 'u9', controller: true };
+  const reservedFor = [{ apiGroup: 'scheduling.k8s.io', resource: 'podgroups', name: 'g', uid: 'u9' }];
+  const ofGroup: ResourceV1ResourceClaim = { metadata: { name: 'c', uid: 'x', ownerReferences: [group] }, spec: {}, status: { reservedFor, allocation: {} } };
+  assert.equal(claimRefusal(grouped, ofGroup, true, true), null);
+  assert.match(claimRefusal(grouped, ofGroup, true) ?? '', /Pod is not owner/);
+  assert.match(claimRefusal(grouped, ofGroup, false) ?? '', /not allowed to use/);
+  assert.match(claimRefusal(pod(), ofGroup, false, true) ?? '', /not allowed to use/);
+  const others = { ...ofGroup, metadata: { ...ofGroup.metadata, ownerReferences: [{ ...group, name: 'h' }] } };
+  assert.equal(claimRefusal(grouped, others, true, true), 'ResourceClaim ns/c was not created for Pod ns/p (neither Pod nor PodGroup g is the owner)');
   const result = (driver: string, skipNodeOperations: string[]) => ({ driver, pool: 'p', device: 'd', request: 'r', skipNodeOperations });
   const results = [result('a', ['*']), result('a', ['NodePrepareResources']), result('b', ['*']), result('c', []), result('c', ['*'])];
   const { drivers } = newClaimInfo(claim({ allocation: { devices: { results } } }));

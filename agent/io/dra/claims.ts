@@ -26,6 +26,8 @@ export interface DraClaimsOptions {
   /** `<root>/dra_manager_state`. */
   readonly file: string;
   readonly plugins: Pick<DraPlugins, 'has' | 'call' | 'healthOf'>;
+  /** `DRAWorkloadResourceClaims`: claims of a pod's group are its own. */
+  readonly ofGroups?: boolean;
   /** Once done: `PrepareResources` or `UnprepareResources`, whether it failed, how long it took. */
   readonly onDone: (operation: string, failed: boolean, tookMs: number) => void;
 }
@@ -210,7 +212,7 @@ export class DraClaims {
         signal.throwIfAborted();
         return `fetch ResourceClaim ${name}: ${messageOf(error)}`;
       }
-      const refusal = claimRefusal(pod, claim, isOwned);
+      const refusal = claimRefusal(pod, claim, isOwned, this.#options.ofGroups);
       if (refusal !== null) return refusal;
       const info = newClaimInfo(claim);
       for (const [driver, state] of info.drivers)

@@ -11,6 +11,8 @@ export interface OpenDraOptions {
   readonly log: Log;
   readonly rootDir: string;
   readonly node: NodeInfo;
+  /** `DRAWorkloadResourceClaims`. */
+  readonly ofGroups: boolean;
   /** Each call to a driver, and each round for a pod. */
   readonly onCall: (driver: string, method: string, status: string, tookMs: number) => void;
   readonly onDone: (operation: string, failed: boolean, tookMs: number) => void;
@@ -31,7 +33,7 @@ export interface DraSide extends Disposable {
 
 /** Joins the parts of dynamic resources, and reads what an earlier process had prepared. */
 export async function openDra(options: OpenDraOptions): Promise<DraSide> {
-  const { api, clock, log, rootDir, node, signal, onCall, onDone } = options;
+  const { api, clock, log, rootDir, node, signal, ofGroups, onCall, onDone } = options;
   const plugins = new DraPlugins({
     api,
     clock,
@@ -43,7 +45,7 @@ export async function openDra(options: OpenDraOptions): Promise<DraSide> {
       for (const uid of claims.usersOf(driver, devices)) options.kick(uid);
     },
   });
-  const claims: DraClaims = await DraClaims.open({ api, clock, log, plugins, onDone, file: `${rootDir}/dra_manager_state` });
+  const claims: DraClaims = await DraClaims.open({ api, clock, log, plugins, ofGroups, onDone, file: `${rootDir}/dra_manager_state` });
   return {
     plugins,
     claims,
