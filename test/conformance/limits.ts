@@ -29,6 +29,8 @@ export const LIMITS: readonly Limit[] = [
     said: /\/kubepods|\/sys\/fs\/cgroup/,
   },
   { why: 'needs all processes of the machine in a cgroup for it', name: /Summary API when querying \/stats\/summary should report resource usage/ },
+  { why: 'needs a dummy network interface', said: /link add dummy\d* type dummy\]/ },
+  { why: 'needs block devices’ counts by cgroup', name: /ContainerMetrics .*should report container metrics/ },
   { why: 'needs CAP_SYS_RESOURCE', said: /oom_score_adj/ },
 ];
 
