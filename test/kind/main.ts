@@ -13,6 +13,7 @@ import { endDocker, openDocker } from './docker.ts';
 import { makeNodeImage } from './node-image.ts';
 import { makeProxyImage, PROXY_IMAGE, writeProxyArchive } from './proxy-image.ts';
 import { loadAgnhost, prove, type Round } from './prove.ts';
+import { addSuite } from './suite.ts';
 import { createCluster, deleteCluster } from './up.ts';
 import { addWalks } from './walk-commands.ts';
 
@@ -97,6 +98,7 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
   addCompare(program, root, () => engine(program));
   addConformance(program, root, () => engine(program));
   addWalks(program, () => engine(program));
+  addSuite(program, root);
   program
     .add<{ json: boolean; refresh: boolean; assets?: string }>(
       'node-image',

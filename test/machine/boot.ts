@@ -143,7 +143,7 @@ export async function runJob(machine: Machine, options: WorkOptions): Promise<nu
   const exchange = `${runDir}/exchange`;
   const jobs = (await readdir(exchange)).filter((name) => name.endsWith('.job')).length;
   const id = String(jobs + 1).padStart(3, '0');
-  await pack(options.root, `${exchange}/${id}.tar`, options.signal);
+  await packSources(options.root, `${exchange}/${id}.tar`, options.signal);
   await writeFile(`${exchange}/${id}.part`, jobScript({ work: options.work, archive: `${id}.tar`, hasAssets: machine.hasAssets }));
   await rename(`${exchange}/${id}.part`, `${exchange}/${id}.job`);
   let read = 0;
@@ -179,8 +179,8 @@ export async function runJob(machine: Machine, options: WorkOptions): Promise<nu
   }
 }
 
-/** The sources as they lie there, with what a first start would build. */
-async function pack(root: string, to: string, signal: AbortSignal): Promise<void> {
+/** Packs the sources as they lie there, with what a first start would build. */
+export async function packSources(root: string, to: string, signal: AbortSignal): Promise<void> {
   const listed = await exec(['git', '-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'], {
     doing: 'listing the sources',
     cwd: root,
