@@ -6,7 +6,7 @@ import { admitPod } from './admit-pod.ts';
 import type { AdmitPodDeps } from './admit-pod.ts';
 import { grow, rebuiltOf } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
-import { isUp, statesText } from './core/containers.ts';
+import { isUp, statesText, withoutMade } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
 import type { Eviction, PodEnd, PodLife } from './core/phase.ts';
@@ -154,7 +154,7 @@ export class PodWorker {
     const pod = this.#known;
     if (doing === null || pod === undefined || !this.#wanted || !mayStart(this.#life)) return;
     try {
-      const facts = await this.#deps.facts.read(this.key.uid, doing.signal);
+      const facts = withoutMade(await this.#deps.facts.read(this.key.uid, doing.signal), this.#facts);
       if (this.#doing !== doing) return;
       this.#facts = facts;
       this.#teller.probe(pod, facts, false);

@@ -134,3 +134,9 @@ export function isUp(facts: PodFacts): boolean {
 export function statesText(facts: PodFacts): string {
   return [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
 }
+
+/** A look without the containers that were made since the one before and do not run yet: a run counts when it has begun. */
+export function withoutMade(facts: PodFacts, before: PodFacts | undefined): PodFacts {
+  const known = new Set(before?.containers.map(({ id }) => id));
+  return { ...facts, containers: facts.containers.filter(({ id, state }) => state !== 'created' || known.has(id)) };
+}
