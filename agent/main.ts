@@ -63,7 +63,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const { signal, onBug, rethrow } = untilDefect(host.signal);
 
   const leastOomScoreAdj = await setOomScore(asked.oomScoreAdj, log);
-  await applyKernelDefaults({ log, protect: asked.protectKernelDefaults });
+  await applyKernelDefaults({ log, protect: asked.protectKernelDefaults, isShared: host.env['NODELET_SHARED_KERNEL'] === '1' });
   await using sys = openSys(host, log);
   await using lock = flags.lockFile === '' ? null : await sys.lock(flags.lockFile);
   void lock;
@@ -112,7 +112,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const stats = openStats({ ...shared, settings, cgroups, pods, rootDir });
   const served = { stats, metrics, certificates: metrics.certificates, pods: pods.loop, allocated: pods.allocated };
   await using serving = await openServing({ ...shared, ...served, given, verbosity, rootDir, certDir, nodeName, addresses });
-  const supervision = openSupervision({ ...shared, host, rootDir, systemd, metrics, node, pods });
+  const supervision = openSupervision({ ...shared, settings, host, rootDir, systemd, metrics, node, pods });
   const parts: readonly [string, Promise<void>][] = [
     ['supervision', supervision.run(signal)],
     ['events', events.run(signal)],

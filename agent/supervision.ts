@@ -15,13 +15,14 @@ import type { Systemd } from './io/systemd.ts';
 import { keepWatchdog } from './io/watchdog.ts';
 import type { NodeApi } from './io/node-api.ts';
 import type { PodSide } from './pods.ts';
-import type { Events } from './seams.ts';
+import type { AgentSettings, Events } from './seams.ts';
 
 export interface SupervisionOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly sys: Sys;
   readonly config: KubeletConfiguration;
+  readonly settings: Pick<AgentSettings, 'wishes'>;
   readonly host: Pick<Host, 'env' | 'pid'>;
   readonly rootDir: string;
   /** Null: this machine was not booted by systemd. */
@@ -54,7 +55,7 @@ export function openSupervision(options: SupervisionOptions): Supervision {
     onChange: () => node.kick(),
     async openLogind(signal) {
       if (systemd === null) throw new OpError('unsupported', 'put shutdowns off', 'this machine was not booted by systemd');
-      return openLogind({ clock, sys, systemd, uid }, signal);
+      return openLogind({ clock, sys, systemd, uid, believeAnyone: options.settings.wishes.has('BelieveAnyShutdownSignal') }, signal);
     },
     pods: {
       list: () => loop.list(),

@@ -1,5 +1,6 @@
 /** What users ask the kubelet for and do not get; each is off unless `--wishes` names it. docs/wishes.md tells of all. */
 export const wishes = [
+  'BelieveAnyShutdownSignal',
   'KillTimedOutExecProbes',
   'ProbeReadinessOfEvictedPods',
   'RefreshVolumesOfEndingPods',

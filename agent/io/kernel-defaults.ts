@@ -1,4 +1,4 @@
-import { readFile, readlink, writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
@@ -8,19 +8,18 @@ export interface KernelDefaultsOptions {
   readonly log: Log;
   /** `protectKernelDefaults`: nothing is changed, and a kernel that differs is refused. */
   readonly protect: boolean;
+  /** Whoever started the agent says that the kernel is other people's too (a set on a developer's machine): nothing is changed. */
+  readonly isShared: boolean;
   /** /proc. */
   readonly proc?: string;
 }
 
-/** The inode that every kernel gives the first PID namespace. */
-const firstPidNamespace = 'pid:[4026531836]';
-
 /**
- * Sets the kernel parameters that a kubelet expects. In a PID namespace that is not the machine's first (a set, a kind
- * node) the machine is somebody else's, and what differs is only told; a refusal is a warning, as in a user namespace
- * (KubeletInUserNamespace). Throws OpError `invalid` for what is protected.
+ * Sets the kernel parameters that a kubelet expects, in a container (a kind node) as on a machine of its own: so does
+ * upstream's. What is shared is left alone, and what differs only told; where upstream's kubelet ends because the kernel
+ * refuses one, ours says so and goes on. Throws OpError `invalid` for what is protected.
  */
-export async function applyKernelDefaults({ log, protect, proc = '/proc' }: KernelDefaultsOptions): Promise<void> {
+export async function applyKernelDefaults({ log, protect, isShared, proc = '/proc' }: KernelDefaultsOptions): Promise<void> {
   const at = (name: string): string => join(proc, 'sys', name);
   const values = new Map(
     await Promise.all(Object.keys(kernelDefaults).map(async (name) => [name, await readFile(at(name), 'utf8').catch(() => null)] as const)),
@@ -28,12 +27,11 @@ export async function applyKernelDefaults({ log, protect, proc = '/proc' }: Kern
   const problems = kernelProblems((name) => values.get(name) ?? null);
   if (problems.length === 0) return;
   if (protect) throw new OpError('invalid', 'start the agent', problems.join('; '), { advice: 'Set them by sysctl, or set protectKernelDefaults: false.' });
-  const ours = (await readlink(join(proc, 'self/ns/pid')).catch(() => '')) === firstPidNamespace;
   for (const [name, wanted] of Object.entries(kernelDefaults)) {
     const actual = values.get(name)?.trim();
     if (actual === undefined || actual === String(wanted)) continue;
     const fields = { flag: name, expectedValue: wanted, actualValue: actual };
-    if (!ours) {
+    if (isShared) {
       log.debug(2, 'Invalid kernel flag', fields);
       continue;
     }

@@ -28,6 +28,8 @@ export interface LogindOptions {
   readonly systemd: Pick<Systemd, 'kill'>;
   readonly uid: number;
   readonly socket?: string;
+  /** Believe whoever tells of a shutdown, as upstream does: also one that has left the bus, and any user of the machine. */
+  readonly believeAnyone?: boolean;
   /** Where logind reads what others want of it. */
   readonly confDir?: string;
 }
@@ -86,13 +88,17 @@ class LogindClient implements Logind {
     return sys.holdDescriptor({ path: socket, bytes: new Uint8Array([...auth, ...hello, ...ask]), timeoutMs: callTimeoutMs });
   }
 
-  /** A telling by logind or by root itself, who may end this machine anyway: any process on the bus can send one. */
+  /**
+   * A telling by logind or by root itself, who may end this machine anyway: a bus's usual policy lets every user send
+   * one (`<allow send_type="signal"/>`). Who has left the bus cannot be asked for, and is not believed.
+   */
   async follow(tell: (begins: boolean) => void, signal: AbortSignal): Promise<void> {
     let last = Promise.resolve();
     /** Signals whose senders are still asked for, by sender: one that floods the bus uses up its own share, not logind's. */
     const waiting = new Map<string, number>();
     this.#bus.onSignal(({ interface: from, member, sender = '', body: [begins] }) => {
       if (from !== manager || member !== 'PrepareForShutdown' || typeof begins !== 'boolean') return;
+      if (this.#options.believeAnyone === true) return tell(begins);
       const count = waiting.get(sender) ?? 0;
       if (count >= perSenderMax || (count === 0 && waiting.size >= sendersMax)) return;
       waiting.set(sender, count + 1);
