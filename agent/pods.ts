@@ -34,7 +34,7 @@ import { createFactsReader } from './io/facts.ts';
 import { createLastWords, createPodFiles } from './io/files.ts';
 import { createHooks } from './io/hooks.ts';
 import type { AgentMetrics } from './io/metrics.ts';
-import { hasApparmor, hasSelinux, hasSwapController, hugePageSizes, thermalPaths } from './io/kernel-facts.ts';
+import { hasApparmor, hasSelinux, hasSwapController, hugePageSizes, selinuxFileContext, thermalPaths } from './io/kernel-facts.ts';
 import { createApiPods } from './io/pods-api.ts';
 import type { ApiPods } from './io/pods-api.ts';
 import { PluginWatcher } from './io/plugin-watcher.ts';
@@ -139,6 +139,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     nodeUid: () => node.node()?.metadata.uid,
   });
   const tokens = new Tokens({ api, clock, rng, log: log.child('tokens') });
+  const selinux = await hasSelinux();
   const csi = await openCsi({
     api,
     clock,
@@ -150,6 +151,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     events,
     tokens,
     signal,
+    selinux: selinux ? { fileContext: await selinuxFileContext(), mountsAll: gateEnabled(options.config.featureGates, 'SELinuxMount') } : null,
     onCall: (driver, method, status, tookMs) => metrics.csiCalled(driver, method, status, tookMs),
     report: () => node.kick(),
     kick: (uid) => loop.kick(uid),
@@ -187,6 +189,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     log: log.child('volumes'),
     allocatable: () => node.node()?.status?.allocatable ?? {},
     supportsRecursiveReadOnly: recursiveReadOnly,
+    hasSelinux: selinux,
     gates: {
       emptyDirMode: gateEnabled(options.config.featureGates, 'EmptyDirVolumeMode'),
       fileUsers: gateEnabled(options.config.featureGates, 'AtomicWriteVolumeUserFields'),
@@ -285,7 +288,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       swapControllerAvailable: await hasSwapController(cgroups.version),
       swap: { behavior: settings.memorySwapBehavior, capacityBytes: BigInt(machine.swapBytes) },
       memoryQos: memoryQosOf(options.config, machine),
-      hasSelinux: await hasSelinux(),
+      hasSelinux: selinux,
       maskedPaths: [...defaultMaskedPaths, ...(await thermalPaths())],
       nodeName: node.name,
       defaultPodSysctls: options.config.defaultPodSysctls,

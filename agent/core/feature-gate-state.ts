@@ -91,6 +91,9 @@ const done = `
   RestartAllContainersOnContainerExits
   RotateKubeletServerCertificate
   RuntimeClassInImageCriApi
+  SELinuxChangePolicy
+  SELinuxMount volumes of CSI drivers that say they can; pods that set a level
+  SELinuxMountReadWriteOncePod
   SupplementalGroupsPolicy
   SystemdWatchdog
   TaintTolerationComparisonOperators
@@ -118,9 +121,6 @@ const notDone = `
   NFTablesNetlink our proxy writes its rules as nft's own text
   PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
   PodLevelResourceManagers
-  SELinuxChangePolicy this node mounts without SELinux contexts: one that has SELinux labels each file, as Recursive does
-  SELinuxMount as SELinuxChangePolicy; a node without SELinux has nothing to do
-  SELinuxMountReadWriteOncePod as SELinuxChangePolicy; a node without SELinux has nothing to do
 `;
 
 export type GateState = 'done' | 'not done' | 'does not concern a node';

@@ -25,6 +25,8 @@ export interface MountPlan {
   readonly recursiveReadOnly: boolean;
   readonly propagation: Propagation;
   readonly image?: MountedImage;
+  /** On a node with SELinux the runtime labels each file for the container. */
+  readonly relabels: boolean;
   /** noexec, nodev, nosuid (KEP-5855). */
   readonly options?: readonly string[];
 }
@@ -33,12 +35,20 @@ export type MountsPlan =
   | { readonly ok: true; readonly mounts: readonly MountPlan[]; readonly mountsEtcHosts: boolean }
   | { readonly ok: false; readonly message: string };
 
+/** Where a volume lies that was not made by the agent itself. */
+export interface ClaimPlace {
+  readonly path: string;
+  readonly readOnly: boolean;
+  /** Its files can be given SELinux labels, one by one. */
+  readonly relabels?: boolean;
+}
+
 export interface MountsInput {
   readonly container: Container;
   readonly plans: readonly VolumePlan[];
   readonly podDir: string;
   /** Where claims, NFS exports and volumes of CSI drivers lie, by volume name. */
-  readonly claims: ReadonlyMap<string, { readonly path: string; readonly readOnly: boolean }>;
+  readonly claims: ReadonlyMap<string, ClaimPlace>;
   /** The container's environment, for subPathExpr. */
   readonly env: ReadonlyMap<string, string>;
   readonly supportsRecursiveReadOnly: boolean;
@@ -69,6 +79,7 @@ export function planMounts(input: MountsInput): MountsPlan {
       readonly,
       recursiveReadOnly: recursive.value,
       propagation: propagationOf(mount.mountPropagation),
+      relabels: place.relabels ?? false,
       ...(place.image === undefined ? {} : { image: place.image }),
       ...(mount.bindMountOptions === undefined ? {} : { options: mount.bindMountOptions }),
     });
@@ -101,13 +112,13 @@ export function planDevices({
 }
 
 /** Files the agent writes are read-only for containers: what they changed would be lost at the next refresh. */
-function placeOf(input: MountsInput, name: string): { path: string; readOnly: boolean; image?: MountedImage } | null {
+function placeOf(input: MountsInput, name: string): (ClaimPlace & { image?: MountedImage }) | null {
   const plan = input.plans.find((each) => each.name === name);
   switch (plan?.kind) {
     case 'emptyDir':
-      return { path: `${input.podDir}/${plan.base.dir}`, readOnly: false };
+      return { path: `${input.podDir}/${plan.base.dir}`, readOnly: false, relabels: true };
     case 'payload':
-      return { path: `${input.podDir}/${plan.base.dir}`, readOnly: true };
+      return { path: `${input.podDir}/${plan.base.dir}`, readOnly: true, relabels: true };
     case 'hostPath':
       return { path: plan.path, readOnly: false };
     case 'claim':

@@ -1,4 +1,5 @@
 import { access, readdir, readFile } from 'node:fs/promises';
+import { fileContextOf } from '../core/selinux.ts';
 
 /** `2MB` for each size the kernel has, as the runtime's limits are named. */
 export async function hugePageSizes(): Promise<string[]> {
@@ -34,6 +35,18 @@ export async function thermalPaths(): Promise<string[]> {
 
 /** Whether the kernel labels files by SELinux. */
 export const hasSelinux = (): Promise<boolean> => isThere('/sys/fs/selinux/enforce');
+
+/** The context of files in containers by the machine's policy; '' where it has none. As libselinux finds it. */
+export async function selinuxFileContext(): Promise<string> {
+  const config = await readFile('/etc/selinux/config', 'utf8').catch(() => '');
+  const [, policy = 'targeted'] = /^\s*SELINUXTYPE\s*=\s*(\S+)/m.exec(config) ?? [];
+  const contexts = [`/usr/share/containers/selinux/contexts`, `/etc/selinux/${policy}/contexts/lxc_contexts`];
+  for (const path of contexts) {
+    const text = await readFile(path, 'utf8').catch(() => null);
+    if (text !== null) return fileContextOf(text);
+  }
+  return '';
+}
 
 /** Whether the kernel confines by AppArmor. */
 export async function hasApparmor(): Promise<boolean> {

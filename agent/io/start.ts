@@ -201,7 +201,10 @@ async function prepare(
       mounts.push(mountInput(mount, image?.image, deps.context.hasSelinux));
     }
     const path = container.terminationMessagePath ?? '';
-    if (path !== '') mounts.push({ hostPath: await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name), containerPath: path });
+    if (path !== '') {
+      const hostPath = await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name);
+      mounts.push({ hostPath, containerPath: path, ...(deps.context.hasSelinux ? { selinuxRelabel: true } : {}) });
+    }
     const devices = [...(grants?.devices ?? []), ...(volumes.devices ?? [])];
     const cdiDevices = deps.claims?.cdiDevices(pod, container) ?? [];
     return { ok: true, env: [...(grants?.envs ?? []), ...env.env, ...(volumes.env ?? [])], mounts, devices, cdiDevices, user, grants };

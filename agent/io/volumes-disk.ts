@@ -3,6 +3,7 @@ import { hasCode, OpError } from '../../base/errors.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOp, FileOpResult, Sys } from '../../base/sys/types.ts';
 import { mountsBelow, parseMountinfo } from '../core/mountinfo.ts';
+import type { MountEntry } from '../core/mountinfo.ts';
 import type { PayloadFile } from '../core/volumes-payload.ts';
 import { parentsOf, podPaths } from '../core/volumes-paths.ts';
 import { checkHostPath } from '../core/volumes-plan.ts';
@@ -70,9 +71,23 @@ export class VolumeDisk {
 
   /** Mount points at or below the pod's directory, those that come off first in front. */
   async mountsOf(uid: string): Promise<string[]> {
+    return mountsBelow(await this.#mountTable(), podPaths(this.#rootDir, uid).pod);
+  }
+
+  /** Whether what is mounted at `path` has an SELinux label for each file, and not one for all. */
+  async labels(path: string): Promise<boolean> {
+    return (
+      (await this.#mountTable())
+        .findLast(({ target }) => target === path)
+        ?.superOptions.split(',')
+        .includes('seclabel') ?? false
+    );
+  }
+
+  async #mountTable(): Promise<MountEntry[]> {
     const [bytes] = await this.#sys.readFiles(['/proc/self/mountinfo'], { maxBytesEach: 16 << 20 });
     if (bytes === null || bytes === undefined) throw new OpError('unavailable', 'read the mount table', '/proc/self/mountinfo cannot be read');
-    return mountsBelow(parseMountinfo(Buffer.from(bytes).toString('utf8')), podPaths(this.#rootDir, uid).pod);
+    return parseMountinfo(Buffer.from(bytes).toString('utf8'));
   }
 
   /** Makes, marks and mounts the directory of a volume. `mounted` holds what is mounted for the pod already. */

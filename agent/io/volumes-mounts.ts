@@ -62,7 +62,16 @@ export async function mountsFor(
     const hostPath = await pathOf(options, uid, container.name, mount);
     if (typeof hostPath !== 'string') return hostPath;
     const { name, containerPath, readonly, recursiveReadOnly, propagation, options: mountOptions } = mount;
-    mounts.push({ name, hostPath, containerPath, readonly, recursiveReadOnly, propagation, ...(mountOptions === undefined ? {} : { mountOptions }) });
+    mounts.push({
+      name,
+      hostPath,
+      containerPath,
+      readonly,
+      recursiveReadOnly,
+      propagation,
+      ...(mount.relabels ? { selinuxRelabel: true } : {}),
+      ...(mountOptions === undefined ? {} : { mountOptions }),
+    });
   }
   const isManaged = pod.spec.hostNetwork === true || podIPs.length > 0;
   if (!isManaged || plan.mountsEtcHosts) return { ok: true, mounts };

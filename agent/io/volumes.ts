@@ -11,6 +11,7 @@ import { isSafeUid, podPaths } from '../core/volumes-paths.ts';
 import { payloadOf } from '../core/volumes-payload.ts';
 import type { PayloadFile } from '../core/volumes-payload.ts';
 import { planDevices } from '../core/volumes-mounts.ts';
+import type { ClaimPlace } from '../core/volumes-mounts.ts';
 import { planVolumes, volumesUsed } from '../core/volumes-plan.ts';
 import type { VolumeGates, VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
@@ -53,6 +54,7 @@ export interface VolumesOptions {
   ) => Promise<{ ok: true; env: ReadonlyMap<string, string> } | Failure>;
   readonly supportsRecursiveReadOnly?: () => boolean;
   readonly gates?: VolumeGates;
+  readonly hasSelinux?: boolean;
   readonly metrics?: Pick<VolumeMetrics, 'done' | 'reconstructed'>;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
@@ -69,7 +71,7 @@ interface PodRecord {
   /** Volumes that are set up. */
   readonly done: Set<string>;
   readonly written: Map<string, { digest: string; state: WriterState }>;
-  readonly claims: Map<string, { path: string; readOnly: boolean }>;
+  readonly claims: Map<string, ClaimPlace>;
   /** CSI volumes that are not set up yet. */
   readonly coming: Map<string, CsiVolume>;
   /** A CSI driver may have been asked for something. */
@@ -177,7 +179,7 @@ export class PodVolumes implements Volumes {
     const env = await this.#envFor(pod, container, podIPs, signal);
     if (!env.ok) return env;
     return await this.#inTurn(uid, async () => {
-      const claims = this.#records.get(uid)?.claims ?? new Map<string, { path: string; readOnly: boolean }>();
+      const claims = this.#records.get(uid)?.claims ?? new Map<string, ClaimPlace>();
       const devices = planDevices({ container, claims });
       if (!devices.ok) return { ok: false, reason: 'CreateContainerConfigError', message: devices.message };
       const mounts = await mountsFor(this.#options, pod, container, podIPs, { env: env.env, claims });
@@ -361,7 +363,7 @@ export class PodVolumes implements Volumes {
         try {
           const { fsGroup, fsGroupChangePolicy } = pod.spec.securityContext ?? {};
           const path = await mounted.local(uid, claim, fsGroup ?? null, fsGroupChangePolicy === 'OnRootMismatch');
-          record.claims.set(plan.name, { path, readOnly: claim.readOnly });
+          record.claims.set(plan.name, { path, readOnly: claim.readOnly, relabels: !claim.readOnly });
           if (!claim.isBlock) record.measured.set(plan.name, { how: 'fs', path, claim: claimOf(pod, plan.claimName), csi: null });
           return null;
         } catch (error) {
@@ -402,7 +404,8 @@ export class PodVolumes implements Volumes {
     const outcome = await csi.setUp(pod, volume, claim, signal, isDone || record.existed);
     if (outcome.ok) record.coming.delete(name);
     if (!outcome.ok) return { text: outcome.message, event: outcome.event };
-    record.claims.set(name, { path: outcome.path, readOnly: volume.readOnly });
+    const relabels = this.#options.hasSelinux === true && !volume.readOnly && (await this.#options.disk.labels(outcome.path));
+    record.claims.set(name, { path: outcome.path, readOnly: volume.readOnly, relabels });
     record.measured.set(name, { how: 'csi', path: outcome.path, claim: claim?.ref ?? null, csi: { driver: volume.driver, handle: volume.handle } });
     return null;
   }

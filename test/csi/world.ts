@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync,
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach } from 'node:test';
+import type { SelinuxNode } from '../../agent/core/selinux.ts';
 import { openCsi } from '../../agent/io/csi/open.ts';
 import type { CsiSide } from '../../agent/io/csi/open.ts';
 import { PluginWatcher } from '../../agent/io/plugin-watcher.ts';
@@ -69,7 +70,7 @@ export interface World {
   readonly root: string;
   readonly events: string[];
   readonly driver: (options?: Partial<DriverOptions>) => Promise<TestDriver>;
-  readonly agent: () => Promise<Agent>;
+  readonly agent: (selinux?: SelinuxNode) => Promise<Agent>;
   readonly csiDriver: (spec?: Partial<CSIDriverSpec>) => void;
   /** A volume of the driver with a claim that is bound to it. */
   readonly volume: (name: string, spec?: Partial<PersistentVolumeSpec>, claim?: Partial<PersistentVolumeClaim>) => string;
@@ -115,7 +116,7 @@ export function world(): World {
       stops.push(async () => await driver[Symbol.asyncDispose]());
       return driver;
     },
-    async agent() {
+    async agent(selinux) {
       const stop = new AbortController();
       const kicked: string[] = [];
       const listeners: (() => void)[] = [];
@@ -137,6 +138,7 @@ export function world(): World {
         node: nodeInfo,
         events: { event: tell },
         tokens: tokenSource,
+        selinux: selinux ?? null,
         onCall() {},
         // As the node's own status does it.
         report: () =>

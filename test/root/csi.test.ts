@@ -56,6 +56,41 @@ test('two pods share a volume: staged once, published for each, taken back in or
   assert.deepEqual(named(running).slice(3), ['NodeUnpublishVolume', 'NodeUnpublishVolume', 'NodeUnstageVolume']);
 });
 
+test('on a node with SELinux a volume is mounted with the context of its pod, and of one alone', { skip: need }, async () => {
+  const { driver, agent, csiDriver, volume } = world();
+  csiDriver({ seLinuxMount: true });
+  const claim = volume('labelled');
+  // The kernel here may have no SELinux: the driver hears of the context, and mounts without it.
+  const [running, kubelet] = [await driver(), await agent({ fileContext: 'system_u:object_r:container_file_t:s0', mountsAll: true })];
+  const at = (level: string): Partial<Pod['spec']> => ({ securityContext: { seLinuxOptions: { level } } });
+  const [one, two] = [podOf('u1', [claimed(claim)], at('s0:c1,c2')), podOf('u2', [claimed(claim)], at('s0:c3,c4'))];
+  const context = (level: string): string => `system_u:object_r:container_file_t:${level}`;
+  const flags = (method: string): unknown => (last(running, method)['volumeCapability'] as { mount: { mountFlags: string[] } }).mount.mountFlags;
+  await prepared(kubelet, one);
+  assert.deepEqual([flags('NodeStageVolume'), flags('NodePublishVolume')], [[`context="${context('s0:c1,c2')}"`], [`context="${context('s0:c1,c2')}"`]]);
+  const staging = String(last(running, 'NodePublishVolume')['stagingTargetPath']);
+  const data = JSON.parse(readFileSync(join(staging, '../vol_data.json'), 'utf8')) as Record<string, string>;
+  assert.equal(data['seLinuxMountContext'], context('s0:c1,c2'));
+  const late = await kubelet.volumes.prepare(two, never);
+  assert.equal(
+    late.ok ? '' : late.message,
+    `MountVolume.SetUp failed for volume "pv-labelled" : conflicting SELinux labels of volume pv-labelled: "${context('s0:c1,c2')}" and "${context('s0:c3,c4')}"`,
+  );
+  await kubelet.volumes.teardown('u1', never);
+  await eventually('mounted anew', 10_000, async () => ((await kubelet.volumes.prepare(two, never)).ok ? true : null));
+  assert.deepEqual(named(running), [
+    'NodeStageVolume',
+    'NodePublishVolume',
+    'NodeUnpublishVolume',
+    'NodeUnstageVolume',
+    'NodeStageVolume',
+    'NodePublishVolume',
+  ]);
+  assert.deepEqual(flags('NodeStageVolume'), [`context="${context('s0:c3,c4')}"`]);
+  await kubelet.volumes.teardown('u2', never);
+  await eventually('unstaged', 10_000, async () => (named(running).at(-1) === 'NodeUnstageVolume' && !existsSync(join(staging, '..')) ? true : null));
+});
+
 test('a volume waits until it is attached, is in use from then to its unstaging, and its publish context arrives', { skip: need }, async () => {
   const { api, driver, agent, csiDriver, volume, node } = world();
   csiDriver({ attachRequired: true });

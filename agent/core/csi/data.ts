@@ -6,6 +6,8 @@ export interface VolumeData {
   readonly handle: string;
   readonly driver: string;
   readonly mode: 'Persistent' | 'Ephemeral' | '';
+  /** The SELinux context that it is mounted with; absent: none. */
+  readonly selinuxContext?: string;
 }
 
 /** The file beside a published volume. Keys and their order are upstream's (sorted by name). */
@@ -14,6 +16,7 @@ export function publishedData(volume: CsiVolume, nodeName: string, attachment: s
     attachmentID: attachment,
     driverName: volume.driver,
     nodeName,
+    ...contextIn(volume),
     specVolID: volume.specName,
     volumeHandle: volume.handle,
     volumeLifecycleMode: volume.mode,
@@ -22,7 +25,11 @@ export function publishedData(volume: CsiVolume, nodeName: string, attachment: s
 
 /** The file beside a staged volume. */
 export function stagedData(volume: CsiVolume): string {
-  return text({ driverName: volume.driver, volumeHandle: volume.handle });
+  return text({ driverName: volume.driver, ...contextIn(volume), volumeHandle: volume.handle });
+}
+
+function contextIn({ selinuxContext }: CsiVolume): Record<string, string> {
+  return selinuxContext === undefined ? {} : { seLinuxMountContext: selinuxContext };
 }
 
 /** The file of a block volume. */
@@ -45,13 +52,14 @@ export function readData(file: string): VolumeData | null {
     return null;
   }
   if (typeof parsed !== 'object' || parsed === null) return null;
-  const { driverName, volumeHandle, specVolID, volumeLifecycleMode } = parsed as Record<string, unknown>;
+  const { driverName, volumeHandle, specVolID, volumeLifecycleMode, seLinuxMountContext } = parsed as Record<string, unknown>;
   if (typeof driverName !== 'string' || typeof volumeHandle !== 'string' || driverName === '' || volumeHandle === '') return null;
   return {
     driver: driverName,
     handle: volumeHandle,
     specName: typeof specVolID === 'string' ? specVolID : '',
     mode: volumeLifecycleMode === 'Persistent' || volumeLifecycleMode === 'Ephemeral' ? volumeLifecycleMode : '',
+    ...(typeof seLinuxMountContext === 'string' && seLinuxMountContext !== '' ? { selinuxContext: seLinuxMountContext } : {}),
   };
 }
 

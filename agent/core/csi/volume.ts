@@ -22,6 +22,8 @@ export interface CsiVolume {
   readonly stageSecret: SecretRef | null;
   readonly publishSecret: SecretRef | null;
   readonly expandSecret: SecretRef | null;
+  /** The SELinux context that it is mounted with; absent: none. */
+  readonly selinuxContext?: string;
 }
 
 /** What a driver and a handle are called in the Node's status. */

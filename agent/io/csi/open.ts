@@ -17,6 +17,7 @@ import { Expansions } from './expand.ts';
 import { CsiNodeObject } from './node-object.ts';
 import { CsiDriverObjects } from './objects.ts';
 import { CsiUnstage } from './unstage.ts';
+import type { SelinuxNode } from '../../core/selinux.ts';
 import { CsiVolumes } from './volumes.ts';
 
 export interface OpenCsiOptions {
@@ -29,6 +30,8 @@ export interface OpenCsiOptions {
   readonly node: NodeInfo;
   readonly events: Events;
   readonly tokens: Pick<Tokens, 'getStatus'>;
+  /** Absent: the node has no SELinux. */
+  readonly selinux?: SelinuxNode | null;
   readonly onCall: OnCsiCall;
   /** The Node's status has something new to say. */
   readonly report: () => void;
@@ -85,6 +88,7 @@ export async function openCsi(options: OpenCsiOptions): Promise<CsiSide> {
     expansions,
     unstage,
     tokens: options.tokens,
+    selinux: options.selinux ?? null,
     signal,
     drivers,
     waits: (uid) => waiting.add(uid),

@@ -29,6 +29,7 @@ export interface UnstageOptions {
 interface Ref {
   readonly driver: string;
   readonly handle: string;
+  readonly selinuxContext?: string;
 }
 
 interface Known extends Ref {
@@ -38,6 +39,8 @@ interface Known extends Ref {
   staged: boolean;
   /** Name of a block volume; null for a file system. */
   block: string | null;
+  /** The SELinux context that it is mounted with; '' is none. */
+  context: string;
 }
 
 /** Which pods use which staged volume; one that nobody uses is taken off the node, tried until it works. */
@@ -84,8 +87,9 @@ export class CsiUnstage implements AsyncDisposable {
   }
 
   uses(volume: Ref, uid: string, block: string | null): void {
-    const { users } = this.#known(volume, block);
-    if (!users.has(uid)) users.set(uid, false);
+    const known = this.#known(volume, block);
+    if (!known.users.has(uid)) known.users.set(uid, false);
+    known.context = volume.selinuxContext ?? '';
   }
 
   published(volume: Ref, uid: string): void {
@@ -95,6 +99,12 @@ export class CsiUnstage implements AsyncDisposable {
   othersUse(volume: Ref, uid: string): boolean {
     const users = this.#volumes.get(keyOf(volume))?.users;
     return users !== undefined && [...users].some(([other, published]) => published && other !== uid);
+  }
+
+  /** The context that the volume is, or is going to be, mounted with for others; null: for nobody. */
+  contextOf(volume: Ref, uid: string): string | null {
+    const known = this.#volumes.get(keyOf(volume));
+    return known === undefined || (known.users.size === 1 && known.users.has(uid)) ? null : known.context;
   }
 
   isStaged(volume: Ref): boolean {
@@ -117,11 +127,11 @@ export class CsiUnstage implements AsyncDisposable {
     for (const [key, { users }] of this.#volumes) if (users.delete(uid) && users.size === 0) this.#queue.add(key);
   }
 
-  #known({ driver, handle }: Ref, block: string | null): Known {
+  #known({ driver, handle, selinuxContext = '' }: Ref, block: string | null): Known {
     const key = keyOf({ driver, handle });
     let known = this.#volumes.get(key);
     if (known === undefined) {
-      known = { driver, handle, users: new Map(), staged: false, block };
+      known = { driver, handle, users: new Map(), staged: false, block, context: selinuxContext };
       this.#volumes.set(key, known);
     }
     if (block !== null) known.block = block;

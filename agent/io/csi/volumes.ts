@@ -7,6 +7,7 @@ import { blockPaths, publishDir, publishPath, stageDir, stagePath } from '../../
 import { blockData, publishedData, stagedData } from '../../core/csi/data.ts';
 import { appliesGroup, isAttached, modeProblem, publishRequest, stageRequest } from '../../core/csi/requests.ts';
 import type { CallContext, NodeCapabilities } from '../../core/csi/requests.ts';
+import { contextOption, mountContext, type SelinuxNode } from '../../core/selinux.ts';
 import { nameProblem } from '../../core/csi/volume.ts';
 import type { CsiVolume } from '../../core/csi/volume.ts';
 import type { Tokens } from '../tokens.ts';
@@ -32,6 +33,8 @@ export interface CsiVolumesOptions {
   readonly expansions: Pick<Expansions, 'run'>;
   readonly unstage: CsiUnstage;
   readonly tokens: Pick<Tokens, 'getStatus'>;
+  /** null: the node has no SELinux. */
+  readonly selinux: SelinuxNode | null;
   /** The pod waits for a driver to register. */
   readonly waits: (uid: string) => void;
   /** Ends work in the background when the agent ends. */
@@ -178,13 +181,14 @@ export class CsiVolumes {
     }
   }
 
-  async #steps(pod: Pod, volume: CsiVolume, claim: ClaimObjects, again: boolean): Promise<string> {
+  async #steps(pod: Pod, asked: CsiVolume, claim: ClaimObjects, again: boolean): Promise<string> {
     const { objects, unstage, signal } = this.#options;
     const uid = pod.metadata.uid ?? '';
-    const setUp = volume.isBlock ? 'MapVolume.SetUpDevice failed' : 'MountVolume.SetUp failed';
-    const problem = nameProblem(volume);
-    if (problem !== null) throw new StepFailure(setUp, volume.specName, problem);
-    const object = await objects.get(volume.driver, signal);
+    const setUp = asked.isBlock ? 'MapVolume.SetUpDevice failed' : 'MountVolume.SetUp failed';
+    const problem = nameProblem(asked);
+    if (problem !== null) throw new StepFailure(setUp, asked.specName, problem);
+    const object = await objects.get(asked.driver, signal);
+    const volume = this.#withContext(pod, asked, claim, object);
     if (volume.mode === 'Persistent') unstage.uses(volume, uid, volume.isBlock ? volume.specName : null);
     const publishContext = isAttached(volume, object) ? await this.#attached(volume, uid, signal) : {};
     return await this.#turns.take(`${volume.driver}^${volume.handle}`, async () => {
@@ -194,6 +198,22 @@ export class CsiVolumes {
       const work = { pod, uid, volume, claim, object, publishContext, fsGroup, again };
       return volume.isBlock ? await this.#map(work) : await this.#mount(work);
     });
+  }
+
+  /** With the SELinux context that it is to be mounted with. Throws StepFailure for one that containers or pods do not agree on. */
+  #withContext(pod: Pod, volume: CsiVolume, claim: ClaimObjects, object: CSIDriver | null): CsiVolume {
+    const { selinux, unstage } = this.#options;
+    if (selinux === null || claim === null || volume.isBlock) return volume;
+    const driverCan = object?.spec.seLinuxMount === true;
+    const wanted = mountContext(selinux, pod, namesOf(pod, claim.pvc), claim.pv, driverCan);
+    const fail = (message: string): StepFailure => new StepFailure('MountVolume.SetUp failed', volume.specName, message);
+    if (!wanted.ok) throw fail(wanted.message);
+    const { context } = wanted;
+    // One mounted with another is first taken off the node, once nobody uses it any more.
+    const before = driverCan ? unstage.contextOf(volume, pod.metadata.uid ?? '') : null;
+    if (before !== null && before !== context)
+      throw fail(`conflicting SELinux labels of volume ${volume.specName}: ${JSON.stringify(before)} and ${JSON.stringify(context)}`);
+    return context === '' ? volume : { ...volume, selinuxContext: context, mountOptions: [...volume.mountOptions, contextOption(context)] };
   }
 
   async #attached(volume: CsiVolume, uid: string, signal: AbortSignal): Promise<Readonly<Record<string, string>>> {
@@ -336,6 +356,16 @@ export class CsiVolumes {
       throw new StepFailure('MountVolume.Setup failed while expanding volume', volume.specName, messageOf(error));
     }
   }
+}
+
+/** What the pod calls the volumes that are this claim. */
+function namesOf({ metadata, spec }: Pod, pvc: PersistentVolumeClaim): ReadonlySet<string> {
+  const claim = pvc.metadata.name;
+  const own = (spec.volumes ?? []).filter(
+    ({ name, persistentVolumeClaim, ephemeral }) =>
+      persistentVolumeClaim?.claimName === claim || (ephemeral !== undefined && `${metadata.name ?? ''}-${name}` === claim),
+  );
+  return new Set(own.map(({ name }) => name));
 }
 
 interface Work {
