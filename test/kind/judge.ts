@@ -81,11 +81,11 @@ export async function onlyOn(place: Place, node: string): Promise<AsyncDisposabl
   const others = (await nodeObjects(place)).filter(
     ({ metadata, spec }) => names.has(metadata.name) && metadata.name !== node && spec.unschedulable !== true && (spec.taints ?? []).length === 0,
   );
-  const there = place.unstoppable();
   await using scope = new AsyncDisposableStack();
   for (const { metadata } of others) {
     await place.kubectl(['cordon', metadata.name]);
-    scope.defer(async () => void (await there.kubectl(['uncordon', metadata.name])));
+    // Taken at the end: its time is short, and a run is long.
+    scope.defer(async () => void (await place.unstoppable().kubectl(['uncordon', metadata.name])));
   }
   return scope.move();
 }
