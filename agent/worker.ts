@@ -1,4 +1,4 @@
-import { isRetriable, messageOf } from '../base/errors.ts';
+import { hasCode, isRetriable, messageOf } from '../base/errors.ts';
 import { BugError } from '../base/assert.ts';
 import type { Log } from '../base/log.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
@@ -11,6 +11,7 @@ import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
 import type { Eviction, PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
+import { Retries } from './core/retries.ts';
 import { planText } from './core/step.ts';
 import type { Plan, Step } from './core/step.ts';
 import { lastStatus, rejectedStatus } from './core/status.ts';
@@ -56,8 +57,6 @@ export interface SyncResult {
   readonly gone: boolean;
 }
 
-const firstRetryMs = 1000;
-const maxRetryMs = 10_000;
 const behindAll = 1e9;
 const nodeWaitMs = 500;
 const networkWaitMs = 1000;
@@ -85,7 +84,7 @@ export class PodWorker {
   /** By container name; without a prototype, for `constructor` is a name too. */
   readonly #backoffs = Object.create(null) as Record<string, Backoff | undefined>;
   readonly #preStopBegun = new Set<string>();
-  #retryMs = firstRetryMs;
+  readonly #retries: Retries;
   /** An earlier process may have left volumes that are to be asked for again: the first look does so, as upstream does. */
   #refreshedAtMs = Number.NEGATIVE_INFINITY;
   /** Cuts off what is being done, when it must not go on: an end, or a shorter one. */
@@ -99,6 +98,7 @@ export class PodWorker {
     this.#place = place;
     this.#log = deps.log;
     this.#teller = new Teller(deps, key);
+    this.#retries = new Retries(key.uid);
   }
 
   get life(): PodLife {
@@ -185,8 +185,7 @@ export class PodWorker {
       if (error instanceof BugError) throw error;
       if (signal.aborted) return { again: null, gone: false };
       if (doing.signal.aborted) return { again: 'now', gone: false };
-      this.#log.warn('Error syncing pod, skipping', { pod: this.#name(), podUID: this.key.uid, err: messageOf(error), retriable: isRetriable(error) });
-      return { again: this.#pause(), gone: false };
+      return this.#skip(error, this.#retries.pauseMs());
     } finally {
       this.#doing = null;
     }
@@ -250,7 +249,7 @@ export class PodWorker {
     const ready = await this.#ready(pod, plan, facts, stop);
     if (ready !== null) return { again: ready, gone: false };
     const outcome = await this.#do(pod, facts, plan.steps, stop);
-    return this.#after(pod, plan, outcome);
+    return this.#after(pod, plan, outcome, stop);
   }
 
   /** Cgroup and volumes, before anything is made that needs them. A number is when to try again. */
@@ -289,7 +288,7 @@ export class PodWorker {
       return 0;
     }
     this.#log.warn('Unable to attach or mount volumes for pod; skipping pod', { pod: this.#name(), err: prepared.message });
-    return this.#pause();
+    return this.#retries.pauseMs();
   }
 
   /** Dynamic resources, after the volumes and before the sandbox. */
@@ -297,14 +296,14 @@ export class PodWorker {
     const prepared = (await this.#deps.claims?.prepare(pod, stop)) ?? { ok: true };
     if (prepared.ok) return null;
     for (const event of prepared.events ?? []) this.#event(pod, event);
-    return this.#pause();
+    return this.#retries.pauseMs();
   }
 
   async #do(pod: Pod, facts: PodFacts, steps: readonly Step[], stop: AbortSignal): Promise<StepsOutcome> {
     const run: RunContext = {
       pod,
       // Who has failed has had its turn: those that came after it go first.
-      place: this.#place + (this.#retryMs === firstRetryMs ? 0 : behindAll),
+      place: this.#place + (this.#retries.isBehind ? behindAll : 0),
       facts,
       preStopBegun: this.#preStopBegun,
       tell: (event) => this.#event(pod, event),
@@ -321,28 +320,33 @@ export class PodWorker {
     return runSteps(this.#deps.steps, run, steps, stop);
   }
 
-  #after(pod: Pod, plan: Plan, outcome: StepsOutcome): SyncResult {
+  #after(pod: Pod, plan: Plan, outcome: StepsOutcome, stop: AbortSignal): SyncResult {
     for (const name of outcome.started) this.#teller.waiting[name] = undefined;
     this.#resized(pod, plan, outcome);
     let retryAtMs: number | null = plan.wakeAtMs;
     const sooner = (ms: number): void => {
       retryAtMs = retryAtMs === null ? ms : Math.min(retryAtMs, ms);
     };
+    const pauseMs = outcome.failures.length > 0 ? this.#retries.startPauseMs(outcome.done > 0) : 0;
     for (const failure of outcome.failures) {
       this.#teller.waiting[failure.name] = { reason: failure.reason, message: failure.message };
-      sooner(failure.retryAtMs ?? this.#deps.clock.nowMs() + this.#pause());
+      sooner(failure.retryAtMs ?? this.#deps.clock.nowMs() + pauseMs);
     }
-    if (outcome.error !== null) throw outcome.error;
+    if (outcome.error !== null) {
+      const isRefused = plan.steps.some((step) => step.kind === 'create-sandbox') && !hasCode(outcome.error, 'unavailable');
+      if (stop.aborted || !isRefused || outcome.error instanceof BugError) throw outcome.error;
+      return this.#skip(outcome.error, this.#retries.startPauseMs(outcome.done > 0));
+    }
     if (outcome.resizeFailure !== null) {
       if (this.#facts !== undefined) this.#tell(pod, this.#facts, false);
-      sooner(this.#deps.clock.nowMs() + this.#pause());
+      sooner(this.#deps.clock.nowMs() + this.#retries.pauseMs());
       if (outcome.done === 0 && outcome.failures.length === 0) return { again: this.#until(pod, retryAtMs), gone: false };
     }
     if (outcome.failures.length > 0) {
       if (this.#facts !== undefined) this.#tell(pod, this.#facts, false);
       // What did start is looked at now, the rest when its pause is over.
       if (outcome.started.length === 0) return { again: this.#until(pod, retryAtMs), gone: false };
-    } else if (outcome.done > 0) this.#retryMs = firstRetryMs;
+    } else if (outcome.done > 0) this.#retries.done();
     if (outcome.done > 0) return { again: 'now', gone: false };
     return { again: this.#until(pod, retryAtMs), gone: false };
   }
@@ -391,7 +395,7 @@ export class PodWorker {
     }
     const after = outcome.done === 0 ? facts : await this.#deps.facts.read(this.key.uid, signal);
     this.#facts = after;
-    if (isUp(after)) return { again: this.#pause(), gone: false };
+    if (isUp(after)) return { again: this.#retries.pauseMs(), gone: false };
     await this.#deps.claims?.unprepare(this.key.uid, signal);
     this.#deps.probes.remove(this.key.uid);
     this.#move({ phase: 'terminated', end, cleaned: false });
@@ -485,11 +489,9 @@ export class PodWorker {
     if (held && !mayRun(life)) this.#deps.resizes.freed();
   }
 
-  /** Growing pauses between tries that failed. */
-  #pause(): number {
-    const ms = this.#retryMs;
-    this.#retryMs = Math.min(this.#retryMs * 2, maxRetryMs);
-    return ms;
+  #skip(error: unknown, pauseMs: number): SyncResult {
+    this.#log.warn('Error syncing pod, skipping', { pod: this.#name(), podUID: this.key.uid, err: messageOf(error), retriable: isRetriable(error) });
+    return { again: pauseMs, gone: false };
   }
 
   #name(): string {

@@ -130,9 +130,10 @@ export function isUp(facts: PodFacts): boolean {
   return facts.containers.some((container) => container.state === 'running') || facts.sandboxes.some((sandbox) => sandbox.ready);
 }
 
-/** What there is of a pod and in which state, to be told apart from another look. */
+/** What there is of a pod and in which state, to be told apart from another look. What is made and does not run yet is no news to anybody. */
 export function statesText(facts: PodFacts): string {
-  return [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...facts.containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
+  const containers = facts.containers.filter(({ state }) => state !== 'created');
+  return [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
 }
 
 /** A look without the containers that were made since the one before and do not run yet: a run counts when it has begun. */

@@ -13,7 +13,14 @@ test('image names are completed as registries have them', () => {
   assert.equal(name('registry.k8s.io/pause:3.10'), 'registry.k8s.io/pause 3.10 registry.k8s.io/pause:3.10');
   const digest = `sha256:${'a'.repeat(64)}`;
   assert.equal(name(`x@${digest}`), `docker.io/library/x ${digest} x@${digest}`);
-  assert.match(name('Bad'), /must be lowercase/);
+  assert.equal(name('index.docker.io/me/app:1'), 'docker.io/me/app 1 index.docker.io/me/app:1');
+  // As the kubelet 1.37.2 says it.
+  assert.equal(name('Busybox:1.37'), `couldn't parse image name "Busybox:1.37": invalid reference format: repository name (library/Busybox) must be lowercase`);
+  assert.equal(
+    name('localhost:5000/Me/app'),
+    `couldn't parse image name "localhost:5000/Me/app": invalid reference format: repository name (Me/app) must be lowercase`,
+  );
+  assert.match(name('a'.repeat(64)), /: invalid repository name \(a+\), cannot specify 64-byte hexadecimal strings$/);
   assert.match(name('a b'), /invalid reference format/);
   assert.match(name(''), /invalid reference format/);
 });

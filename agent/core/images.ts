@@ -19,18 +19,26 @@ export interface ImageName {
 /** Reads an image reference by the grammar of container registries; a text is why it is none. */
 export function parseImage(image: string): ImageName | string {
   const problem = (why: string): string => `couldn't parse image name "${image}": ${why}`;
-  if (image.trim() === '') return problem('invalid reference format');
-  const match = reference.exec(image);
-  if (match === null)
-    return problem(reference.test(image.toLowerCase()) ? 'invalid reference format: repository name must be lowercase' : 'invalid reference format');
-  const [, host, name = '', tag = '', digest = ''] = match;
-  const isHost = host !== undefined && (/[.:]/.test(host) || host === 'localhost' || host !== host.toLowerCase());
-  const whole = host === undefined || isHost ? name : `${host}/${name}`;
-  if (/^[a-f0-9]{64}$/.test(image)) return problem('invalid repository name, cannot specify 64-byte hexadecimal strings');
-  const registry = isHost ? (host === 'index.docker.io' ? 'docker.io' : host) : 'docker.io';
-  const repository = registry === 'docker.io' && !whole.includes('/') ? `docker.io/library/${whole}` : `${registry}/${whole}`;
+  if (/^[a-f0-9]{64}$/.test(image)) return problem(`invalid repository name (${image}), cannot specify 64-byte hexadecimal strings`);
+  const { registry, remote } = splitRegistry(image);
+  const named = remote.split(':')[0] ?? '';
+  if (named !== named.toLowerCase()) return problem(`invalid reference format: repository name (${named}) must be lowercase`);
+  const match = reference.exec(`${registry}/${remote}`);
+  if (match === null) return problem('invalid reference format');
+  const [, , name = '', tag = '', digest = ''] = match;
+  const repository = `${registry}/${name}`;
   if (repository.length > 255) return problem('repository name must not be more than 255 characters');
   return { repository, tag: tag === '' && digest === '' ? 'latest' : tag, digest, pullName: tag === '' && digest === '' ? `${image}:latest` : image };
+}
+
+/** The registry, and what it knows the image by. What stands before the first slash is a registry only where it looks like a host. */
+function splitRegistry(image: string): { registry: string; remote: string } {
+  const slash = image.indexOf('/');
+  const first = image.slice(0, Math.max(0, slash));
+  const isHost = first === 'localhost' || /[.:]/.test(first) || first !== first.toLowerCase();
+  const registry = isHost && first !== 'index.docker.io' ? first : 'docker.io';
+  const remote = isHost ? image.slice(slash + 1) : image;
+  return { registry, remote: registry === 'docker.io' && !remote.includes('/') ? `library/${remote}` : remote };
 }
 
 /** The policy in force: the pod's own, else by the tag, as the API server would have filled it in. */

@@ -9,7 +9,12 @@ export interface PodListing {
   readonly states: ReadonlyMap<string, string>;
 }
 
-/** UIDs whose sandboxes or containers have come, gone or changed their state between two listings. */
+const made = 'CONTAINER_CREATED';
+
+/**
+ * UIDs whose sandboxes or containers have come, gone or changed their state between two listings. One that is made and
+ * does not run yet is no news, as for upstream: whoever made it goes on with it, or has failed and comes back at its time.
+ */
 export function changedUids(before: Listing, after: Listing): string[] {
   const changed: string[] = [];
   for (const [uid, pod] of after) if (!sameStates(before.get(uid), pod)) changed.push(uid);
@@ -18,7 +23,7 @@ export function changedUids(before: Listing, after: Listing): string[] {
 }
 
 function sameStates(before: PodListing | undefined, after: PodListing): boolean {
-  if (before === undefined || before.states.size !== after.states.size) return false;
-  for (const [id, state] of after.states) if (before.states.get(id) !== state) return false;
-  return true;
+  const [then, now] = [before?.states ?? new Map<string, string>(), after.states];
+  const came = [...now].some(([id, state]) => state !== made && then.get(id) !== state);
+  return !came && ![...then].some(([id, state]) => state !== made && !now.has(id));
 }

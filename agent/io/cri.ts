@@ -21,6 +21,11 @@ export function rpcErrorText(error: unknown): string {
   return runtimeMessage(error);
 }
 
+/** The same for a pull, of which upstream leaves out a code that says nothing. */
+export function pullErrorText(error: unknown): string {
+  return error instanceof RpcError && error.status === 'Unknown' ? error.description : runtimeMessage(error);
+}
+
 export function isNotFound(error: unknown): boolean {
   return hasCode(error, 'not-found');
 }

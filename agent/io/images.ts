@@ -12,7 +12,7 @@ import { credentialsOf, type CredentialSource, type ShownCredentials } from '../
 import type { ImageUser } from '../core/security.ts';
 import { durationText } from '../../base/duration.ts';
 import type { EventText } from '../core/types.ts';
-import { runtimeWords, rpcErrorText } from './cri.ts';
+import { pullErrorText, runtimeWords, rpcErrorText } from './cri.ts';
 import type { Cri } from './cri.ts';
 import type { ImageMetrics } from './image-metrics.ts';
 import { createLine } from './line.ts';
@@ -222,7 +222,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
       } catch (error) {
         if (signal.aborted) throw new OpError('aborted', `pull ${asked}`, 'stopped by the caller', { cause: error });
         const nowMs = clock.nowMs();
-        say('Warning', 'Failed', `Failed to pull image "${asked}": ${rpcErrorText(error)}`);
+        say('Warning', 'Failed', `Failed to pull image "${asked}": ${pullErrorText(error)}`);
         const { reason, message } = pullFailure(asked, error);
         const backoff = grow(failed?.backoff, options.rules, nowMs, nowMs);
         failures.set(key, { backoff, failedAtMs: nowMs, words: `${reason}: ${message}`, saidAtMs: new Map() });
@@ -276,5 +276,5 @@ function pullFailure(image: string, error: unknown): { reason: string; message: 
   for (const [mark, because] of marked) {
     if (words.startsWith(mark)) return { reason: mark, message: `image pull failed for ${image} because ${because}${words.slice(mark.length)}` };
   }
-  return { reason: 'ErrImagePull', message: rpcErrorText(error) };
+  return { reason: 'ErrImagePull', message: pullErrorText(error) };
 }
