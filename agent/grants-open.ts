@@ -128,6 +128,7 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
     },
     reconcileMs: durationMs(config.cpuManagerReconcilePeriod),
     tellsHealth: gateEnabled(config.featureGates, 'ResourceHealthStatus'),
+    ofPods: podsOwn(config),
     pods: {
       synced: () => options.loop().synced(),
       list: () => options.loop().list(),
@@ -147,8 +148,9 @@ export async function openGrants(options: OpenGrantsOptions): Promise<OpenGrants
         .list()
         .filter((pod) => !onlyActive || options.loop().holdsResources(keyOf(pod).uid)),
     podByName: (namespace, name) => options.loop().byName(namespace, name),
-    cpus: (uid, name) => grants.cpusOf(uid, name),
-    memory: (uid, name) => grants.memoryOf(uid, name),
+    cpus: (pod, container) => grants.cpusOf(pod, container),
+    memory: (pod, container) => grants.memoryOf(pod, container),
+    whole: (uid) => grants.wholeOf(uid),
     allocatableCpus: cpus === null ? [] : allocatableCpus(cpus.rules),
     allocatableMemory: memory === null ? [] : allocatableMemory(memory.state.machine),
     dynamic: options.dynamic,
@@ -208,15 +210,21 @@ async function openCpus(options: OpenGrantsOptions, machine: MachineTopology): P
   if (reserved === 0n) throw wrong('cpuManagerPolicy', '[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero');
   const made = staticCpuRules(topology, read.options, Math.ceil(Number(reserved) / 1000), specific);
   if (!made.ok) throw wrong('cpuManagerPolicy', `new static policy error: ${made.message}`);
-  const started = startCpuState(made.rules, before);
+  const rules = { ...made.rules, ofPods: podsOwn(config) };
+  const started = startCpuState(rules, before);
   if ('problem' in started) throw stale(cpuFile, started.problem);
   const part: StaticPart<StaticCpuRules, CpuState> = {
-    rules: made.rules,
+    rules,
     state: started.state,
     file: new StateFile(text, () => encodeCpuState('static', part.state), saved),
   };
   await part.file.save();
   return part;
+}
+
+/** Without pod-level resources there is nothing that pods could own as a whole. */
+function podsOwn({ featureGates }: KubeletConfiguration): boolean {
+  return gateEnabled(featureGates, 'PodLevelResourceManagers') && gateEnabled(featureGates, 'PodLevelResources');
 }
 
 async function openMemory(options: OpenGrantsOptions, machine: MachineTopology): Promise<StaticPart<null, MemoryState> | null> {

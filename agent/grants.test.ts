@@ -45,7 +45,7 @@ interface World {
 }
 
 /** Four CPUs on two NUMA nodes, one of them reserved. */
-async function world(policy: TopologyPolicy = 'none', scope: 'container' | 'pod' = 'container'): Promise<World> {
+async function world(policy: TopologyPolicy = 'none', scope: 'container' | 'pod' = 'container', ofPods = false): Promise<World> {
   const clock = createFakeClock();
   const topology = topologyOf(new Map([0, 1, 2, 3].map((cpu) => [cpu, { numa: cpu >> 1, socket: 0, core: cpu, uncore: 0 }])));
   const made = staticCpuRules(topology, noCpuOptions, 1, []);
@@ -53,7 +53,7 @@ async function world(policy: TopologyPolicy = 'none', scope: 'container' | 'pod'
   const started = startCpuState(made.rules, noCpus);
   assert.ok('state' in started);
   const cpus: StaticPart<StaticCpuRules, CpuState> = {
-    rules: made.rules,
+    rules: { ...made.rules, ofPods },
     state: started.state,
     file: new StateFile(memoryFile(), () => formatCpuSet(cpus.state.shared)),
   };
@@ -88,6 +88,7 @@ async function world(policy: TopologyPolicy = 'none', scope: 'container' | 'pod'
     topology: { policy, scope, preferClosest: false, numa: { nodes: [0, 1], distances: new Map() } },
     reconcileMs: 10_000,
     tellsHealth: true,
+    ofPods,
     pods: { synced: () => true, list: () => [...pods.values()], holdsResources: (uid) => pods.has(uid), facts: (uid) => running.get(uid) },
   });
   return { clock, grants, pool, pods, running, updates, cpus, metrics };
@@ -242,7 +243,7 @@ describe('what is set aside', () => {
     ]);
     const pod = podOf('a', ['m', '2', '1']);
     assert.equal(await admit(at, pod), null);
-    assert.deepEqual(at.grants.cpusOf('a', 'm'), [2, 3]);
+    assert.deepEqual(at.grants.cpusOf(pod, pod.spec.containers[0]!), [2, 3]);
     assert.deepEqual([...at.pool.of('a', 'm').get('example.com/dev')!.ids], [[1, ['near']]]);
     assert.deepEqual(await admit(at, podOf('b', ['m', '2'])), {
       reason: 'TopologyAffinityError',
@@ -257,7 +258,66 @@ describe('what is set aside', () => {
       reason: 'TopologyAffinityError',
       message: 'Resources cannot be allocated with Topology locality',
     });
-    assert.equal(await admit(at, podOf('b', ['m', '1'], ['n', '1'])), null);
-    assert.deepEqual([...at.grants.cpusOf('b', 'm'), ...at.grants.cpusOf('b', 'n')], [2, 3]);
+    const pod = podOf('b', ['m', '1'], ['n', '1']);
+    assert.equal(await admit(at, pod), null);
+    assert.deepEqual(
+      pod.spec.containers.flatMap((container) => at.grants.cpusOf(pod, container)),
+      [2, 3],
+    );
+  });
+});
+
+describe('what a pod owns as a whole', () => {
+  const ofPod = (uid: string, cpu: string, ...containers: Parameters<typeof podOf>[1][]): Pod => {
+    const pod = podOf(uid, ...containers);
+    const list = { cpu, memory: '2Gi' };
+    return { ...pod, spec: { ...pod.spec, containers: [...pod.spec.containers, { name: 'shares' }], resources: { requests: list, limits: list } } };
+  };
+
+  it('is near to each other, and shared by those of its containers that own nothing', async () => {
+    const at = await world('single-numa-node', 'pod', true);
+    const pod = ofPod('a', '2', ['m', '1']);
+    assert.equal(await admit(at, pod), null);
+    const [own, shares] = pod.spec.containers as [Container, Container];
+    assert.deepEqual([at.grants.cpusOf(pod, own), at.grants.cpusOf(pod, shares), at.grants.wholeOf('a').cpus], [[2], [], [2, 3]]);
+    const made = await at.grants.forContainer(pod, shares, signal);
+    assert.deepEqual(made.ok && [made.grants.cpusetCpus, made.grants.hasOwnCpus], ['3', false]);
+    assert.equal(at.grants.hasOwnCpus('a'), false, 'a container that shares needs its quota, and so does the pod');
+    assert.deepEqual(at.cpus.state.shared, [0, 1]);
+    assert.match(at.metrics.text(), /kubelet_resource_manager_container_assignments_total\{resource_name="cpu",assignment_type="pod_shared"\} 1\n/);
+    assert.match(at.metrics.text(), /kubelet_resource_manager_allocations_total\{resource_name="cpu",source="pod"\} 2\n/);
+    at.pods.delete('a');
+    at.grants.sweep();
+    assert.deepEqual([at.cpus.state.shared, at.cpus.state.pods?.size], [[0, 1, 2, 3], 0]);
+  });
+
+  it('is refused in words of its own', async () => {
+    const at = await world('single-numa-node', 'pod', true);
+    assert.deepEqual(await admit(at, ofPod('a', '3', ['m', '1'])), {
+      reason: 'TopologyAffinityError',
+      message: 'Pod Scope pod with pod-level resources failed admission under pod-scope topology manager',
+    });
+    const lax = await world('best-effort', 'pod', true);
+    assert.deepEqual(await admit(lax, ofPod('b', '2', ['m', '2'])), {
+      reason: 'EmptyPodSharedPoolError',
+      message: 'pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers',
+    });
+    assert.deepEqual(lax.cpus.state.shared, [0, 1, 2, 3]);
+    assert.match(lax.metrics.text(), /kubelet_resource_manager_allocation_errors_total\{resource_name="cpu",source="pod"\} 1\n/);
+  });
+
+  it('is nothing where the scope is the container: those that would be Guaranteed alone own their CPUs', async () => {
+    const at = await world('restricted', 'container', true);
+    const pod = ofPod('a', '2', ['m', '1']);
+    assert.equal(await admit(at, pod), null);
+    assert.deepEqual([at.cpus.state.given.get('a')?.size, at.cpus.state.pods, at.cpus.state.shared], [1, undefined, [0, 2, 3]]);
+    assert.match(at.metrics.text(), /container_assignments_total\{resource_name="cpu",assignment_type="node_exclusive"\} 1\n/);
+  });
+
+  it('is nothing while the gate is off', async () => {
+    const at = await world('single-numa-node', 'pod');
+    assert.equal(await admit(at, ofPod('a', '2', ['m', '1'])), null);
+    assert.deepEqual([at.cpus.state.given.size, at.cpus.state.shared], [0, [0, 1, 2, 3]]);
+    assert.doesNotMatch(at.metrics.text(), /resource_manager_/);
   });
 });

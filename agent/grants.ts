@@ -12,11 +12,12 @@ import { mergeHints } from './core/resources/hints.ts';
 import type { Hint, Hints, NumaInfo, TopologyPolicy } from './core/resources/hints.ts';
 import { heldIds } from './core/resources/holdings.ts';
 import type { ContainerGrants } from './core/resources/apply.ts';
-import { giveMemory, memoryHints, podMemoryHints, takeBackInits, takeBackMemory } from './core/resources/memory-static.ts';
+import { giveMemory, givePodMemory, memoryHints, podMemoryHints, takeBackInits, takeBackMemory } from './core/resources/memory-static.ts';
 import type { MemoryBlock, MemoryState } from './core/resources/memory-static.ts';
-import { refusalVerdict, topologyRefusal } from './core/resources/refusal.ts';
+import { givePodCpus } from './core/resources/pod-cpus.ts';
+import { podTopologyRefusal, refusalVerdict, topologyRefusal } from './core/resources/refusal.ts';
 import type { Refusal } from './core/resources/refusal.ts';
-import { containersOf, exclusiveCpus, pinnedMemory } from './core/resources/requests.ts';
+import { containersOf, exclusiveCpus, exclusivePodCpus, isManagedAsPod, pinnedMemory, pinnedPodMemory } from './core/resources/requests.ts';
 import type { Verdict } from './core/status.ts';
 import type { PodFacts } from './core/types.ts';
 import type { Cri } from './io/cri.ts';
@@ -42,6 +43,8 @@ export interface GrantsOptions {
   readonly memory: StaticPart<null, MemoryState> | null;
   readonly topology: { readonly policy: TopologyPolicy; readonly scope: 'container' | 'pod'; readonly preferClosest: boolean; readonly numa: NumaInfo };
   readonly reconcileMs: number;
+  /** `PodLevelResourceManagers`: pods may own CPUs and memory as a whole (KEP-5526). */
+  readonly ofPods: boolean;
   /** Whether allocatedResourcesStatus is told (ResourceHealthStatus). */
   readonly tellsHealth: boolean;
   readonly pods: GrantedPods;
@@ -100,10 +103,11 @@ export class Grants {
 
   async #readopt(pod: Pod): Promise<void> {
     const none: Hint = { nodes: null, preferred: false };
-    for (const container of containersOf(pod)) {
-      const refused = this.#giveCpus(pod, container, none) ?? this.#giveMemory(pod, container, none);
+    const refusals = this.#ownsAsPod(pod)
+      ? [this.#givePod(pod, none)]
+      : containersOf(pod).map((container) => this.#giveCpus(pod, container, none) ?? this.#giveMemory(pod, container, none));
+    for (const refused of refusals)
       if (refused !== null) this.#options.log.warn('Resources of a running pod could not be set aside', { podUID: keyOf(pod).uid, err: refused.message });
-    }
     this.#count();
     await this.#save();
   }
@@ -118,14 +122,15 @@ export class Grants {
     const devices = await pool.grants(pod, container, signal);
     if (!devices.ok) return devices;
     const { uid } = keyOf(pod);
-    const nodes = [...new Set(this.memoryOf(uid, container.name).flatMap((block) => block.nodes))].toSorted((left, right) => left - right);
+    const blocks = this.#options.memory?.state.given.get(uid)?.get(container.name) ?? [];
+    const nodes = [...new Set(blocks.flatMap((block) => block.nodes))].toSorted((left, right) => left - right);
     return {
       ok: true,
       grants: {
         ...devices.grants,
         cpusetCpus: formatCpuSet(this.#cpusetOf(uid, container.name)),
         cpusetMems: nodes.join(','),
-        hasOwnCpus: this.cpusOf(uid, container.name).length > 0,
+        hasOwnCpus: this.cpusOf(pod, container).length > 0,
       },
     };
   }
@@ -141,18 +146,32 @@ export class Grants {
     memory.file.save().catch((error: unknown) => log.error('Failed to store memory state', { err: messageOf(error) }));
   }
 
-  /** Whether the pod's cgroup is to be without a CPU quota: some of its containers own their CPUs. */
+  /** Whether the pod's cgroup is to be without a CPU quota: some of its containers own their CPUs, or all of a pod that has resources as a whole. */
   hasOwnCpus(uid: string): boolean {
-    return (this.#options.cpus?.state.given.get(uid)?.size ?? 0) > 0;
+    const given = this.#options.cpus?.state.given.get(uid);
+    if (given === undefined || given.size === 0) return false;
+    const pod = this.#options.pods.list().find((each) => keyOf(each).uid === uid);
+    if (pod === undefined || !isManagedAsPod(pod, this.#options.ofPods)) return true;
+    return containersOf(pod).every((container) => this.cpusOf(pod, container).length > 0);
   }
 
   /** CPUs that the container has for itself. */
-  cpusOf(uid: string, name: string): CpuSet {
-    return this.#options.cpus?.state.given.get(uid)?.get(name) ?? [];
+  cpusOf(pod: Pod, container: Container): CpuSet {
+    const { cpus, ofPods } = this.#options;
+    if (isManagedAsPod(pod, ofPods) && exclusiveCpus(pod, container, ofPods) === 0) return [];
+    return cpus?.state.given.get(keyOf(pod).uid)?.get(container.name) ?? [];
   }
 
-  memoryOf(uid: string, name: string): readonly MemoryBlock[] {
-    return this.#options.memory?.state.given.get(uid)?.get(name) ?? [];
+  memoryOf(pod: Pod, container: Container): readonly MemoryBlock[] {
+    const { memory, ofPods } = this.#options;
+    if (isManagedAsPod(pod, ofPods) && pinnedMemory(pod, container, ofPods).size === 0) return [];
+    return memory?.state.given.get(keyOf(pod).uid)?.get(container.name) ?? [];
+  }
+
+  /** What the pod has as a whole. */
+  wholeOf(uid: string): { readonly cpus: CpuSet; readonly memory: readonly MemoryBlock[] } {
+    const { cpus, memory } = this.#options;
+    return { cpus: cpus?.state.pods?.get(uid) ?? [], memory: memory?.state.pods?.get(uid) ?? [] };
   }
 
   /** The status with the health of the devices that its containers hold (KEP-4680). */
@@ -223,11 +242,18 @@ export class Grants {
   }
 
   #concerns(pod: Pod): boolean {
-    const { pool, cpus, memory } = this.#options;
+    const { pool, cpus, memory, ofPods } = this.#options;
     if (pool.wants(pod)) return true;
+    if (this.#ownsAsPod(pod) && ((cpus !== null && exclusivePodCpus(pod, true) > 0) || (memory !== null && pinnedPodMemory(pod, true).size > 0))) return true;
     const containers = containersOf(pod);
-    if (cpus !== null && containers.some((container) => exclusiveCpus(pod, container) > 0)) return true;
-    return memory !== null && containers.some((container) => pinnedMemory(pod, container).size > 0);
+    if (cpus !== null && containers.some((container) => exclusiveCpus(pod, container, ofPods) > 0)) return true;
+    return memory !== null && containers.some((container) => pinnedMemory(pod, container, ofPods).size > 0);
+  }
+
+  /** Whether the pod gets its CPUs and memory as a whole: that is what the topology's scope says. */
+  #ownsAsPod(pod: Pod): boolean {
+    const { ofPods, topology } = this.#options;
+    return isManagedAsPod(pod, ofPods) && topology.policy !== 'none' && topology.scope === 'pod';
   }
 
   async #admit(pod: Pod, take: () => Admission, signal: AbortSignal): Promise<Admission> {
@@ -260,73 +286,127 @@ export class Grants {
   }
 
   async #allocate(pod: Pod, signal: AbortSignal): Promise<Refusal | null> {
-    const { policy, scope } = this.#options.topology;
-    if (policy === 'none') return this.#allocateEach(pod, () => ({ nodes: null, preferred: false }), signal);
-    if (scope === 'container') return this.#allocateEach(pod, (container) => this.#near(this.#hints(pod, container), 'container'), signal);
+    const { ofPods, topology } = this.#options;
+    const { policy, scope } = topology;
+    const asPod = isManagedAsPod(pod, ofPods);
+    const refusal = asPod ? podTopologyRefusal(scope) : topologyRefusal;
+    if (policy === 'none') return this.#allocateEach(pod, () => ({ nodes: null, preferred: false }), refusal, signal);
+    if (scope === 'container') return this.#allocateEach(pod, (container) => this.#near(this.#hints(pod, container), 'container'), refusal, signal);
     const best = this.#near(this.#podHints(pod), 'pod');
-    return best === null ? topologyRefusal : this.#allocateEach(pod, () => best, signal);
+    if (best === null) return refusal;
+    const refused = asPod ? this.#givePod(pod, best) : null;
+    return refused ?? this.#allocateEach(pod, () => best, refusal, signal);
   }
 
-  async #allocateEach(pod: Pod, nodesFor: (container: Container) => Hint | null, signal: AbortSignal): Promise<Refusal | null> {
+  async #allocateEach(pod: Pod, nodesFor: (container: Container) => Hint | null, refusal: Refusal, signal: AbortSignal): Promise<Refusal | null> {
     for (const container of containersOf(pod)) {
       const hint = nodesFor(container);
-      if (hint === null) return topologyRefusal;
+      if (hint === null) return refusal;
       const devices = await this.#options.pool.allocate(pod, container, hint.nodes, signal);
       if (!devices.ok) return { kind: 'unexpected', message: devices.message };
+      if (this.#ownsAsPod(pod)) continue;
       const refused = this.#giveCpus(pod, container, hint) ?? this.#giveMemory(pod, container, hint);
       if (refused !== null) return refused;
     }
     return null;
   }
 
+  /** What the pod has as a whole, and who of its containers has what of it. */
+  #givePod(pod: Pod, hint: Hint): Refusal | null {
+    const { cpus, memory, metrics } = this.#options;
+    const containers = containersOf(pod);
+    const tell = (resource: 'cpu' | 'memory', owns: (container: Container) => boolean): void => {
+      for (const container of containers) {
+        metrics.managerAllocations.add({ resource_name: resource, source: 'pod' });
+        metrics.managerAssignments.add({ resource_name: resource, assignment_type: owns(container) ? 'pod_exclusive' : 'pod_shared' });
+      }
+    };
+    if (cpus !== null && exclusivePodCpus(pod, true) > 0) {
+      const owns = (container: Container): boolean => exclusiveCpus(pod, container, true) > 0;
+      metrics.cpuRequests.add({}, containers.filter(owns).length);
+      const outcome = givePodCpus(cpus.rules, cpus.state, pod, hint.nodes);
+      if (!outcome.ok) {
+        metrics.cpuErrors.add({});
+        metrics.managerErrors.add({ resource_name: 'cpu', source: 'pod' });
+        return outcome.refusal;
+      }
+      if (outcome.state !== cpus.state) tell('cpu', owns);
+      cpus.state = outcome.state;
+    }
+    if (memory === null || pinnedPodMemory(pod, true).size === 0) return null;
+    metrics.memoryRequests.add({});
+    const outcome = givePodMemory(memory.state, pod, hint);
+    if (!outcome.ok) {
+      metrics.memoryErrors.add({});
+      metrics.managerErrors.add({ resource_name: 'memory', source: 'pod' });
+      return outcome.refusal;
+    }
+    if (outcome.state !== memory.state) tell('memory', (container) => pinnedMemory(pod, container, true).size > 0);
+    memory.state = outcome.state;
+    return null;
+  }
+
+  /** A container has got its own from the node, or has not. */
+  #tellOwn(resource: 'cpu' | 'memory', isGiven: boolean): void {
+    const { metrics, ofPods } = this.#options;
+    if (!ofPods) return;
+    if (!isGiven) return metrics.managerErrors.add({ resource_name: resource, source: 'node' });
+    metrics.managerAllocations.add({ resource_name: resource, source: 'node' });
+    metrics.managerAssignments.add({ resource_name: resource, assignment_type: 'node_exclusive' });
+  }
+
   #giveCpus(pod: Pod, container: Container, hint: Hint): Refusal | null {
-    const { cpus, metrics } = this.#options;
-    if (cpus === null || exclusiveCpus(pod, container) === 0) return null;
+    const { cpus, metrics, ofPods } = this.#options;
+    if (cpus === null || exclusiveCpus(pod, container, ofPods) === 0) return null;
     const { fullCores } = cpus.rules.options;
     const physical = { scope: 'container', boundary: 'physical_cpu' };
     metrics.cpuRequests.add({});
     const outcome = giveCpus(cpus.rules, cpus.state, pod, container, hint.nodes);
     if (!outcome.ok) {
       metrics.cpuErrors.add({});
+      this.#tellOwn('cpu', false);
       if (fullCores) metrics.alignedErrors.add(physical);
       return outcome.refusal;
     }
     const isNew = outcome.state !== cpus.state;
     cpus.state = outcome.state;
     if (fullCores) metrics.aligned.add(physical);
-    const own = this.cpusOf(keyOf(pod).uid, container.name);
+    if (isNew) this.#tellOwn('cpu', true);
+    const own = this.cpusOf(pod, container);
     if (isNew && isUncoreAligned(cpus.rules.topology, own)) metrics.aligned.add({ scope: 'container', boundary: 'uncore_cache' });
     return null;
   }
 
   #giveMemory(pod: Pod, container: Container, hint: Hint): Refusal | null {
-    const { memory, metrics } = this.#options;
-    if (memory === null || pinnedMemory(pod, container).size === 0) return null;
+    const { memory, metrics, ofPods } = this.#options;
+    if (memory === null || pinnedMemory(pod, container, ofPods).size === 0) return null;
     metrics.memoryRequests.add({});
-    const outcome = giveMemory(memory.state, pod, container, hint);
+    const outcome = giveMemory(memory.state, pod, container, hint, ofPods);
     if (!outcome.ok) {
       metrics.memoryErrors.add({});
+      this.#tellOwn('memory', false);
       return outcome.refusal;
     }
+    if (outcome.state !== memory.state) this.#tellOwn('memory', true);
     memory.state = outcome.state;
     return null;
   }
 
   #hints(pod: Pod, container: Container): Hints[] {
-    const { pool, cpus, memory } = this.#options;
+    const { pool, cpus, memory, ofPods } = this.#options;
     return [
       pool.hints(pod, container),
       cpus === null ? new Map() : cpuHints(cpus.rules, cpus.state, pod, container),
-      memory === null ? new Map() : memoryHints(memory.state, pod, container),
+      memory === null ? new Map() : memoryHints(memory.state, pod, container, ofPods),
     ];
   }
 
   #podHints(pod: Pod): Hints[] {
-    const { pool, cpus, memory } = this.#options;
+    const { pool, cpus, memory, ofPods } = this.#options;
     return [
       pool.podHints(pod),
       cpus === null ? new Map() : podCpuHints(cpus.rules, cpus.state, pod),
-      memory === null ? new Map() : podMemoryHints(memory.state, pod),
+      memory === null ? new Map() : podMemoryHints(memory.state, pod, ofPods),
     ];
   }
 

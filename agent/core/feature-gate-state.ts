@@ -71,6 +71,7 @@ const done = `
   NodeSwap
   PLEGOnDemandRelist
   PodCertificateRequest
+  PodLevelResourceManagers
   PodLevelResources
   PodLevelResourcesFixKubeletQOSClass
   PodLogsQuerySplitStreams
@@ -120,7 +121,6 @@ const notDone = `
   LocalStorageCapacityIsolationFSQuotaMonitoring usage is walked; project quotas need an XFS or ext4 with them
   NFTablesNetlink our proxy writes its rules as nft's own text
   PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
-  PodLevelResourceManagers
 `;
 
 export type GateState = 'done' | 'not done' | 'does not concern a node';

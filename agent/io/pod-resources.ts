@@ -33,9 +33,11 @@ export interface PodResourcesOptions {
   /** Pods that were taken and have not ended. */
   readonly pods: () => readonly Pod[];
   readonly podByName: (namespace: string, name: string) => Pod | undefined;
-  readonly cpus: (uid: string, container: string) => CpuSet;
+  readonly cpus: (pod: Pod, container: Container) => CpuSet;
   readonly allocatableCpus: CpuSet;
-  readonly memory: (uid: string, container: string) => readonly MemoryBlock[];
+  readonly memory: (pod: Pod, container: Container) => readonly MemoryBlock[];
+  /** What pods own as a whole. */
+  readonly whole: (uid: string) => { readonly cpus: CpuSet; readonly memory: readonly MemoryBlock[] };
   readonly allocatableMemory: readonly MemoryBlock[];
   /** Claims of the container as prepared by their drivers. */
   readonly dynamic: (pod: Pod, container: Container) => readonly DynamicResource[];
@@ -125,11 +127,12 @@ function resourcesOf(options: PodResourcesOptions, pod: Pod): PodResources {
     .map((container): ContainerResources => ({
       name: container.name,
       devices: devicesOf(options, uid, container.name),
-      cpuIds: options.cpus(uid, container.name).map(String),
-      memory: options.memory(uid, container.name).map(memoryOf),
+      cpuIds: options.cpus(pod, container).map(String),
+      memory: options.memory(pod, container).map(memoryOf),
       dynamicResources: [...options.dynamic(pod, container)],
     }));
-  return { name, namespace, containers, cpuIds: [], memory: [] };
+  const whole = options.whole(uid);
+  return { name, namespace, containers, cpuIds: whole.cpus.map(String), memory: whole.memory.map(memoryOf) };
 }
 
 /** One entry for each device and each of its NUMA nodes, as upstream has it. */

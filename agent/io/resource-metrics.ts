@@ -50,6 +50,16 @@ export class ResourceMetrics {
     'kubelet_container_aligned_compute_resources_failure_count',
     'Cumulative number of failures to allocate aligned compute resources to containers by alignment type.',
   );
+  /** These three only where pods own resources as a whole. */
+  readonly managerAllocations = scope(
+    'kubelet_resource_manager_allocations_total',
+    'Number of exclusive resource allocations performed by a resource manager.',
+  );
+  readonly managerErrors = scope('kubelet_resource_manager_allocation_errors_total', 'Number of errors encountered during exclusive resource allocation.');
+  readonly managerAssignments = scope(
+    'kubelet_resource_manager_container_assignments_total',
+    'Number of containers with a specific type of resource assignment.',
+  );
   readonly podResources = scope(
     'kubelet_pod_resources_endpoint_requests_total',
     'Cumulative number of requests to the PodResource endpoint. Broken down by server api version.',

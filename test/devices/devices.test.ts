@@ -84,6 +84,7 @@ async function world(root: string): Promise<World> {
     topology: { policy: 'none', scope: 'container', preferClosest: false, numa: { nodes: [0, 1], distances: new Map() } },
     reconcileMs: 10_000,
     tellsHealth: true,
+    ofPods: false,
     pods: { synced: () => true, list: () => [...pods.values()], holdsResources: (uid) => pods.has(uid), facts: () => undefined },
   });
   const close = (): Promise<void> => plugins[Symbol.asyncDispose]();
@@ -300,6 +301,7 @@ describe('pod-resources', () => {
       podByName: (_, name) => at.pods.get(name),
       cpus: () => [2, 3],
       memory: () => [{ type: 'memory', bytes: 1024, nodes: [0] }],
+      whole: () => ({ cpus: [2, 3], memory: [{ type: 'memory', bytes: 2048, nodes: [0] }] }),
       allocatableCpus: [1, 2, 3],
       allocatableMemory: [],
       dynamic: () => [],
@@ -315,8 +317,8 @@ describe('pod-resources', () => {
       {
         name: 'p1',
         namespace: 'default',
-        cpuIds: [],
-        memory: [],
+        cpuIds: ['2', '3'],
+        memory: [{ memoryType: 'memory', size: '2048', topology: { nodes: [{ ID: '0' }] } }],
         containers: [
           {
             name: 'app',

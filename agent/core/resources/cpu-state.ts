@@ -1,8 +1,9 @@
 import { fnv1a32 } from '../hash.ts';
-import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject, readShape } from './checkpoint-text.ts';
+import { byKey, damaged, dataOf, jsonObject, parseObject, readShape, stateText } from './checkpoint-text.ts';
 import { noCpus } from './cpu-static.ts';
 import type { CpuState } from './cpu-static.ts';
 import { formatCpuSet, parseCpuSet } from './cpuset.ts';
+import type { CpuSet } from './cpuset.ts';
 
 const fileName = 'cpu_manager_state';
 
@@ -21,13 +22,8 @@ export function encodeCpuState(policy: string, state: CpuState): string {
     ['defaultCpuSet', JSON.stringify(shared)],
     ...(entries.length === 0 ? [] : [['entries', json] as [string, string]]),
   ];
-  const data = jsonObject(fields);
-  return jsonObject([
-    ...fields,
-    ['checksum', String(fieldsChecksum(policy, shared, entries))],
-    ['data', JSON.stringify(data)],
-    ['dataChecksum', String(dataChecksum(data))],
-  ]);
+  const pods = byKey(state.pods ?? new Map<string, CpuSet>()).map(([uid, cpus]): [string, string] => [uid, JSON.stringify({ cpuSet: formatCpuSet(cpus) })]);
+  return stateText(fields, pods, fieldsChecksum(policy, shared, entries));
 }
 
 /**
@@ -46,10 +42,12 @@ function decode(text: string, policy: string): CpuState {
     policyName = '',
     defaultCpuSet = '',
     entries = {},
+    podEntries = {},
   } = (data === null ? file : parseObject(data, fileName)) as {
     policyName?: string;
     defaultCpuSet?: string;
     entries?: Record<string, Record<string, string>>;
+    podEntries?: Record<string, { cpuSet?: string }>;
   };
   const lists: Entries = byKey(Object.entries(entries ?? {})).map(([uid, containers]) => [uid, byKey(Object.entries(containers ?? {}))]);
   if (data === null && ![0, fieldsChecksum(policyName, defaultCpuSet, lists)].includes(Number(file['checksum'] ?? -1)))
@@ -60,7 +58,9 @@ function decode(text: string, policy: string): CpuState {
     if (set === null) throw damaged(fileName, `could not parse cpuset "${cpus}"`);
     return set;
   };
+  const pods = Object.entries(podEntries ?? {}).map(([uid, { cpuSet = '' }]): [string, CpuSet] => [uid, read(cpuSet)]);
   return {
+    ...(pods.length === 0 ? {} : { pods: new Map(pods) }),
     shared: read(defaultCpuSet),
     given: new Map(lists.map(([uid, containers]) => [uid, new Map(containers.map(([name, cpus]) => [name, read(cpus)]))])),
   };

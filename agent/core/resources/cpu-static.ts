@@ -11,13 +11,15 @@ import type { CpuTopology } from './cpu-topology.ts';
 import type { Hint, Hints } from './hints.ts';
 import { countOf, hasNode, masksOf, nodesOf } from './numa-mask.ts';
 import type { NumaMask } from './numa-mask.ts';
-import { containersOf, exclusiveCpus, exclusivePodCpus, isRegularInit } from './requests.ts';
+import { containersOf, exclusiveCpus, exclusivePodCpus, isManagedAsPod, isRegularInit } from './requests.ts';
 import type { Refusal } from './refusal.ts';
 
 /** Which CPUs are whose: by pod UID and container name; all others share `shared`. */
 export interface CpuState {
   readonly shared: CpuSet;
   readonly given: ReadonlyMap<string, ReadonlyMap<string, CpuSet>>;
+  /** By UID, what pods own as a whole: all that their containers have is of it. */
+  readonly pods?: ReadonlyMap<string, CpuSet>;
 }
 
 export const noCpus: CpuState = { shared: [], given: new Map() };
@@ -27,6 +29,8 @@ export interface StaticCpuRules {
   readonly options: CpuOptions;
   /** Never given to one container alone; part of the shared pool unless `strictReservation`. */
   readonly reserved: CpuSet;
+  /** `PodLevelResourceManagers`. */
+  readonly ofPods?: boolean;
 }
 
 export type CpuOutcome = { readonly ok: true; readonly state: CpuState } | { readonly ok: false; readonly refusal: Refusal };
@@ -55,7 +59,7 @@ export function staticCpuRules(
 export function startCpuState(rules: StaticCpuRules, state: CpuState): { readonly state: CpuState } | { readonly problem: string } {
   const { topology, options, reserved } = rules;
   const all = options.strictReservation ? difference(cpusOf(topology.places), reserved) : cpusOf(topology.places);
-  const { shared, given } = state;
+  const { shared, given, pods = new Map<string, CpuSet>() } = state;
   if (shared.length === 0) return given.size === 0 ? { state: { shared: all, given } } : { problem: 'default cpuset cannot be empty' };
   const both = intersection(reserved, shared);
   if (options.strictReservation && both.length > 0) {
@@ -70,7 +74,7 @@ export function startCpuState(rules: StaticCpuRules, state: CpuState): { readonl
       return { problem: `pod: ${pod}, container: ${container} cpuset: "${formatCpuSet(cpus)}" overlaps with default cpuset "${formatCpuSet(shared)}"` };
     }
   }
-  const known = union(shared, ...[...given.values()].flatMap((containers) => [...containers.values()]));
+  const known = union(shared, ...[...given.values()].flatMap((containers) => [...containers.values()]), ...pods.values());
   if (sameSet(known, all)) return { state };
   return { problem: `current set of available CPUs "${formatCpuSet(all)}" doesn't match with CPUs in state "${formatCpuSet(known)}"` };
 }
@@ -81,23 +85,29 @@ export const availableCpus = ({ reserved }: StaticCpuRules, state: CpuState): Cp
 
 /** Gives the container its CPUs where it is to have some; `nodes` is what the topology policy chose. */
 export function giveCpus(rules: StaticCpuRules, state: CpuState, pod: Pod, container: Container, nodes: NumaMask | null): CpuOutcome {
-  const count = exclusiveCpus(pod, container);
+  const count = exclusiveCpus(pod, container, rules.ofPods);
   const { uid } = keyOf(pod);
   if (count === 0 || state.given.get(uid)?.has(container.name) === true) return { ok: true, state };
   const misaligned = alignmentProblem(rules, state, count);
   if (misaligned !== null) return { ok: false, refusal: { kind: 'smt', message: misaligned } };
   const free = union(availableCpus(rules, state), reusableCpus(state, pod, container.name));
+  const taken = takeNear(rules, free, count, nodes);
+  if (!taken.ok) return { ok: false, refusal: { kind: 'unexpected', message: taken.message } };
+  const { cpus } = taken;
+  return { ok: true, state: { ...state, shared: difference(state.shared, cpus), given: withCpus(state.given, uid, container.name, cpus) } };
+}
+
+/** So many of the free CPUs, first those of `nodes`. */
+export function takeNear(rules: StaticCpuRules, free: CpuSet, count: number, nodes: NumaMask | null): Taken {
   let cpus: CpuSet = [];
   if (nodes !== null) {
     const near = alignedCpus(rules, nodes, free);
     const taken = takeCpus(rules, near, Math.min(count, near.length));
-    if (!taken.ok) return { ok: false, refusal: { kind: 'unexpected', message: taken.message } };
-    cpus = taken.cpus;
+    if (!taken.ok) return taken;
+    ({ cpus } = taken);
   }
   const rest = takeCpus(rules, difference(free, cpus), count - cpus.length);
-  if (!rest.ok) return { ok: false, refusal: { kind: 'unexpected', message: rest.message } };
-  cpus = union(cpus, rest.cpus);
-  return { ok: true, state: { shared: difference(state.shared, cpus), given: withCpus(state.given, uid, container.name, cpus) } };
+  return rest.ok ? { ok: true, cpus: union(cpus, rest.cpus) } : rest;
 }
 
 /** The container is no more: CPUs that no other of the pod holds go back to the shared pool. */
@@ -109,12 +119,18 @@ export function takeBackCpus(state: CpuState, uid: string, name: string): CpuSta
   const given = new Map(state.given);
   if (others.size === 0) given.delete(uid);
   else given.set(uid, others);
-  return { shared: union(state.shared, difference(cpus, union(...others.values()))), given };
+  const ofPod = state.pods?.get(uid);
+  if (ofPod !== undefined) {
+    // Whole pods give back when the last of their containers has.
+    if (others.size > 0) return { ...state, given };
+    return { shared: union(state.shared, ofPod), given, pods: new Map([...(state.pods ?? [])].filter(([each]) => each !== uid)) };
+  }
+  return { ...state, shared: union(state.shared, difference(cpus, union(...others.values()))), given };
 }
 
 /** Where the container's CPUs could come from. */
 export function cpuHints(rules: StaticCpuRules, state: CpuState, pod: Pod, container: Container): Hints {
-  const count = exclusiveCpus(pod, container);
+  const count = exclusiveCpus(pod, container, rules.ofPods);
   if (count === 0) return new Map();
   const given = state.given.get(keyOf(pod).uid)?.get(container.name);
   if (given === undefined) return hintsFor(rules, availableCpus(rules, state), reusableCpus(state, pod, container.name), count);
@@ -123,8 +139,13 @@ export function cpuHints(rules: StaticCpuRules, state: CpuState, pod: Pod, conta
 
 /** Where those of all containers of the pod together could. */
 export function podCpuHints(rules: StaticCpuRules, state: CpuState, pod: Pod): Hints {
-  const count = exclusivePodCpus(pod);
+  const count = exclusivePodCpus(pod, rules.ofPods);
   if (count === 0) return new Map();
+  if (isManagedAsPod(pod, rules.ofPods === true)) {
+    const own = state.pods?.get(keyOf(pod).uid);
+    if (own !== undefined) return hintsFor(rules, own, [], count);
+    return sharedCpusProblem(pod) === null ? hintsFor(rules, availableCpus(rules, state), [], count) : impossible;
+  }
   let given: CpuSet = [];
   for (const container of containersOf(pod)) {
     const own = state.given.get(keyOf(pod).uid)?.get(container.name);
@@ -133,6 +154,23 @@ export function podCpuHints(rules: StaticCpuRules, state: CpuState, pod: Pod): H
     given = union(given, own);
   }
   return given.length === count ? hintsFor(rules, given, [], count) : hintsFor(rules, availableCpus(rules, state), given, count);
+}
+
+/** Why containers of a pod that owns CPUs as a whole would have none to share; null: they have. */
+export function sharedCpusProblem(pod: Pod): string | null {
+  const total = exclusivePodCpus(pod, true);
+  let sharesForLong = false;
+  let owned = 0;
+  for (const container of containersOf(pod)) {
+    const own = exclusiveCpus(pod, container, true);
+    if (!isRegularInit(pod, container.name)) {
+      owned += own;
+      sharesForLong ||= own === 0;
+    } else if (own === 0 && owned >= total) return 'pod rejected, pod has shared init containers but no cpus available for them';
+  }
+  return sharesForLong && owned >= total
+    ? 'pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers'
+    : null;
 }
 
 const impossible: Hints = new Map([['cpu', []]]);
@@ -149,14 +187,14 @@ function reusableCpus(state: CpuState, pod: Pod, name: string): CpuSet {
   return reusable;
 }
 
-function takeCpus({ topology, options }: Omit<StaticCpuRules, 'reserved'>, available: CpuSet, count: number): Taken {
+export function takeCpus({ topology, options }: Omit<StaticCpuRules, 'reserved'>, available: CpuSet, count: number): Taken {
   const order = options.distributeCores ? 'spread' : 'packed';
   if (!options.distributeNuma) return takePacked(topology, available, count, order, options.preferUncore);
   const groupSize = options.fullCores ? cpusPerCore(topology) : 1;
   return takeDistributed(topology, available, count, { groupSize, order, alignBySocket: options.alignBySocket });
 }
 
-function alignmentProblem({ topology, options, reserved }: StaticCpuRules, state: CpuState, count: number): string | null {
+export function alignmentProblem({ topology, options, reserved }: StaticCpuRules, state: CpuState, count: number): string | null {
   if (!options.fullCores) return null;
   const perCore = cpusPerCore(topology);
   if (count % perCore !== 0) return `SMT Alignment Error: requested ${count} cpus not multiple cpus per core = ${perCore}`;

@@ -11,12 +11,23 @@ import { byNode, chooseDevices, deviceHints, finishChoice } from './devices.ts';
 import type { Device } from './devices.ts';
 import { mergeHints } from './hints.ts';
 import type { Hint, Hints, TopologyPolicy } from './hints.ts';
-import { freshMachine, giveMemory, memoryHints, noMemory, podMemoryHints, startMemoryState, takeBackInits, takeBackMemory } from './memory-static.ts';
+import {
+  freshMachine,
+  giveMemory,
+  givePodMemory,
+  memoryHints,
+  noMemory,
+  podMemoryHints,
+  startMemoryState,
+  takeBackInits,
+  takeBackMemory,
+} from './memory-static.ts';
 import type { MemoryState } from './memory-static.ts';
 import { reservedByNode } from './memory-reserved.ts';
 import { maskOf, nodesOf } from './numa-mask.ts';
 import { quantityOf } from '../quantity.ts';
 import { exclusivePodCpus, extendedLimits, isExtendedResource, pluginLimits } from './requests.ts';
+import { givePodCpus } from './pod-cpus.ts';
 import { refusalVerdict } from './refusal.ts';
 
 const Gi = 1024 ** 3;
@@ -374,5 +385,63 @@ describe('devices', () => {
     const requestMappings = [{ containerName: 'a', resourceName: 'a.io/b', requestName: 'r' }];
     const claimed: Pod = { ...pod, status: { extendedResourceClaimStatus: { resourceClaimName: 'c', requestMappings } } };
     assert.deepEqual([...pluginLimits(claimed, pod.spec.containers[0]!)], [['c.io/d', 1]]);
+  });
+});
+
+describe('resources of pods as a whole', () => {
+  const ofPod = (cpu: string, memory: string, containers: Container[], inits: Container[] = []): Pod => {
+    const pod = podOf('p', containers, inits);
+    return { ...pod, spec: { ...pod.spec, resources: { requests: { cpu, memory }, limits: { cpu, memory } } } };
+  };
+  const sidecar = container('side', '1', '1Gi', { restartPolicy: 'Always' });
+
+  it('are parted: sidecars keep theirs, init containers have what is left, who owns none shares the rest', () => {
+    const rules = { ...rulesOf(), ofPods: true };
+    const pod = ofPod('4', '8Gi', [container('app', '2'), { name: 'shares' }], [sidecar, { name: 'init' }]);
+    const outcome = givePodCpus(rules, begun(rules), pod, maskOf([1]));
+    assert.ok(outcome.ok);
+    const given = Object.fromEntries(outcome.state.given.get('p')!);
+    assert.deepEqual(given, { side: [1], init: [3, 7, 9], app: [3, 9], shares: [7] });
+    assert.deepEqual(outcome.state.pods?.get('p'), [1, 3, 7, 9]);
+    assert.deepEqual(startCpuState(rules, outcome.state), { state: outcome.state });
+    let state = outcome.state;
+    for (const name of ['side', 'init', 'app']) state = takeBackCpus(state, 'p', name);
+    assert.equal(state.shared.length, 8, 'nothing comes back before the last');
+    state = takeBackCpus(state, 'p', 'shares');
+    assert.deepEqual([state.shared.length, state.pods?.size], [12, 0]);
+  });
+
+  it('are wished for on nodes that have them all, or not at all where nobody could share', () => {
+    const rules = { ...rulesOf(), ofPods: true };
+    assert.equal(hintText(podCpuHints(rules, begun(rules), ofPod('6', '1Gi', [container('app', '1'), { name: 'shares' }])).get('cpu')), '1! 01');
+    assert.deepEqual(podCpuHints(rules, begun(rules), ofPod('2', '1Gi', [container('app', '2'), { name: 'shares' }])).get('cpu'), []);
+    assert.deepEqual(podCpuHints(rules, begun(rules), ofPod('1500m', '1Gi', [{ name: 'shares' }])).size, 0, 'no whole CPUs');
+    const burstable = ofPod('2', '1Gi', [{ name: 'shares' }]);
+    assert.equal(podCpuHints(rules, begun(rules), { ...burstable, spec: { ...burstable.spec, resources: { requests: { cpu: '2' } } } }).size, 0);
+  });
+
+  it('and their memory is of the same nodes for all, taken once', () => {
+    const facts = [0, 1].map((node) => ({ node, memoryBytes: 8 * Gi, hugePages: [], systemReserved: {} }));
+    const started = startMemoryState(freshMachine(facts), noMemory);
+    assert.ok('state' in started);
+    const pod = ofPod('4', '6Gi', [container('app', '1', '2Gi'), { name: 'shares' }], [sidecar, { name: 'init' }]);
+    const outcome = givePodMemory(started.state, pod, { nodes: maskOf([1]), preferred: true });
+    assert.ok(outcome.ok);
+    const blocks = [...outcome.state.given.get('p')!].map(
+      ([name, list]) => `${name} ${list.map(({ nodes, bytes }) => `${nodes.join()}:${bytes / Gi}`).join()}`,
+    );
+    assert.deepEqual(blocks, ['side 1:1', 'init 1:5', 'app 1:2', 'shares 1:3']);
+    assert.equal(outcome.state.machine.get(1)?.tables.get('memory')?.free, 2 * Gi);
+    assert.deepEqual(startMemoryState(freshMachine(facts), outcome.state), { state: outcome.state });
+    assert.equal(takeBackInits(outcome.state, pod, 'app'), outcome.state);
+    const emptied = ['side', 'init', 'app', 'shares'].reduce((state, name) => takeBackMemory(state, 'p', name), outcome.state);
+    assert.deepEqual(emptied, { ...started.state, pods: new Map() });
+    assert.equal(hintText(podMemoryHints(outcome.state, pod, true).get('memory')), '1!');
+    const full = ofPod('4', '3Gi', [container('app', '1', '2Gi'), { name: 'shares' }], [sidecar]);
+    const refused = givePodMemory(started.state, full, { nodes: null, preferred: false });
+    assert.equal(
+      refused.ok ? '' : refused.refusal.message,
+      'pod rejected, sum of exclusive container memory requests equals pod budget, leaving no memory for shared containers',
+    );
   });
 });

@@ -1,5 +1,5 @@
 import { fnv1a32 } from '../hash.ts';
-import { byKey, damaged, dataChecksum, dataOf, jsonObject, parseObject, readShape } from './checkpoint-text.ts';
+import { byKey, damaged, dataOf, jsonObject, parseObject, readShape, stateText } from './checkpoint-text.ts';
 import { noMemory } from './memory-static.ts';
 import type { MemoryBlock, MemoryState, MemoryTable, NodeMemory } from './memory-static.ts';
 
@@ -7,7 +7,7 @@ const fileName = 'memory_manager_state';
 
 /** `memory_manager_state` as upstream 1.37 writes it. */
 export function encodeMemoryState(policy: string, state: MemoryState): string {
-  const { machine, given } = state;
+  const { machine, given, pods = new Map<string, readonly MemoryBlock[]>() } = state;
   const entries = jsonObject(
     byKey(given).map(([uid, containers]) => [uid, jsonObject(byKey(containers).map(([name, blocks]) => [name, JSON.stringify(blocks.map(blockJson))]))]),
   );
@@ -19,13 +19,8 @@ export function encodeMemoryState(policy: string, state: MemoryState): string {
     ],
     ...(given.size === 0 ? [] : [['entries', entries] as [string, string]]),
   ];
-  const data = jsonObject(fields);
-  return jsonObject([
-    ...fields,
-    ['checksum', String(fieldsChecksum(policy, state))],
-    ['data', JSON.stringify(data)],
-    ['dataChecksum', String(dataChecksum(data))],
-  ]);
+  const ofPods = byKey(pods).map(([uid, blocks]): [string, string] => [uid, JSON.stringify({ memoryBlocks: blocks.map(blockJson) })]);
+  return stateText(fields, ofPods, fieldsChecksum(policy, state));
 }
 
 /** Reads `memory_manager_state`, of 1.37 or older; no text is no state. Throws OpError `invalid` as `decodeCpuState`. */
@@ -41,28 +36,38 @@ function decode(text: string, policy: string): MemoryState {
     policyName = '',
     machineState = {},
     entries = {},
+    podEntries = {},
   } = (data === null ? file : parseObject(data, fileName)) as {
     policyName?: string;
     machineState?: Record<string, NodeFile>;
-    entries?: Record<string, Record<string, { numaAffinity: number[]; type: string; size: number }[]>>;
+    entries?: Record<string, Record<string, BlockFile[]>>;
+    podEntries?: Record<string, { memoryBlocks?: BlockFile[] }>;
   };
   const state: MemoryState = {
     machine: new Map(Object.entries(machineState ?? {}).map(([node, memory]) => [Number(node), nodeOf(memory)])),
     given: new Map(
       Object.entries(entries ?? {}).map(([uid, containers]) => [
         uid,
-        new Map(
-          Object.entries(containers).map(([name, blocks]) => [
-            name,
-            (blocks ?? []).map(({ numaAffinity, type, size }): MemoryBlock => ({ nodes: numaAffinity, type, bytes: size })),
-          ]),
-        ),
+        new Map(Object.entries(containers).map(([name, blocks]) => [name, (blocks ?? []).map(blockOf)])),
       ]),
     ),
+    ...(Object.keys(podEntries ?? {}).length === 0
+      ? {}
+      : { pods: new Map(Object.entries(podEntries).map(([uid, { memoryBlocks }]) => [uid, (memoryBlocks ?? []).map(blockOf)])) }),
   };
   if (data === null && ![0, fieldsChecksum(policyName, state)].includes(Number(file['checksum'] ?? -1))) throw damaged(fileName, 'checkpoint is corrupted');
   if (policyName !== policy) throw damaged(fileName, `[memorymanager] configured policy "${policy}" differs from state checkpoint policy "${policyName}"`);
   return state;
+}
+
+interface BlockFile {
+  readonly numaAffinity: number[];
+  readonly type: string;
+  readonly size: number;
+}
+
+function blockOf({ numaAffinity, type, size }: BlockFile): MemoryBlock {
+  return { nodes: numaAffinity, type, bytes: size };
 }
 
 interface NodeFile {

@@ -4,7 +4,7 @@ import type { Hint, Hints } from './hints.ts';
 import { countOf, isNarrower, maskOf, masksOf, nodesOf } from './numa-mask.ts';
 import type { NumaMask } from './numa-mask.ts';
 import type { Refusal } from './refusal.ts';
-import { containersOf, isRegularInit, pinnedMemory, pinnedPodMemory } from './requests.ts';
+import { containersOf, isManagedAsPod, isRegularInit, pinnedMemory, pinnedPodMemory } from './requests.ts';
 
 /** Bytes of one kind of memory (`memory`, `hugepages-2Mi` …) on one NUMA node. */
 export interface MemoryTable {
@@ -36,6 +36,8 @@ export interface MemoryState {
   readonly machine: MachineMemory;
   /** By pod UID and container name. */
   readonly given: ReadonlyMap<string, ReadonlyMap<string, readonly MemoryBlock[]>>;
+  /** By UID, what pods have as a whole: all that their containers have is of it. */
+  readonly pods?: ReadonlyMap<string, readonly MemoryBlock[]>;
 }
 
 export const noMemory: MemoryState = { machine: new Map(), given: new Map() };
@@ -79,7 +81,8 @@ export function startMemoryState(fresh: MachineMemory, state: MemoryState): { re
   }
   let expected = fresh;
   for (const [pod, containers] of given) {
-    for (const [container, blocks] of containers) {
+    const whole = state.pods?.get(pod);
+    for (const [container, blocks] of whole === undefined ? containers : [['', whole] as const]) {
       for (const block of blocks) {
         const unknown = block.nodes.find((node) => !expected.has(node));
         const where = `[memorymanager] (pod: ${pod}, container: ${container}) the memory assignment uses`;
@@ -93,8 +96,8 @@ export function startMemoryState(fresh: MachineMemory, state: MemoryState): { re
 }
 
 /** Gives the container its memory where it is to have some; `hint` is what the topology policy chose. */
-export function giveMemory(state: MemoryState, pod: Pod, container: Container, hint: Hint): MemoryOutcome {
-  const wanted = pinnedMemory(pod, container);
+export function giveMemory(state: MemoryState, pod: Pod, container: Container, hint: Hint, ofPods = false): MemoryOutcome {
+  const wanted = pinnedMemory(pod, container, ofPods);
   const { uid } = keyOf(pod);
   if (wanted.size === 0 || state.given.get(uid)?.has(container.name) === true) return { ok: true, state };
   const reusable = (mask: NumaMask, type: string): number => reusableBytes(state, pod, container.name, mask, type);
@@ -110,7 +113,7 @@ export function giveMemory(state: MemoryState, pod: Pod, container: Container, h
   const own = new Map(state.given.get(uid));
   for (const block of blocks) shrinkInits(own, pod, container.name, block);
   own.set(container.name, blocks);
-  return { ok: true, state: { machine, given: new Map([...state.given, [uid, own]]) } };
+  return { ok: true, state: { ...state, machine, given: new Map([...state.given, [uid, own]]) } };
 }
 
 /** The container is no more. */
@@ -123,12 +126,19 @@ export function takeBackMemory(state: MemoryState, uid: string, name: string): M
   const given = new Map(state.given);
   if (own.size === 0) given.delete(uid);
   else given.set(uid, own);
-  return { machine: blocks.reduce(release, state.machine), given };
+  const whole = state.pods?.get(uid);
+  if (whole !== undefined) {
+    // Whole pods give back when the last of their containers has.
+    if (own.size > 0) return { ...state, given };
+    return { machine: whole.reduce(release, state.machine), given, pods: new Map([...(state.pods ?? [])].filter(([each]) => each !== uid)) };
+  }
+  return { ...state, machine: blocks.reduce(release, state.machine), given };
 }
 
 /** Init containers that ended before this one starts give up what is left of theirs. */
 export function takeBackInits(state: MemoryState, pod: Pod, name: string): MemoryState {
   let next = state;
+  if (state.pods?.has(keyOf(pod).uid) === true) return state;
   for (const container of pod.spec.initContainers ?? []) {
     if (container.name === name) break;
     if (isRegularInit(pod, container.name)) next = takeBackMemory(next, keyOf(pod).uid, container.name);
@@ -136,21 +146,72 @@ export function takeBackInits(state: MemoryState, pod: Pod, name: string): Memor
   return next;
 }
 
-export function memoryHints(state: MemoryState, pod: Pod, container: Container): Hints {
-  const wanted = pinnedMemory(pod, container);
+export function memoryHints(state: MemoryState, pod: Pod, container: Container, ofPods = false): Hints {
+  const wanted = pinnedMemory(pod, container, ofPods);
   if (wanted.size === 0) return new Map();
   const blocks = state.given.get(keyOf(pod).uid)?.get(container.name);
   if (blocks !== undefined) return hintsOfBlocks(blocks, wanted);
   return hintsFor(state.machine, wanted, (mask, type) => reusableBytes(state, pod, container.name, mask, type));
 }
 
-export function podMemoryHints(state: MemoryState, pod: Pod): Hints {
-  const wanted = pinnedPodMemory(pod);
+export function podMemoryHints(state: MemoryState, pod: Pod, ofPods = false): Hints {
+  const wanted = pinnedPodMemory(pod, ofPods);
   if (wanted.size === 0) return new Map();
+  if (isManagedAsPod(pod, ofPods)) {
+    const own = state.pods?.get(keyOf(pod).uid);
+    if (own !== undefined) return hintsOfBlocks(own, wanted);
+    if (sharedMemoryProblem(pod) !== null) return new Map([...wanted.keys()].map((type) => [type, []]));
+  }
   const given = state.given.get(keyOf(pod).uid);
   const first = containersOf(pod).find((container) => given?.has(container.name) === true);
   if (first !== undefined) return hintsOfBlocks(given?.get(first.name) ?? [], wanted);
   return hintsFor(state.machine, wanted, () => 0);
+}
+
+/** Why containers of a pod that has memory as a whole would have none to share; null: they have. */
+export function sharedMemoryProblem(pod: Pod): string | null {
+  const total = pinnedPodMemory(pod, true);
+  const owned = new Map<string, number>();
+  const spent = (): string | undefined => [...total].find(([type, bytes]) => (owned.get(type) ?? 0) >= bytes)?.[0];
+  let sharesForLong = false;
+  for (const container of containersOf(pod)) {
+    const own = pinnedMemory(pod, container, true);
+    if (isRegularInit(pod, container.name)) {
+      const type = own.size === 0 ? spent() : undefined;
+      if (type !== undefined) return `pod rejected, pod has shared init containers but no ${type} available for them`;
+      continue;
+    }
+    sharesForLong ||= own.size === 0;
+    for (const [type, bytes] of own) owned.set(type, (owned.get(type) ?? 0) + bytes);
+  }
+  const type = sharesForLong ? spent() : undefined;
+  return type === undefined ? null : `pod rejected, sum of exclusive container ${type} requests equals pod budget, leaving no memory for shared containers`;
+}
+
+/** Gives a pod the memory that it asks for as a whole, and of it to each container its own (KEP-5526); the nodes are the same for all. */
+export function givePodMemory(state: MemoryState, pod: Pod, hint: Hint): MemoryOutcome {
+  const wanted = pinnedPodMemory(pod, true);
+  const { uid } = keyOf(pod);
+  if (wanted.size === 0 || state.pods?.has(uid) === true) return { ok: true, state };
+  const empty = sharedMemoryProblem(pod);
+  if (empty !== null) return { ok: false, refusal: { kind: 'shared-pool', message: empty } };
+  const chosen = choose(state.machine, wanted, hint, () => 0);
+  if (!chosen.ok) return { ok: false, refusal: { kind: 'unexpected', message: `[memorymanager] ${chosen.message}` } };
+  const nodes = nodesOf(chosen.mask);
+  const blocksOf = (amounts: ReadonlyMap<string, number>): MemoryBlock[] =>
+    [...amounts].flatMap(([type, bytes]) => (bytes > 0 ? [{ nodes, type, bytes }] : []));
+  const pool = new Map(wanted);
+  const own = new Map<string, readonly MemoryBlock[]>();
+  for (const container of containersOf(pod)) {
+    const amounts = pinnedMemory(pod, container, true);
+    const isInit = isRegularInit(pod, container.name);
+    if (amounts.size > 0 || isInit) own.set(container.name, blocksOf(amounts.size === 0 ? pool : amounts));
+    if (!isInit) for (const [type, bytes] of amounts) pool.set(type, (pool.get(type) ?? 0) - bytes);
+  }
+  const containers = new Map(containersOf(pod).map(({ name }): [string, readonly MemoryBlock[]] => [name, own.get(name) ?? blocksOf(pool)]));
+  const whole = blocksOf(wanted);
+  const machine = whole.reduce((before, { type, bytes }) => reserve(before, nodes, type, bytes), state.machine);
+  return { ok: true, state: { machine, given: new Map([...state.given, [uid, containers]]), pods: new Map([...(state.pods ?? []), [uid, whole]]) } };
 }
 
 /** What can be given away at all, one block a node and kind. */

@@ -1,6 +1,7 @@
 import type { Container, Pod } from '../../../proto/kube/types.ts';
 import { hasPodLevelResources, qosClassOfStatus } from '../qos.ts';
 import { parseQuantity, valueOf } from '../quantity.ts';
+import type { QuantityText } from '../quantity.ts';
 
 /** Init containers, then the others: the order in which resources are given. */
 export function containersOf(pod: Pod): readonly Container[] {
@@ -16,38 +17,65 @@ export function isRegularInit(pod: Pod, name: string): boolean {
   return (pod.spec.initContainers ?? []).some((each) => each.name === name && !isSidecar(each));
 }
 
-/** Whether containers of the pod get CPUs and memory of their own at all (KEP-2837: not beside pod-level resources). */
-function isExclusive(pod: Pod): boolean {
-  return qosClassOfStatus(pod) === 'Guaranteed' && !hasPodLevelResources(pod);
+/** Whether the pod as a whole owns CPUs and memory (KEP-5526). `ofPods`: the gate `PodLevelResourceManagers`. */
+export function isManagedAsPod(pod: Pod, ofPods: boolean): boolean {
+  return ofPods && hasPodLevelResources(pod);
+}
+
+/**
+ * Whether the container gets CPUs and memory of its own at all. Beside pod-level resources none does (KEP-2837), but
+ * where pods own theirs those do that would be Guaranteed alone.
+ */
+function isExclusive(pod: Pod, container: Container, ofPods: boolean): boolean {
+  if (qosClassOfStatus(pod) !== 'Guaranteed') return false;
+  return !hasPodLevelResources(pod) || (ofPods && isGuaranteed(container));
+}
+
+function isGuaranteed({ resources }: Container): boolean {
+  return ['cpu', 'memory'].every((name) => {
+    const request = parseQuantity(resources?.requests?.[name] ?? '0');
+    return request.nano > 0n && request.nano === parseQuantity(resources?.limits?.[name] ?? '0').nano;
+  });
 }
 
 const nanoPerUnit = 1_000_000_000n;
 
-/** Whole CPUs that the container is to have for itself; 0: it runs in the shared pool. */
-export function exclusiveCpus(pod: Pod, container: Container): number {
-  const text = container.resources?.requests?.['cpu'];
-  if (text === undefined || !isExclusive(pod)) return 0;
+function wholeCpus(text: QuantityText | undefined): number {
+  if (text === undefined) return 0;
   const { nano } = parseQuantity(text);
   return nano % nanoPerUnit === 0n ? Number(nano / nanoPerUnit) : 0;
 }
 
-/** Whole CPUs of the pod at its peak: sidecars and the largest init step, or sidecars and all containers. */
-export function exclusivePodCpus(pod: Pod): number {
-  return peakOf(pod, (container) => exclusiveCpus(pod, container));
+/** Whole CPUs that the container is to have for itself; 0: it runs in the shared pool. */
+export function exclusiveCpus(pod: Pod, container: Container, ofPods = false): number {
+  return isExclusive(pod, container, ofPods) ? wholeCpus(container.resources?.requests?.['cpu']) : 0;
 }
 
+/** Whole CPUs of the pod: its own, or at its peak: sidecars and the largest init step, or sidecars and all containers. */
+export function exclusivePodCpus(pod: Pod, ofPods = false): number {
+  if (!isManagedAsPod(pod, ofPods)) return peakOf(pod, (container) => exclusiveCpus(pod, container));
+  return qosClassOfStatus(pod) === 'Guaranteed' ? wholeCpus(pod.spec.resources?.requests?.['cpu']) : 0;
+}
+
+const isMemory = (name: string): boolean => name === 'memory' || name.startsWith('hugepages-');
+
 /** Memory and huge pages, in bytes, that the container is to have from certain NUMA nodes; none of other classes. */
-export function pinnedMemory(pod: Pod, container: Container): ReadonlyMap<string, number> {
-  if (!isExclusive(pod)) return new Map();
+export function pinnedMemory(pod: Pod, container: Container, ofPods = false): ReadonlyMap<string, number> {
+  if (!isExclusive(pod, container, ofPods)) return new Map();
   return new Map(
     Object.entries(container.resources?.requests ?? {})
-      .filter(([name]) => name === 'memory' || name.startsWith('hugepages-'))
+      .filter(([name]) => isMemory(name))
       .map(([name, text]) => [name, Number(valueOf(text))]),
   );
 }
 
-/** The same for the pod at its peak. */
-export function pinnedPodMemory(pod: Pod): ReadonlyMap<string, number> {
+/** The same for the pod: its own, or at its peak. */
+export function pinnedPodMemory(pod: Pod, ofPods = false): ReadonlyMap<string, number> {
+  if (isManagedAsPod(pod, ofPods)) {
+    if (qosClassOfStatus(pod) !== 'Guaranteed') return new Map();
+    const own = Object.entries(pod.spec.resources?.requests ?? {}).filter(([name]) => isMemory(name));
+    return new Map(own.map(([name, text]): [string, number] => [name, Number(valueOf(text))]).filter(([, bytes]) => bytes > 0));
+  }
   const names = new Set(pod.spec.containers.flatMap((container) => [...pinnedMemory(pod, container).keys()]));
   return new Map([...names].map((name) => [name, peakOf(pod, (container) => pinnedMemory(pod, container).get(name) ?? 0)]));
 }

@@ -71,6 +71,18 @@ describe('cpu_manager_state', () => {
     assert.equal(file.dataChecksum, fnv1a32(`(string)${file.data}`));
   });
 
+  it('keeps what pods own as a whole in the newer half alone', () => {
+    const whole: CpuState = { shared: [0], given: new Map([['p', new Map([['a', [1, 2]]])]]), pods: new Map([['p', [1, 2, 3]]]) };
+    const file = JSON.parse(encodeCpuState('static', whole)) as File & { podEntries?: object };
+    assert.equal(file.data, '{"policyName":"static","defaultCpuSet":"0","entries":{"p":{"a":"1-2"}},"podEntries":{"p":{"cpuSet":"1-3"}}}');
+    assert.equal(file.podEntries, undefined);
+    assert.deepEqual(decodeCpuState(encodeCpuState('static', whole), 'static'), whole);
+    const ofMemory: MemoryState = { ...memory, pods: new Map([['pod', [{ nodes: [0], type: 'memory', bytes: 300 }]]]) };
+    const text_ = encodeMemoryState('Static', ofMemory);
+    assert.match((JSON.parse(text_) as File).data, /"podEntries":\{"pod":\{"memoryBlocks":\[\{"numaAffinity":\[0\],"type":"memory","size":300\}\]\}\}\}$/);
+    assert.deepEqual(decodeMemoryState(text_, 'Static').pods, ofMemory.pods);
+  });
+
   it('is read back, also without the newer half', () => {
     assert.deepEqual(decodeCpuState(encodeCpuState('static', cpus), 'static'), decodeCpuState(encodeCpuState('static', cpus), 'static'));
     assert.deepEqual(decodeCpuState(encodeCpuState('static', cpus), 'static').given.get('pod1')?.get('c'), [5, 6]);
