@@ -16,6 +16,7 @@ const MAIN: Readonly<Record<ModuleName, string>> = {
   coredns: 'github.com/coredns/coredns',
   'cri-tools': 'sigs.k8s.io/cri-tools',
   kind: 'sigs.k8s.io/kind',
+  'network-policy': 'sigs.k8s.io/network-policy-api',
 };
 
 for (const module of Object.keys(MODULES) as ModuleName[]) {

@@ -13,6 +13,7 @@ export const MODULES = {
   coredns: '1.14.6',
   'cri-tools': '1.37.0',
   kind: '0.33.0',
+  'network-policy': '0.3.0',
 } as const;
 
 /** How a program tells its version; the first group of the pattern is the version without its `v`. */
@@ -155,6 +156,7 @@ export const PROGRAMS = {
   'containerd-2.3/containerd-shim-runc-v2': containerd('containerd-2.3', 'containerd-shim-runc-v2', SHIM),
   'containerd-2.3/ctr': containerd('containerd-2.3', 'ctr', TOLD),
   kind: row({ module: 'kind', package: 'sigs.k8s.io/kind', fits: 'minor', ask: ask('version', /kind v(\S+)/) }),
+  'network-policy.test': row({ module: 'network-policy', package: 'sigs.k8s.io/network-policy-api/conformance', kind: 'test' }),
   'images/apparmor-loader': image('apparmor-loader'),
   'images/regression-issue-74839': image('regression-issue-74839'),
   'images/resource-consumer': image('resource-consumer'),

@@ -175,9 +175,9 @@ export function namedSpecs(specs: readonly Spec[], exact: readonly string[], bin
   return specs.filter((spec) => wanted.has(spec.name));
 }
 
-/** What `--suite network-features` is about: both families, and our pod network where the agent is ours. */
+/** What a suite about the network needs: both families, and our pod network where the agent is ours. */
 const networkOf = (suite: string, side: Side): readonly string[] =>
-  suite === 'network-features' ? ['--dual-stack', ...(side === 'ours' ? ['--cni', 'nodelet'] : [])] : [];
+  ['network-features', 'policies'].includes(suite) ? ['--dual-stack', ...(side === 'ours' ? ['--cni', 'nodelet'] : [])] : [];
 
 /** The cluster that was named, or one of its own that goes when it is disposed; nobody else runs specs on it meanwhile. */
 export async function clusterFor(

@@ -32,6 +32,8 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs a dummy network interface', said: /link add dummy\d* type dummy\]/ },
   { why: 'needs block devices’ counts by cgroup', name: /ContainerMetrics .*should report container metrics/ },
   { why: 'needs CAP_SYS_RESOURCE', said: /oom_score_adj/ },
+  { why: 'needs the iptables mode (upstream’s other answer is alpha)', name: /\bLocalhostNodePorts\b/ },
+  { why: 'needs three nodes, or zones', said: /at least 3 schedulable nodes|>= 3 zones|more than one zone/ },
 ];
 
 /** The limit that a spec met, or null: it says more than that something failed. */

@@ -9,6 +9,7 @@ import { checkChoice, CLUSTER_SUITES, runE2e, suiteOfCluster, type RunOptions } 
 import { runE2eNode } from './e2e-node.ts';
 import { FEATURE_SUITES, isFeatureSuite, isNodeSuite, NODE_SUITES, SECTION_SPECS } from './features.ts';
 import { listRuns, readJournal } from './journal.ts';
+import { runPolicies, type PolicyOptions } from './policies.ts';
 import { keep, pathsIn, refresh, render } from './store.ts';
 import { E2E_SUITES, isConformance, isJudged, isNodeConformance, select, suiteOf } from './suites.ts';
 
@@ -158,6 +159,18 @@ await runProgram('conformance', 'Kubernetes’ own suites against a cluster, and
     .option('--focus <regexp>', 'only specs whose name matches', collect, [])
     .option('--skip <regexp>', 'no spec whose name matches', collect, [])
     .option('--update', 'make this binary’s specs of the suite those of the scoreboard')
+    .option('--assets <dir>', 'where the real components are');
+  program
+    .add<PolicyOptions>(
+      'policies',
+      'SIG Network’s own tests of ClusterNetworkPolicy against our pod network',
+      ['sudo ./nodelet conformance policies --name CLUSTER', 'sudo ./nodelet conformance policies --focus Baseline'],
+      (options) => runPolicies(program, root, options),
+    )
+    .option('--name <cluster>', 'a cluster that runs; without it one is brought up, and taken down afterwards')
+    .option('--nodes <count>', 'nodes of a cluster of its own', '2')
+    .option('--focus <regexp>', 'only tests whose name matches', '')
+    .option('--keep', 'leave the cluster of its own running')
     .option('--assets <dir>', 'where the real components are');
   program
     .add<{ check?: true; json: boolean }>(
