@@ -82,6 +82,7 @@ test('every end that Ginkgo knows', () => {
   const title = '[sig-node] Pods [It] does x [Conformance] [sig-node, Conformance]';
   const rows: [string, string, string, string?][] = [
     ['• [1.000 seconds]', '[sig-node] Pods does x [Conformance] [sig-node, Conformance]', 'passed'],
+    ['• [1.000 seconds]', '[sig-node] Pods  does x [Conformance] [sig-node, Conformance]', 'passed'],
     ['• [1.000 seconds]', '[sig-node] Pods does x [Conformance] [sig-node, Conformance, KubeletMinVersion:1.36] [kubelet: [>=1.36]]', 'passed'],
     ['• [FAILED] [1.000 seconds]', title, 'failed', 'no such pod: line two'],
     ['• [FAILED] [1.000 seconds]', '[sig-node] Pods [BeforeEach] does x [Conformance] [sig-node, Conformance]', 'failed', 'no such pod: line two'],
@@ -110,6 +111,18 @@ test('every end that Ginkgo knows', () => {
       assert.deepEqual([event.outcome.result, event.outcome.reason], [kind, reason ?? ''], header);
     }
   }
+});
+
+test('what an ordered container left out after a failure never ran', () => {
+  const text = BLOCK(
+    'S [SKIPPED] [0.000 seconds]',
+    '[sig-node] Pods [It] does x [Conformance] [sig-node, Conformance]',
+    '',
+    '  [SKIPPED] Spec skipped because an earlier spec in an ordered container failed',
+    '  In [It] at: file.go:12 @ 11/29/26 21:49:14.241',
+    '',
+  );
+  assert.equal(eventsOf(text, 50, ONE)[0]?.kind, 'other');
 });
 
 test('a suite that does not start says why', () => {

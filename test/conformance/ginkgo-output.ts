@@ -119,8 +119,8 @@ export class GinkgoOutput {
     if (header === null) return [];
     const [, mark, node, said, seconds] = header;
     const state = said ?? (mark === 'P' ? 'PENDING' : mark === 'S' ? 'SKIPPED' : 'PASSED');
-    const result = resultOf(state.replace('!', ''));
     const { reason, output } = block;
+    const result = resultOf(state.replace('!', ''), reason);
     if (node !== undefined) return [{ kind: 'suite', node, failed: result !== 'passed', reason, output }];
     const title = block.title ?? '';
     const name = this.nameIn(title);
@@ -129,7 +129,8 @@ export class GinkgoOutput {
   }
 
   private nameIn(title: string): string | null {
-    for (let text = title.trim(); ;) {
+    // Texts that end or begin with a blank stand here with it, and in names without.
+    for (let text = title.trim().replaceAll(/ +/g, ' '); ;) {
       // Labels and version constraints stand behind it, in brackets as parts of names do: the longest name counts.
       for (let name = text; name !== ''; name = name.slice(0, Math.max(0, name.lastIndexOf(' [')))) if (this.names.has(name)) return name;
       const shorter = text.replace(NODE, '').trim();

@@ -51,16 +51,19 @@ export function listSpecs(text: string): { description: string; specs: Spec[] } 
   return { description, specs: reports.map((report) => ({ name: nameOf(report), labels: labelsOf(report) })) };
 }
 
+/** What Ginkgo says of a spec that it never began: its container is ordered, and a spec before it failed. */
+const NEVER_BEGUN = /because an earlier spec in an ordered container failed/;
+
 /**
- * What Ginkgo's word for a spec's end counts as; null for one that did not run to its end (interrupted, aborted, pending),
- * which is no result at all.
+ * What Ginkgo's word for a spec's end, with its message, counts as; null for one that did not run to its end (interrupted,
+ * aborted, pending, left out after a failure of another), which is no result at all.
  */
-export function resultOf(state: string): Result | null {
+export function resultOf(state: string, message: string): Result | null {
   switch (state.toLowerCase()) {
     case 'passed':
       return 'passed';
     case 'skipped':
-      return 'skipped';
+      return NEVER_BEGUN.test(message) ? null : 'skipped';
     case 'failed':
     case 'panicked':
     case 'timedout':
@@ -98,8 +101,8 @@ export function reasonOf(message: string): string {
 /** The results in a JSON report. Specs that no filter chose are skipped without a message there: they are left out. */
 export function readReport(text: string): Outcome[] {
   return specsIn(text).reports.flatMap((report) => {
-    const result = resultOf(report.State);
     const message = report.Failure?.ForwardedPanic || report.Failure?.Message || '';
+    const result = resultOf(report.State, message);
     if (result === null || (result === 'skipped' && message === '')) return [];
     return [{ name: nameOf(report), result, reason: result === 'passed' ? '' : reasonOf(message), seconds: round(report.RunTime / 1e9) }];
   });
