@@ -4,7 +4,6 @@ import { realClock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import { createLog, type Log } from '../base/log.ts';
-import { createFallbackSys } from '../base/sys/fallback.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { version } from '../base/version.ts';
@@ -34,9 +33,9 @@ Examples:
   nodelet cni install /opt/cni/bin
 `;
 
-function openSys(host: Host, log: Log): Sys {
-  const path = host.env['NODELET_SYS'];
-  return path === undefined || path === '' ? createFallbackSys({ log }) : createSysClient({ path, log });
+async function openSys(host: Host, log: Log): Promise<Sys> {
+  const path = host.env['NODELET_SYS'] ?? '';
+  return path === '' ? (await import('../base/sys/fallback.ts')).createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
 async function openEngine(host: Host, kernel: Kernel, log: Log, more: Pick<EngineOptions, 'gate' | 'takeTurn'>): Promise<Engine> {
@@ -55,7 +54,7 @@ async function plugin(host: Host): Promise<number> {
   const log = logOf(host, 0);
   const chunks: Buffer[] = [];
   for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
-  await using sys = openSys(host, log);
+  await using sys = await openSys(host, log);
   using engine = await openEngine(host, createKernel(sys), log, { takeTurn });
   const { code, text } = await engine.call(host.env, Buffer.concat(chunks).toString('utf8'));
   host.stdout(text);
@@ -80,7 +79,7 @@ async function readConfig(path: string): Promise<DaemonConfig> {
 async function daemon(host: Host, path: string): Promise<number> {
   const config = await readConfig(path);
   const log = logOf(host, config.verbosity);
-  await using sys = openSys(host, log);
+  await using sys = await openSys(host, log);
   const kernel = createKernel(sys);
   const [{ runDaemon }, { PolicyNetwork }] = await Promise.all([import('./daemon.ts'), import('./policy.ts')]);
   const policy = new PolicyNetwork({ nodeName: config.nodeName, table: createPolicyTable(sys), clock: realClock, log });
@@ -92,18 +91,18 @@ async function daemon(host: Host, path: string): Promise<number> {
 
 /** Takes the policies' rules away, which stay when a daemon ends: nobody is isolated on this node then. */
 async function cleanup(host: Host): Promise<number> {
-  await using sys = openSys(host, logOf(host, 0));
+  await using sys = await openSys(host, logOf(host, 0));
   await createPolicyTable(sys).write(removalText());
   return 0;
 }
 
 async function connect(config: DaemonConfig, log: Log): Promise<import('../base/kubeapi/types.ts').KubeApi> {
-  const [{ createKubeApi }, { readKubeConfig }, { realRng }] = await Promise.all([
-    import('../base/kubeapi/client.ts'),
+  const [{ createPlainKubeApi }, { readKubeConfig }, { realRng }] = await Promise.all([
+    import('../base/kubeapi/plain.ts'),
     import('../base/kubeapi/config.ts'),
     import('../base/rng.ts'),
   ]);
-  return createKubeApi({ config: await readKubeConfig(config.kubeconfig), log, clock: realClock, rng: realRng, userAgent: `nodelet-cni/${version}` });
+  return createPlainKubeApi({ config: await readKubeConfig(config.kubeconfig), log, clock: realClock, rng: realRng, userAgent: `nodelet-cni/${version}` });
 }
 
 async function install(host: Host, folder: string): Promise<number> {

@@ -2,7 +2,7 @@ import { hostname, networkInterfaces } from 'node:os';
 import { realClock } from '../base/clock.ts';
 import { OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
-import { createKubeApi } from '../base/kubeapi/client.ts';
+import { createPlainKubeApi } from '../base/kubeapi/plain.ts';
 import { isApiError } from '../base/kubeapi/errors.ts';
 import * as refs from '../base/kubeapi/refs.ts';
 import type { KubeApi, KubeObject, ResourceRef } from '../base/kubeapi/types.ts';
@@ -150,7 +150,7 @@ export async function diff(host: Host, sys: Sys, words: readonly string[]): Prom
   if (command.kind !== 'run') throw refuseWords(`--${command.kind} is not for diff`, 'diff');
   const { config, master } = command;
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
-  await using api = createKubeApi({
+  await using api = createPlainKubeApi({
     config: await reachApi(config.kubeconfig, master, host.env),
     log: silentLog,
     clock: realClock,

@@ -3,16 +3,14 @@ import { availableParallelism, hostname } from 'node:os';
 import { realClock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
-import { createKubeApi } from '../base/kubeapi/client.ts';
+import { createPlainKubeApi } from '../base/kubeapi/plain.ts';
 import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
 import { createLog, silentLog, type Log } from '../base/log.ts';
 import { watchLoopDelay } from '../base/loop-delay.ts';
 import { realRng } from '../base/rng.ts';
-import { createFallbackSys } from '../base/sys/fallback.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
-import { printYaml } from '../base/yaml.ts';
 import type { ProxyConfig } from './core/config.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
@@ -28,9 +26,10 @@ import { setConntrackSysctls } from './io/sysctls.ts';
 import { allowLocalhostNodePorts, openMode, removeAll } from './modes.ts';
 import { Proxy } from './proxy.ts';
 
-function openSys(host: Host, log: Log): Sys {
-  const path = host.env['NODELET_SYS'];
-  return path === undefined || path === '' ? createFallbackSys({ log }) : createSysClient({ path, log });
+/** Without the C program by util-linux, which takes more to load than the proxy itself. */
+async function openSys(host: Host, log: Log): Promise<Sys> {
+  const path = host.env['NODELET_SYS'] ?? '';
+  return path === '' ? (await import('../base/sys/fallback.ts')).createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
 /** Starts one of the HTTP servers; a taken address only ends the program when that was asked for. */
@@ -65,7 +64,7 @@ async function runProxy(host: Host, { config, document, master }: RunCommand, sy
   const requests = new ClientMetrics(clock);
   const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: clock.nowMs() / 1000, readCounters: () => mode.readCounters(), log });
   const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
-  await using api = createKubeApi({
+  await using api = createPlainKubeApi({
     config: kubeConfig,
     log,
     clock,
@@ -94,7 +93,7 @@ async function runProxy(host: Host, { config, document, master }: RunCommand, sy
 /** `nodelet netfilter`: kube-proxy for this network namespace. */
 export async function main(host: Host): Promise<number> {
   if (host.args[0] === 'trace' || host.args[0] === 'diff') {
-    await using sys = openSys(host, silentLog);
+    await using sys = await openSys(host, silentLog);
     return await (await import('./inspect.ts')).inspect(host, sys);
   }
   try {
@@ -115,11 +114,11 @@ export async function main(host: Host): Promise<number> {
       write: (line) => host.stderr(line),
     });
     if (command.kind === 'write') {
-      await writeFile(command.path, await printYaml(command.document), { mode: 0o644 });
+      await writeFile(command.path, await (await import('../base/yaml.ts')).printYaml(command.document), { mode: 0o644 });
       log.info('Wrote configuration', { file: command.path });
       return 0;
     }
-    await using sys = openSys(host, log);
+    await using sys = await openSys(host, log);
     if (command.kind === 'cleanup') return await removeAll(sys, log);
     if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
     if (command.initOnly) {

@@ -2,6 +2,7 @@ import { flushCompileCache } from 'node:module';
 import { isMainThread } from 'node:worker_threads';
 import type { Host } from '../base/host.ts';
 import { failure, hostOf } from '../base/process.ts';
+import { COMPILED_MS } from './core/compiled.ts';
 
 /** Programs that run as daemons: loaded only when they are the command, so that each carries only what it needs. */
 const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise<number> }>>> = {
@@ -12,9 +13,6 @@ const DAEMONS: Readonly<Record<string, () => Promise<{ main(host: Host): Promise
   egress: () => import('./egress.ts'),
   dns: () => import('./dns.ts'),
 };
-
-/** By then a daemon has run what its start needs; compiled once, the next starts take it from the cache. */
-const COMPILED_MS = 10_000;
 
 async function run(): Promise<number> {
   const [command = '', ...rest] = process.argv.slice(2);

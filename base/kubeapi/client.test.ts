@@ -6,15 +6,17 @@ import { createServer } from 'node:https';
 import { createServer as createTcpServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { test as testOnce, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Pod } from '../../proto/kube/types.ts';
 import { realClock, type Clock } from '../clock.ts';
 import { hasCode } from '../errors.ts';
 import { silentLog } from '../log.ts';
 import { seededRng } from '../rng.ts';
-import { createKubeApi, type KubeApiOptions } from './client.ts';
+import { createKubeApi } from './client.ts';
 import { ApiError } from './errors.ts';
+import type { KubeApiOptions } from './kube-client.ts';
+import { createPlainKubeApi } from './plain.ts';
 import { configMaps, leases, pods } from './refs.ts';
 import { authority, clientPair, configFor, serving, TestServer, Wire } from './test-server.ts';
 import type { KubeApi } from './types.ts';
@@ -27,8 +29,19 @@ const quick: Clock = {
   after: (ms, callback) => realClock.after(ms / 50, callback),
 };
 
+let create: typeof createKubeApi = createKubeApi;
+
+/** Runs a test with undici and with Node's own modules. */
+function test(name: string, body: (t: TestContext) => Promise<void>): void {
+  for (const [by, how] of Object.entries({ undici: createKubeApi, plain: createPlainKubeApi }))
+    testOnce(`${by}: ${name}`, async (t) => {
+      create = how;
+      await body(t);
+    });
+}
+
 function open(port: number, extra: Partial<KubeApiOptions> = {}): KubeApi {
-  return createKubeApi({ config: configFor(port), log: silentLog, clock: realClock, rng: seededRng(1), userAgent: 'test/1', ...extra });
+  return create({ config: configFor(port), log: silentLog, clock: realClock, rng: seededRng(1), userAgent: 'test/1', ...extra });
 }
 
 async function until(condition: () => boolean, what: string, ms = 5000): Promise<void> {

@@ -1,10 +1,10 @@
 import { readFile, stat } from 'node:fs/promises';
-import { connect as connectTcp, isIP } from 'node:net';
-import { connect as connectTls, type ConnectionOptions } from 'node:tls';
-import type { buildConnector } from 'undici';
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import type { ConnectionOptions } from 'node:tls';
 import type { Clock } from '../clock.ts';
 import { messageOf, OpError } from '../errors.ts';
 import type { KubeConfig, Material } from './config.ts';
+import type { Connector } from './http-client.ts';
 
 const tokenAgeMs = 60_000;
 const connectTimeoutMs = 10_000;
@@ -88,10 +88,10 @@ export class Credentials {
   }
 
   /**
-   * Opens sockets for undici, each with the certificates as they are then. `onProtocol` hears what was agreed on; `signal`
-   * ends what is being opened, of which undici's own end knows nothing.
+   * Opens sockets, each with the certificates as they are then. `onProtocol` hears what was agreed on; `signal`
+   * ends what is being opened, of which the client's own end knows nothing.
    */
-  connector(onProtocol: (protocol: 'h2' | 'http/1.1' | undefined) => void, signal: AbortSignal): buildConnector.connector {
+  connector(onProtocol: (protocol: 'h2' | 'http/1.1' | undefined) => void, signal: AbortSignal): Connector {
     return (options, callback) => {
       const fail = (error: Error): void => {
         onProtocol(undefined);
@@ -99,9 +99,9 @@ export class Credentials {
       };
       const host = options.hostname;
       const port = Number(options.port) || (options.protocol === 'https:' ? 443 : 80);
-      const open = (tls: ConnectionOptions | undefined): void => {
+      const open = (socketOf: () => Socket, ready: 'connect' | 'secureConnect'): void => {
         if (signal.aborted) return fail(new OpError('aborted', 'connect', 'the client is closed'));
-        const socket = tls === undefined ? connectTcp({ host, port }) : connectTls({ ...(isIP(host) === 0 && { servername: host }), ...tls, host, port });
+        const socket = socketOf();
         socket.setNoDelay(true).setKeepAlive(true, 30_000);
         const timer = setTimeout(() => socket.destroy(new OpError('unavailable', 'connect', `${host}:${port} does not answer`)), connectTimeoutMs);
         const stop = (): void => void socket.destroy(new OpError('aborted', 'connect', 'the client is closed'));
@@ -111,7 +111,7 @@ export class Credentials {
         };
         signal.addEventListener('abort', stop, { once: true });
         socket.once('error', fail);
-        socket.once(tls === undefined ? 'connect' : 'secureConnect', () => {
+        socket.once(ready, () => {
           settled();
           socket.off('error', fail);
           onProtocol('alpnProtocol' in socket && socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1');
@@ -119,8 +119,12 @@ export class Credentials {
         });
         socket.once('close', settled);
       };
-      if (options.protocol === 'https:') this.#tlsOptions().then(open, fail);
-      else open(undefined);
+      if (options.protocol !== 'https:') return open(() => connectTcp({ host, port }), 'connect');
+      // Loaded where it is needed: it is a tenth of what a small daemon takes.
+      Promise.all([import('node:tls'), this.#tlsOptions()]).then(
+        ([{ connect }, tls]) => open(() => connect({ ...(isIP(host) === 0 && { servername: host }), ...tls, host, port }), 'secureConnect'),
+        fail,
+      );
     };
   }
 }

@@ -2,7 +2,7 @@ import { realClock, type Clock } from '../clock.ts';
 import { OpError } from '../errors.ts';
 import { silentLog } from '../log.ts';
 import { seededRng, type Rng } from '../rng.ts';
-import { nameItems } from './client.ts';
+import { nameItems } from './kube-client.ts';
 import { ApiError } from './errors.ts';
 import { patched } from './fake-patch.ts';
 import { selectorTest } from './fake-select.ts';

@@ -1,5 +1,4 @@
 import type { Readable } from 'node:stream';
-import type { Dispatcher } from 'undici';
 import { BugError } from '../assert.ts';
 import type { Clock } from '../clock.ts';
 import { messageOf, OpError } from '../errors.ts';
@@ -7,6 +6,7 @@ import type { Log } from '../log.ts';
 import type { KubeConfig } from './config.ts';
 import { Credentials } from './credentials.ts';
 import { ApiError } from './errors.ts';
+import { bytesOf, type HttpResponse, type OpenHttpClient } from './http-client.ts';
 import { Limiter } from './limiter.ts';
 import { Sessions, type Claim } from './sessions.ts';
 import type { Lane } from './types.ts';
@@ -128,6 +128,7 @@ export interface RequestObserver {
 }
 
 export interface SenderOptions {
+  openClient: OpenHttpClient;
   config: KubeConfig;
   clock: Clock;
   log: Log;
@@ -140,7 +141,7 @@ export interface SenderOptions {
   observer?: RequestObserver;
 }
 
-type Use<T> = (response: Dispatcher.ResponseData, answered: (status: number, bodyBytes: number | null) => void) => Promise<T>;
+type Use<T> = (response: HttpResponse, answered: (status: number, bodyBytes: number | null) => void) => Promise<T>;
 
 /** Sends requests: credentials, lanes, rate, deadlines, Retry-After. Knows no resources. */
 export class Sender implements AsyncDisposable {
@@ -154,11 +155,11 @@ export class Sender implements AsyncDisposable {
 
   constructor(options: SenderOptions) {
     this.#options = options;
-    const { config, clock, qps, pingMs = 15_000 } = options;
+    const { config, clock, qps, openClient, pingMs = 15_000 } = options;
     this.#server = config.server;
     this.#credentials = new Credentials(config, clock);
     const open = (perSession: number, maxSessions: number, pingMs: number): Sessions =>
-      new Sessions({ server: config.server, credentials: this.#credentials, perSession, maxSessions, pingMs });
+      new Sessions({ openClient, server: config.server, credentials: this.#credentials, perSession, maxSessions, pingMs });
     // Go's transport gives a dead connection 30 s of silence and 15 s for the ping. Two unanswered-ping periods of
     // 15 s are never slower; the lane that keeps the node alive looks more often.
     this.#sessions = { requests: open(90, 2, pingMs), heartbeat: open(90, 1, Math.min(pingMs, 5_000)), watches: open(90, 100, pingMs) };
@@ -184,7 +185,7 @@ export class Sender implements AsyncDisposable {
         if (lane !== 'heartbeat') await this.#wait(request.method, deadline.signal);
         const answer = await this.#once(this.#sessions[lane], request, timeoutMs, deadline.signal, async (response, answered) => {
           const { statusCode: status, headers } = response;
-          const body = await response.body.bytes();
+          const body = await bytesOf(response.body);
           answered(status, body.length);
           return { status, headers: flatHeaders(headers), body };
         });
@@ -215,7 +216,7 @@ export class Sender implements AsyncDisposable {
       await this.#once(this.#sessions.watches, request, request.timeoutMs ?? defaultTimeoutMs, signal, async (response, answered) => {
         answered(response.statusCode, null);
         if (response.statusCode === 401) this.#credentials.forgetToken();
-        if (response.statusCode >= 400) throw apiErrorFrom(response.statusCode, await response.body.text(), flatHeaders(response.headers));
+        if (response.statusCode >= 400) throw apiErrorFrom(response.statusCode, (await bytesOf(response.body)).toString('utf8'), flatHeaders(response.headers));
         await read(response.body);
       });
     } catch (error) {

@@ -1,8 +1,9 @@
 import { OpError } from '../errors.ts';
 import type { Credentials } from './credentials.ts';
-import { Client, type UndiciClient } from './undici.ts';
+import type { HttpClient, OpenHttpClient } from './http-client.ts';
 
 export interface SessionsOptions {
+  openClient: OpenHttpClient;
   server: string;
   credentials: Credentials;
   /** Streams a session carries before another one is opened. API servers allow 100. */
@@ -14,17 +15,17 @@ export interface SessionsOptions {
 }
 
 interface Session {
-  readonly client: UndiciClient;
+  readonly client: HttpClient;
   inFlight: number;
 }
 
 /** A claim on one stream of a session; disposing it gives the stream back. */
 export interface Claim extends Disposable {
-  readonly client: UndiciClient;
+  readonly client: HttpClient;
 }
 
 /**
- * HTTP/2 connections of one lane, each an undici Client, which connects again by itself. A server that speaks only
+ * HTTP/2 connections of one lane, each a client that connects again by itself. A server that speaks only
  * HTTP/1.1 gets one request per connection, so that a watch never stands before others.
  */
 export class Sessions implements AsyncDisposable {
@@ -36,7 +37,7 @@ export class Sessions implements AsyncDisposable {
   #probing: { promise: Promise<void>; done: () => void } | undefined;
   readonly #end = new AbortController();
   /** Given up, but with requests that still run. */
-  readonly #closing = new Set<UndiciClient>();
+  readonly #closing = new Set<HttpClient>();
 
   constructor(options: SessionsOptions) {
     this.#options = options;
@@ -89,20 +90,16 @@ export class Sessions implements AsyncDisposable {
     return session;
   }
 
-  #open(): UndiciClient {
+  #open(): HttpClient {
     const options = this.#options;
     const { credentials, perSession, pingMs } = options;
-    return new Client(this.#origin, {
+    return options.openClient(this.#origin, {
       // What a server from before a redirect speaks says nothing of the one after it.
       connect: credentials.connector((protocol) => {
         if (options === this.#options) this.#agreed(protocol);
       }, this.#end.signal),
-      allowH2: true,
-      pipelining: 1,
-      keepAliveTimeout: 90_000,
-      keepAliveMaxTimeout: 90_000,
-      bodyTimeout: 0,
-      h2Options: { maxConcurrentStreams: perSession, pingInterval: pingMs },
+      perSession,
+      pingMs,
     });
   }
 

@@ -3,6 +3,7 @@ import type { Client as UndiciClient } from 'undici';
 import client from 'undici/lib/dispatcher/client.js';
 import dispatcher from 'undici/lib/dispatcher/dispatcher.js';
 import request from 'undici/lib/api/api-request.js';
+import type { OpenHttpClient } from './http-client.ts';
 
 /*
  * Of undici the HTTP client alone: its index also loads fetch, WebSocket, caches and mocks, a megabyte that every
@@ -17,5 +18,16 @@ Object.assign(dispatcher.prototype, { request });
 setFlagsFromString('--no-wasm-dynamic-tiering');
 setFlagsFromString('--no-wasm-tier-up');
 
-export const Client: typeof UndiciClient = client;
-export type { UndiciClient };
+const Client: typeof UndiciClient = client;
+
+/** Opens a client of an origin (`https://host:port`) by undici. */
+export const openUndiciClient: OpenHttpClient = (origin, { connect, perSession, pingMs }) =>
+  new Client(origin, {
+    connect: (options, callback) => connect({ ...options, port: options.port ?? '' }, callback),
+    allowH2: true,
+    pipelining: 1,
+    keepAliveTimeout: 90_000,
+    keepAliveMaxTimeout: 90_000,
+    bodyTimeout: 0,
+    h2Options: { maxConcurrentStreams: perSession, pingInterval: pingMs },
+  });

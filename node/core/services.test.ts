@@ -4,9 +4,17 @@ import { agentConfig, cniConfig, proxyConfig, type NodeFacts } from './files.ts'
 import { initSpec } from './launch.ts';
 import { planSet, type NodePlan, type SetOptions } from './plan.ts';
 import type { RealPrograms } from './real.ts';
-import { hubServices, nodeServices, type ProgramPaths, type ServiceSpec } from './services.ts';
+import { hubServices, nodeServices, PROXY_FLAGS, type ProgramPaths, type ServiceSpec } from './services.ts';
 
-const paths: ProgramPaths = { node: '/node', bundle: '/b/nodelet.mjs', sys: '/sys', containerd: '/c/containerd', path: '/bin', images: '/images' };
+const paths: ProgramPaths = {
+  node: '/node',
+  bundle: '/b/nodelet.mjs',
+  proxy: '/b/netfilter.cjs',
+  sys: '/sys',
+  containerd: '/c/containerd',
+  path: '/bin',
+  images: '/images',
+};
 const real: RealPrograms = {
   etcd: '/a/etcd',
   apiserver: '/a/kube-apiserver',
@@ -107,4 +115,13 @@ test('both families reach each program that asks for ranges or addresses', () =>
     ipam.routes.map((route) => route.dst),
     ['0.0.0.0/0', '::/0'],
   );
+});
+
+test('the service proxy is a program of its own, with flags of its own and code kept for itself', () => {
+  const set = planSet({ name: 's', index: 0, stateHome: '/x', nodeCount: 1 });
+  const proxy = nodeServices(set, nodeOf(set, 0), paths, { proxy: 1 }, null).find(({ name }) => name === 'netfilter');
+  const flags = proxy?.argv.slice(1, proxy.argv.indexOf('/b/netfilter.cjs')) ?? [];
+  assert.equal(proxy?.argv[proxy.argv.indexOf('/b/netfilter.cjs') + 1], 'netfilter');
+  for (const flag of PROXY_FLAGS) assert.ok(flags.includes(flag), flag);
+  assert.equal(proxy?.env['NODE_COMPILE_CACHE'], '/b/cache/netfilter');
 });

@@ -46,7 +46,7 @@ export async function startSet(options: StartOptions): Promise<void> {
   const paths = programPaths(options);
   const nodes = options.only ?? plan.nodes;
   await context.progress.step('certificates and files', async () => {
-    await Promise.all([writeCredentials(plan), copyBundle(options)]);
+    await Promise.all([writeCredentials(plan), copyBundles(options)]);
     if (plan.cni === 'nodelet') await installPlugin(cniFolder(plan), { front: `${context.root}/dist/cni/nodelet`, ...paths });
     await mkdir(plan.hub.dir, { recursive: true });
     if (plan.audit) await writeFile(`${plan.hub.dir}/audit-policy.json`, auditPolicy());
@@ -128,13 +128,14 @@ export async function runningNodes(plan: SetPlan): Promise<NodePlan[]> {
 }
 
 /** What is judged runs one build from its first start to its last, whatever is built meanwhile. */
-const ownBundle = (plan: SetPlan): string => `${plan.state}/nodelet.mjs`;
+const BUNDLES = ['nodelet.mjs', 'netfilter.cjs'] as const;
 
-async function copyBundle({ context, plan }: StartOptions): Promise<void> {
+async function copyBundles({ context, plan }: StartOptions): Promise<void> {
   if (plan.join !== 'token') return;
-  await copyFile(`${context.root}/dist/nodelet.mjs`, ownBundle(plan), constants.COPYFILE_EXCL).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EEXIST') throw error;
-  });
+  for (const file of BUNDLES)
+    await copyFile(`${context.root}/dist/${file}`, `${plan.state}/${file}`, constants.COPYFILE_EXCL).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
 }
 
 function programPaths(options: StartOptions): ProgramPaths {
@@ -143,10 +144,12 @@ function programPaths(options: StartOptions): ProgramPaths {
   const runc = real?.runc ?? machine.programs.runc;
   if (containerd === undefined || runc === undefined)
     throw new OpError('not-found', 'starting a node', 'containerd or runc is missing', { advice: 'see: nodelet doctor' });
+  const bundles = options.plan.join === 'token' ? options.plan.state : `${context.root}/dist`;
   const folders = [...new Set([dirname(containerd), dirname(runc), '/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'])];
   return {
     node: process.execPath,
-    bundle: options.plan.join === 'token' ? ownBundle(options.plan) : `${context.root}/dist/nodelet.mjs`,
+    bundle: `${bundles}/nodelet.mjs`,
+    proxy: `${bundles}/netfilter.cjs`,
     sys: `${context.root}/dist/sys`,
     containerd,
     path: folders.join(':'),

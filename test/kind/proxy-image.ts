@@ -2,6 +2,7 @@ import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { OpError } from '../../base/errors.ts';
 import { kubernetesVersion } from '../../base/version.ts';
+import { PROXY_FLAGS } from '../../node/core/services.ts';
 import { parseImageName, type Layer } from '../../node/core/oci.ts';
 import { blobPath, listImages, makeImage, storeImage, type StoredImage } from '../../node/io/images.ts';
 import type { Program } from '../../scripts/command.ts';
@@ -36,9 +37,10 @@ export async function makeProxyImage(program: Program, assets: Assets, root: str
     entrypoint: [
       `${HOME}/bin/node`,
       '--max-semi-space-size=2',
+      ...PROXY_FLAGS,
       '--max-old-space-size=512',
       '--disable-warning=ExperimentalWarning',
-      `${HOME}/dist/nodelet.mjs`,
+      `${HOME}/dist/netfilter.cjs`,
       'netfilter',
     ],
   };

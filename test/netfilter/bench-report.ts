@@ -10,6 +10,9 @@ export interface Figures {
   burstMs: number;
   peakMiB: number;
   nowMiB: number;
+  /** Of it the process's own pages, and those of files: the program and its libraries, which other processes share. */
+  anonMiB: number;
+  fileMiB: number;
   cpuSeconds: number;
 }
 
@@ -48,6 +51,8 @@ const AIMS: readonly { key: keyof Figures; what: string; unit: string; ratio?: n
   { key: 'burstMs', what: '1,000 changes in 1 s, until written', unit: 'ms' },
   { key: 'peakMiB', what: 'memory, peak', unit: 'MiB', ratio: 1 },
   { key: 'nowMiB', what: 'memory at the end', unit: 'MiB' },
+  { key: 'anonMiB', what: '  of it anonymous', unit: 'MiB' },
+  { key: 'fileMiB', what: '  of it of files', unit: 'MiB' },
   { key: 'cpuSeconds', what: 'processor time', unit: 's' },
 ];
 

@@ -269,21 +269,22 @@ export class Subject implements AsyncDisposable {
   }
 
   /** Peak and present memory of the proxy and of what belongs to it as long as it runs, and its processor time so far. */
-  async cost(): Promise<{ peakMiB: number; nowMiB: number; cpuSeconds: number }> {
+  async cost(): Promise<{ peakMiB: number; nowMiB: number; anonMiB: number; fileMiB: number; cpuSeconds: number }> {
     const pids = [this.#proxy!.pid!, ...(await childrenOf(this.#proxy!.pid!))];
-    let peakMiB = 0;
-    let nowMiB = 0;
+    const memory = { peakMiB: 0, nowMiB: 0, anonMiB: 0, fileMiB: 0 };
     let ticks = 0;
     for (const pid of pids) {
       const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
       const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
       const mib = (key: string): number => Number(new RegExp(`^${key}:\\s+(\\d+)`, 'm').exec(status)?.[1] ?? 0) / 1024;
-      peakMiB += mib('VmHWM');
-      nowMiB += mib('VmRSS');
+      memory.peakMiB += mib('VmHWM');
+      memory.nowMiB += mib('VmRSS');
+      memory.anonMiB += mib('RssAnon');
+      memory.fileMiB += mib('RssFile');
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       ticks += fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
     }
-    return { peakMiB, nowMiB, cpuSeconds: ticks / 100 };
+    return { ...memory, cpuSeconds: ticks / 100 };
   }
 
   async stop(): Promise<void> {

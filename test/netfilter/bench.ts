@@ -10,6 +10,7 @@ import { realClock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
+import { PROXY_FLAGS } from '../../node/core/services.ts';
 import { findAssets } from '../assets/find.ts';
 import { endpointsOf, objects, PROBE } from './bench-objects.ts';
 import { median, page, quantile, type Cell, type Figures, type Latency } from './bench-report.ts';
@@ -59,6 +60,18 @@ async function opened<T>(subjects: readonly Subject[], body: () => Promise<T>): 
     return await body();
   } finally {
     for (const subject of subjects) await subject[Symbol.asyncDispose]();
+  }
+}
+
+/** Each program has run before on a node whose proxy starts: its file is in memory, and of ours what V8 compiled is kept. */
+async function warmUp(who: readonly Who[], mode: Mode, create: (who: Who, mode: Mode, name: string) => Subject): Promise<void> {
+  for (const one of who) {
+    const subject = create(one, mode, `${one}0`);
+    await opened([subject], async () => {
+      await subject.open(objects(50, 2));
+      await subject.start();
+      await subject.change([endpointsOf(1, 2, 1)]);
+    });
   }
 }
 
@@ -142,15 +155,16 @@ async function run(): Promise<number> {
   const upstream = (await findAssets({ env: process.env })).path('kube-proxy');
   if (upstream === null && values.only !== 'ours') say('upstream’s kube-proxy is not here (./nodelet assets): ours is measured alone');
   const who: Who[] = (['ours', 'upstream'] as const).filter((one) => (values.only === '' || values.only === one) && (one === 'ours' || upstream !== null));
-  const bundle = process.env['NODELET_BUNDLE'] ?? join(import.meta.dirname, '../../dist/nodelet.mjs');
+  const program = process.env['NETFILTER_BENCH_PROGRAM'] ?? join(import.meta.dirname, '../../dist/netfilter.cjs');
   const programs: Programs = {
     ours: [
       process.execPath,
       ...(process.env['NETFILTER_BENCH_NODE'] ?? '').split(' ').filter(Boolean),
       '--max-semi-space-size=2',
+      ...PROXY_FLAGS,
       '--max-old-space-size=256',
       '--disable-warning=ExperimentalWarning',
-      bundle,
+      program,
       'netfilter',
     ],
     upstream: upstream ?? '',
@@ -162,6 +176,7 @@ async function run(): Promise<number> {
   const latencies: Latency[] = [];
   try {
     for (const mode of values.modes.split(',') as Mode[]) {
+      await warmUp(who, mode, create);
       for (const endpoints of numbers(values.endpoints)) {
         for (const services of numbers(values.services)) cells.push(await measureCell(who, { mode, services, endpoints }, create));
       }
