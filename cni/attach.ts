@@ -45,7 +45,7 @@ export async function add(workshop: Workshop, call: Call, conf: NetConf): Promis
     await table.setMasquerade(conf);
     const plan = await connect(workshop, call, conf, given, mtu);
     await Promise.all([finishOutside(kernel, plan, ports), table.add(ports)]);
-    if (!store.finish(conf.name, call)) throw new CniError(CODE.tryAgain, 'the pod was removed while it was added');
+    if (!(await store.transaction(() => store.finish(conf.name, call)))) throw new CniError(CODE.tryAgain, 'the pod was removed while it was added');
     return plan.result;
   } catch (error) {
     await undo(workshop, call, conf.name, ports).catch((second: unknown) => workshop.log.warn('An ADD could not be taken back', { error: messageOf(second) }));
@@ -75,17 +75,17 @@ async function requireFresh(workshop: Workshop, call: Call, conf: NetConf): Prom
 /** Addresses and ports in the store; when none is free, after what dead pods hold was taken back. */
 async function reserve(workshop: Workshop, call: Call, conf: NetConf): Promise<{ given: Given[]; ports: HostPort[] }> {
   try {
-    return reserveNow(workshop, call, conf);
+    return await reserveNow(workshop, call, conf);
   } catch (error) {
     const isFull = error instanceof CniError && (error.code === CODE.exhausted || error.code === CODE.portTaken);
     if (!isFull || (await reconcile(workshop)).pods === 0) throw error;
-    return reserveNow(workshop, call, conf);
+    return await reserveNow(workshop, call, conf);
   }
 }
 
-function reserveNow({ store, dataDir }: Workshop, call: Call, conf: NetConf): { given: Given[]; ports: HostPort[] } {
+async function reserveNow({ store, dataDir }: Workshop, call: Call, conf: NetConf): Promise<{ given: Given[]; ports: HostPort[] }> {
   const taken = { has: (address: Address): boolean => store.isTaken(conf.name, address) };
-  return store.transaction(() => {
+  return await store.transaction(() => {
     store.insert({
       network: conf.name,
       containerId: call.containerId,
@@ -161,7 +161,7 @@ async function undo({ store, kernel, table, dataDir }: Workshop, who: Attachment
   const [refused] = await Promise.all([kernel.apply(null, [{ op: 'delete-link', link }]), table.remove(ports)]);
   if (refused !== null && refused.errno !== 'ENODEV') throw new CniError(CODE.kernel, `cannot remove the link ${link}: ${refused.errno}`, refused.detail);
   // Last: an address is free once nothing leads to it any more.
-  if (store.find(network, who) !== null) store.transaction(() => store.remove(network, who));
+  if (store.find(network, who) !== null) await store.transaction(() => store.remove(network, who));
 }
 
 /** CHECK: links, addresses and routes are as ADD left them. */

@@ -47,7 +47,7 @@ export class HostTable {
     const { store } = this.#options;
     const wanted = masqueradeText(conf);
     if (store.masquerade(conf.name) === wanted) return;
-    store.setMasquerade(conf.name, wanted);
+    await store.transaction(() => store.setMasquerade(conf.name, wanted));
     await this.rebuild();
   }
 

@@ -8,7 +8,7 @@ import type { Workshop } from './attach.ts';
 export async function reconcile({ store, kernel, table, dataDir, log }: Workshop): Promise<{ pods: number; links: number }> {
   // The store first: an ADD that runs meanwhile has its row before its link.
   const links = new Set((await kernel.links(null)).map((link) => link.name));
-  const gone = store.transaction(() => {
+  const gone = await store.transaction(() => {
     const lost = store.all().filter((one) => one.phase === 'ready' && !links.has(one.hostLink));
     const ports = lost.flatMap((one) => store.ports({ network: one.network, who: one }));
     for (const one of lost) store.remove(one.network, one);

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { hasCode, OpError } from '../../base/errors.ts';
 import { openStore, type Store } from './store.ts';
 
@@ -43,34 +44,64 @@ test('a damaged one, too, when it is found out later', (t) => {
   );
 });
 
-test('what ends a transaction by itself is the failure that is told, and the next one works', (t) => {
+test('what ends a transaction by itself is the failure that is told, and the next one works', async (t) => {
   const dir = folder(t);
   const store = opened(t, dir);
   const other = new DatabaseSync(`${dir}/state.db`);
   // As a full disk does it.
   other.exec("CREATE TRIGGER full BEFORE INSERT ON attachment BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END");
-  assert.throws(
-    () => store.transaction(() => store.insert(row)),
+  await assert.rejects(
+    store.transaction(() => store.insert(row)),
     (error) => hasCode(error, 'failed') && /disk is full/.test(String(error)),
   );
   other.exec('DROP TRIGGER full');
   other.close();
-  store.transaction(() => store.insert(row));
+  await store.transaction(() => store.insert(row));
   assert.equal(store.all().length, 1);
 });
 
-test('what a caller throws inside of a transaction comes out as it is, and undoes it', (t) => {
+test('what a caller throws inside of a transaction comes out as it is, and undoes it', async (t) => {
   const store = opened(t, folder(t));
   const own = Object.assign(new Error('no address is free'), { code: 100 });
-  assert.throws(
-    () =>
-      store.transaction(() => {
-        store.insert(row);
-        throw own;
-      }),
+  await assert.rejects(
+    store.transaction(() => {
+      store.insert(row);
+      throw own;
+    }),
     own,
   );
   assert.deepEqual(store.all(), []);
+});
+
+test('while another process writes, a transaction waits its turn and nothing else does', async (t) => {
+  const dir = folder(t);
+  const store = opened(t, dir);
+  const other = new DatabaseSync(`${dir}/state.db`);
+  t.after(() => other.close());
+  other.exec('BEGIN IMMEDIATE');
+  let turns = 0;
+  const timer = setInterval(() => turns++, 10);
+  t.after(() => clearInterval(timer));
+  const done = store.transaction(() => store.insert(row));
+  await delay(300);
+  assert.ok(turns >= 5, `${turns} turns of the event loop in 300 ms`);
+  assert.deepEqual(store.all(), []);
+  other.exec('COMMIT');
+  await done;
+  assert.equal(store.all().length, 1);
+});
+
+test('a turn that does not come is told as such', async (t) => {
+  const dir = folder(t);
+  const store = openStore(dir, { boot: 'b', waitMs: 50 });
+  t.after(() => store[Symbol.dispose]());
+  const other = new DatabaseSync(`${dir}/state.db`);
+  t.after(() => other.close());
+  other.exec('BEGIN IMMEDIATE');
+  await assert.rejects(
+    store.transaction(() => store.insert(row)),
+    (error) => hasCode(error, 'unavailable'),
+  );
 });
 
 test('a folder that cannot be made', (t) => {

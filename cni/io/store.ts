@@ -1,5 +1,6 @@
 import { mkdirSync, readFileSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { OpError, type OpCode } from '../../base/errors.ts';
 import { addressText, parseAddress, parseCidr, type Address } from '../core/address.ts';
 import type { Attachment } from '../core/config.ts';
@@ -15,8 +16,11 @@ export interface StoredAttachment extends Attachment {
 }
 
 export interface Store extends Disposable {
-  /** All or nothing, against other processes too. */
-  transaction<T>(work: () => T): T;
+  /**
+   * All or nothing, against other processes too. While one of them writes, this waits its turn without holding up what else
+   * this process does; `unavailable` after ten seconds.
+   */
+  transaction<T>(work: () => T): Promise<T>;
   find(network: string, who: Attachment): StoredAttachment | null;
   all(): StoredAttachment[];
   insert(attachment: StoredAttachment): void;
@@ -51,8 +55,13 @@ CREATE INDEX IF NOT EXISTS port_of ON port (network, container, ifname);
 CREATE TABLE IF NOT EXISTS masquerade (network TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 `;
 
-/** Another process may be writing: this long. */
-const BUSY_MS = 10_000;
+/** Another process may be writing: this long, in steps between which everything else goes on. */
+const WAIT_MS = 10_000;
+const STEP_MS = 10;
+/** Within a step nothing else goes on: SQLite itself waits. Writers are done within that, nearly always. */
+const BUSY_MS = 5;
+/** Opening is not done in steps: it comes once, and only with a process that opens the same file it waits at all. */
+const OPEN_BUSY_MS = 1_000;
 
 /** The machine's boot and the network namespace in it: links of another one are gone. */
 function bootOf(): string {
@@ -60,6 +69,8 @@ function bootOf(): string {
 }
 
 export interface StoreOptions {
+  /** How long a transaction waits for its turn, in milliseconds; default ten seconds. */
+  readonly waitMs?: number;
   /** Which boot this is; for tests. */
   readonly boot?: string;
 }
@@ -85,6 +96,7 @@ const portOf = (row: PortRow): HostPort => ({
 });
 
 /** SQLite's primary result codes that something can be done about (sqlite.org/rescode.html). */
+const SQLITE_BUSY = 5;
 const REASONS: Readonly<Record<number, { readonly code: OpCode; readonly advice: string }>> = {
   5: { code: 'unavailable', advice: 'another process writes' },
   11: { code: 'failed', advice: 'the file is damaged: drain the node, remove the folder, start the pods anew' },
@@ -93,15 +105,27 @@ const REASONS: Readonly<Record<number, { readonly code: OpCode; readonly advice:
 };
 
 /** What SQLite or the file system refuses is the machine's trouble and no defect. */
+function explained(doing: string, cause: unknown): unknown {
+  const { code, errcode, message } = cause as { code?: unknown; errcode?: number; message: string };
+  if (cause instanceof OpError || typeof code !== 'string' || code.startsWith('ERR_ASSERTION')) return cause;
+  const reason = code === 'ERR_SQLITE_ERROR' ? REASONS[(errcode ?? 0) & 0xff] : undefined;
+  return new OpError(reason?.code ?? 'failed', doing, message, { cause, advice: reason?.advice ?? '' });
+}
+
 function guarded<T>(doing: string, work: () => T): T {
+  const thrown = (error: unknown): never => {
+    throw explained(doing, error);
+  };
   try {
-    return work();
-  } catch (cause) {
-    const { code, errcode, message } = cause as { code?: unknown; errcode?: number; message: string };
-    if (cause instanceof OpError || typeof code !== 'string' || code.startsWith('ERR_ASSERTION')) throw cause;
-    const reason = code === 'ERR_SQLITE_ERROR' ? REASONS[(errcode ?? 0) & 0xff] : undefined;
-    throw new OpError(reason?.code ?? 'failed', doing, message, { cause, advice: reason?.advice ?? '' });
+    const result = work();
+    return result instanceof Promise ? (result.catch(thrown) as T) : result;
+  } catch (error) {
+    return thrown(error);
   }
+}
+
+function isBusy(error: unknown): boolean {
+  return (error as { errcode?: number }).errcode !== undefined && ((error as { errcode: number }).errcode & 0xff) === SQLITE_BUSY;
 }
 
 /** Opens `dir`/state.db. Acknowledged means: survives the death of any process; a crash of the machine ends the pods too. Throws OpError, as all of it does. */
@@ -111,8 +135,10 @@ export function openStore(dir: string, options: StoreOptions = {}): Store {
     return guarded(`open ${dir}/state.db`, () => {
       mkdirSync(dir, { recursive: true, mode: 0o700 });
       db = new DatabaseSync(`${dir}/state.db`);
-      db.exec(`PRAGMA busy_timeout = ${BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
-      return guardedStore(storeOf(db, options.boot ?? bootOf()), `${dir}/state.db`);
+      db.exec(`PRAGMA busy_timeout = ${OPEN_BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
+      const store = storeOf(db, options.boot ?? bootOf(), options.waitMs ?? WAIT_MS);
+      db.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
+      return guardedStore(store, `${dir}/state.db`);
     });
   } catch (error) {
     db?.close();
@@ -127,9 +153,8 @@ function guardedStore(store: Store, path: string): Store {
   return { ...(Object.fromEntries(methods) as unknown as Store), [Symbol.dispose]: () => store[Symbol.dispose]() };
 }
 
-function storeOf(db: DatabaseSync, boot: string): Store {
-  const transaction = <T>(work: () => T): T => {
-    db.exec('BEGIN IMMEDIATE');
+function storeOf(db: DatabaseSync, boot: string, waitMs: number): Store {
+  const begun = <T>(work: () => T): T => {
     try {
       const result = work();
       db.exec('COMMIT');
@@ -140,6 +165,19 @@ function storeOf(db: DatabaseSync, boot: string): Store {
       throw error;
     }
   };
+  const transaction = async <T>(work: () => T): Promise<T> => {
+    const untilMs = performance.now() + waitMs;
+    for (;;) {
+      try {
+        db.exec('BEGIN IMMEDIATE');
+        break;
+      } catch (error) {
+        if (!isBusy(error) || performance.now() >= untilMs) throw error;
+      }
+      await sleep(STEP_MS);
+    }
+    return begun(work);
+  };
   const known = (): boolean => {
     try {
       return (db.prepare("SELECT value FROM fact WHERE name = 'boot'").get() as { value: string } | undefined)?.value === boot;
@@ -147,13 +185,15 @@ function storeOf(db: DatabaseSync, boot: string): Store {
       return false;
     }
   };
-  if (!known())
-    transaction(() => {
+  if (!known()) {
+    db.exec('BEGIN IMMEDIATE');
+    begun(() => {
       db.exec(SCHEMA);
       if (known()) return;
       db.exec('DELETE FROM attachment; DELETE FROM address; DELETE FROM port; DELETE FROM masquerade;');
       db.prepare("INSERT OR REPLACE INTO fact VALUES ('boot', ?)").run(boot);
     });
+  }
   const cache = new Map<string, ReturnType<DatabaseSync['prepare']>>();
   const sql = (text: string): ReturnType<DatabaseSync['prepare']> => {
     let statement = cache.get(text);
