@@ -1,4 +1,3 @@
-import { Nap } from '../base/abort.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import { replaceFile } from '../base/replace-file.ts';
 import type { Clock } from '../base/clock.ts';
@@ -28,7 +27,7 @@ export interface NodeNetworkOptions {
 export class NodeNetwork {
   readonly #options: NodeNetworkOptions;
   readonly #nodes = new Map<string, NodeFacts>();
-  readonly #nap = new Nap();
+  #wake: (() => void) | null = null;
   #isChanged = true;
   #lastTrouble = '';
 
@@ -74,7 +73,7 @@ export class NodeNetwork {
 
   #changed(): void {
     this.#isChanged = true;
-    this.#nap.wake();
+    this.#wake?.();
   }
 
   async #loop(signal: AbortSignal): Promise<void> {
@@ -92,8 +91,23 @@ export class NodeNetwork {
           this.#lastTrouble = messageOf(error);
         }
       }
-      if (!this.#isChanged) await this.#nap.take(clock, LOOK_MS, signal);
+      if (!this.#isChanged) await this.#idle(signal);
     }
+  }
+
+  async #idle(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    await new Promise<void>((resolve) => {
+      const wake = (): void => {
+        timer[Symbol.dispose]();
+        signal.removeEventListener('abort', wake);
+        this.#wake = null;
+        resolve();
+      };
+      const timer = clock.after(LOOK_MS, wake);
+      this.#wake = wake;
+      signal.addEventListener('abort', wake, { once: true });
+    });
   }
 
   /** Tells the nodes, for tests; `run` does it from the API. */

@@ -4,8 +4,7 @@ import { OpError } from '../../base/errors.ts';
 import { errnoName } from '../../base/sys/errno.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { answersOf } from '../../base/netlink.ts';
-import { encodeFlowDeletes } from '../../base/conntrack.ts';
-import { decodeFlows, encodeFlowDump, staleFlows } from '../core/flows.ts';
+import { decodeFlows, encodeFlowDeletes, encodeFlowDump, staleFlows } from '../core/flows.ts';
 import {
   decodeAddresses,
   decodeLinks,
@@ -109,8 +108,7 @@ export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel
       for (const family of families) {
         const flows = decodeFlows(family, await dump(NETLINK_NETFILTER, null, encodeFlowDump(family), 'read UDP flows'));
         const stale = staleFlows(flows, ports, what, own);
-        if (stale.length > 0)
-          await send(NETLINK_NETFILTER, null, encodeFlowDeletes(stale.map(({ orig: tuple, ...flow }) => ({ ...flow, tuple }))), stale.length);
+        if (stale.length > 0) await send(NETLINK_NETFILTER, null, encodeFlowDeletes(stale), stale.length);
       }
     },
     async setting(path, value) {
