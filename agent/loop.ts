@@ -5,9 +5,10 @@
  * a lost or doubled one costs time and nothing else. A pod waits for nobody but itself: every UID may be worked on at
  * once, and no UID twice.
  */
+import { atMost, orAborted } from '../base/abort.ts';
 import { BugError } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
-import { messageOf, OpError } from '../base/errors.ts';
+import { messageOf } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { createKeyedQueue } from '../base/queue.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
@@ -226,10 +227,7 @@ export function createLoop(options: LoopOptions): Loop {
         await Promise.all([pleg.run(signal), options.worker.resizes.run(signal)]);
       } finally {
         // What cannot be cut off (a sandbox half made) gets a moment; the next process finds what came of it.
-        const over = new AbortController();
-        const moment = clock.sleep(partingMs, over.signal).catch(() => undefined);
-        // A timer that is left would keep the process for as long.
-        await Promise.race([queue[Symbol.asyncDispose](), moment]).finally(() => over.abort());
+        await atMost(clock, queue[Symbol.asyncDispose](), partingMs);
       }
     },
     idle: () => queue.idle(),
@@ -275,7 +273,7 @@ export function createLoop(options: LoopOptions): Loop {
         verdict: { reason: eviction.reason, message: eviction.message, ...(eviction.condition === undefined ? {} : { condition: eviction.condition }) },
       });
       queue.add(uid);
-      await orAborted(stopped, signal);
+      await orAborted(stopped, signal, 'evict a pod');
     },
   };
 }
@@ -287,17 +285,4 @@ function tracedSync(tracer: Tracer, worker: PodWorker, signal: AbortSignal): Ret
   const { uid, namespace, name: podName } = worker.key;
   const attributes = { 'k8s.pod.uid': uid, 'k8s.pod': `${namespace}/${podName}`, 'k8s.pod.name': podName, 'k8s.namespace.name': namespace };
   return tracer.span(name, { attributes }, () => worker.sync(signal));
-}
-
-/** Waits for `work`, but not beyond the signal: throws OpError `aborted`. */
-async function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const stop = (): void => reject(new OpError('aborted', 'evict a pod', 'stopped by the caller'));
-  if (signal.aborted) stop();
-  signal.addEventListener('abort', stop, { once: true });
-  try {
-    await Promise.race([work, promise]);
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
 }

@@ -1,5 +1,6 @@
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { Turns } from '../base/turns.ts';
 import { DATA_DIR, readCall, readInput, readNetConf, versionOf, type Call, type NetConf } from './core/config.ts';
 import { CniError, CODE, errorJson } from './core/errors.ts';
 import { loopbackResult } from './core/plan.ts';
@@ -42,7 +43,8 @@ export interface Gate {
 export class Engine implements Disposable {
   readonly #options: EngineOptions;
   readonly #workshops = new Map<string, Workshop>();
-  readonly #busy = new Map<string, Promise<unknown>>();
+  /** What was asked before for the same pod is done first. */
+  readonly #turns = new Turns();
   readonly #uplink: Uplink;
 
   constructor(options: EngineOptions) {
@@ -79,7 +81,7 @@ export class Engine implements Disposable {
       version = versionOf(input);
       if (call.command === 'VERSION') return answer(versionJson(typeof input['cniVersion'] === 'string' ? input['cniVersion'] : version));
       const conf = readNetConf(input, call);
-      const result = await this.#inTurn(`${conf.name} ${call.containerId}`, () => this.#run(call, conf));
+      const result = await this.#turns.take(`${conf.name} ${call.containerId}`, () => this.#run(call, conf));
       return result === null ? { code: 0, text: '' } : answer(result);
     } catch (error) {
       const known = error instanceof CniError ? error : error instanceof OpError ? new CniError(codeOf(error), messageOf(error), error.advice) : null;
@@ -141,26 +143,10 @@ export class Engine implements Disposable {
       const valid = new Set(conf.valid.map((one) => `${one.containerId} ${one.ifname}`));
       for (const one of workshop.store.all()) {
         if (one.network !== conf.name || valid.has(`${one.containerId} ${one.ifname}`)) continue;
-        await this.#inTurn(`${conf.name} ${one.containerId}`, () => remove(workshop, { ...one, netns: '' }, conf.name));
+        await this.#turns.take(`${conf.name} ${one.containerId}`, () => remove(workshop, { ...one, netns: '' }, conf.name));
       }
     }
     await reconcile(workshop);
-  }
-
-  /** Waits for what was asked before for the same pod. */
-  async #inTurn<T>(key: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#busy.get(key) ?? Promise.resolve();
-    const mine = before.then(work, work);
-    const settled = mine.then(
-      () => {},
-      () => {},
-    );
-    this.#busy.set(key, settled);
-    try {
-      return await mine;
-    } finally {
-      if (this.#busy.get(key) === settled) this.#busy.delete(key);
-    }
   }
 
   [Symbol.dispose](): void {

@@ -1,3 +1,4 @@
+import { Nap } from '../base/abort.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import { replaceFile } from '../base/replace-file.ts';
 import type { Clock } from '../base/clock.ts';
@@ -27,7 +28,7 @@ export interface NodeNetworkOptions {
 export class NodeNetwork {
   readonly #options: NodeNetworkOptions;
   readonly #nodes = new Map<string, NodeFacts>();
-  #wake: (() => void) | null = null;
+  readonly #nap = new Nap();
   #isChanged = true;
   #lastTrouble = '';
 
@@ -73,7 +74,7 @@ export class NodeNetwork {
 
   #changed(): void {
     this.#isChanged = true;
-    this.#wake?.();
+    this.#nap.wake();
   }
 
   async #loop(signal: AbortSignal): Promise<void> {
@@ -91,23 +92,8 @@ export class NodeNetwork {
           this.#lastTrouble = messageOf(error);
         }
       }
-      if (!this.#isChanged) await this.#idle(signal);
+      if (!this.#isChanged) await this.#nap.take(clock, LOOK_MS, signal);
     }
-  }
-
-  async #idle(signal: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
-    await new Promise<void>((resolve) => {
-      const wake = (): void => {
-        timer[Symbol.dispose]();
-        signal.removeEventListener('abort', wake);
-        this.#wake = null;
-        resolve();
-      };
-      const timer = clock.after(LOOK_MS, wake);
-      this.#wake = wake;
-      signal.addEventListener('abort', wake, { once: true });
-    });
   }
 
   /** Tells the nodes, for tests; `run` does it from the API. */

@@ -1,3 +1,4 @@
+import { Nap } from '../base/abort.ts';
 import type { Clock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
@@ -38,7 +39,7 @@ export class PolicyNetwork {
   #done = 0;
   #failures = 0;
   #lastTrouble = '';
-  #wake: (() => void) | null = null;
+  readonly #nap = new Nap();
   #waiting: (() => void)[] = [];
 
   constructor(options: PolicyNetworkOptions) {
@@ -106,7 +107,7 @@ export class PolicyNetwork {
 
   #changed(): void {
     this.#isChanged = true;
-    this.#wake?.();
+    this.#nap.wake();
   }
 
   async #loop(signal: AbortSignal): Promise<void> {
@@ -121,7 +122,7 @@ export class PolicyNetwork {
         await this.#attempt(() => this.sync());
       }
       if (this.#failures > 0) await clock.sleep(RETRY_MS[this.#failures - 1] ?? RETRY_MS.at(-1)!, signal);
-      else if (!this.#isChanged || !this.#copies.isComplete) await this.#idle(Math.max(0, lookMs - clock.monoMs()), signal);
+      else if (!this.#isChanged || !this.#copies.isComplete) await this.#nap.take(this.#options.clock, Math.max(0, lookMs - clock.monoMs()), signal);
     }
   }
 
@@ -183,21 +184,5 @@ export class PolicyNetwork {
     log.warn('Somebody changed the table of policies; it is written again');
     this.#written = null;
     this.#isChanged = true;
-  }
-
-  /** Waits for a change, `waitMs` at most. */
-  async #idle(waitMs: number, signal: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
-    await new Promise<void>((resolve) => {
-      const wake = (): void => {
-        timer[Symbol.dispose]();
-        signal.removeEventListener('abort', wake);
-        this.#wake = null;
-        resolve();
-      };
-      const timer = clock.after(waitMs, wake);
-      this.#wake = wake;
-      signal.addEventListener('abort', wake, { once: true });
-    });
   }
 }

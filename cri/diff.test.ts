@@ -1,9 +1,9 @@
+import { FakeHost } from '../base/fake-host.ts';
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import type { Host } from '../base/host.ts';
 import { fakeRecording, fakeUid, type FakePod, type FakeRecordingOptions } from './core/fake-recording.ts';
 import { diff, type DiffOptions } from './diff.ts';
 import { RecordingWriter } from './io/recording-write.ts';
@@ -14,20 +14,7 @@ before(async () => {
 });
 after(async () => rm(folder, { recursive: true, force: true }));
 
-function host(): Host & { out: string; err: string } {
-  const made = {
-    args: [],
-    env: {},
-    pid: 1,
-    signal: new AbortController().signal,
-    isTerminal: false,
-    out: '',
-    err: '',
-    stdout: (text: string) => void (made.out += text),
-    stderr: (text: string) => void (made.err += text),
-  };
-  return made;
-}
+const host = (): FakeHost => new FakeHost();
 
 const pods: FakePod[] = ['web', 'db'].map((name) => ({ namespace: 'default', name, uid: fakeUid(name), containers: ['main'] }));
 

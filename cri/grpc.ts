@@ -18,13 +18,13 @@ import type { CallOptions, RuntimeCall, Transport } from './transport.ts';
 type Method = MethodDefinition<object, object>;
 
 /** How messages look on this side of the wire; proto/cri/types.ts is generated for exactly this. */
-const loading = { keepCase: false, longs: String, enums: String, defaults: true, oneofs: true };
+export const grpcLoading = { keepCase: false, longs: String, enums: String, defaults: true, oneofs: true };
 
 /*
  * The kubelet's own settings, where gRPC for Node has others: 16 MiB in one message, a new try at a dead socket
  * at least every 3 s (120 s by default), no keepalive (Go servers close connections that ping often).
  */
-const channelOptions = {
+export const grpcChannel = {
   'grpc.max_receive_message_length': 16 * 1024 * 1024,
   'grpc.max_send_message_length': -1,
   'grpc.initial_reconnect_backoff_ms': 100,
@@ -50,7 +50,7 @@ let definitions: ReadonlyMap<string, Method> | undefined;
 /** The descriptors cost some tens of milliseconds: made at first use, once, before there is a pod. */
 function methodOf(call: RuntimeCall): Method {
   if (definitions === undefined) {
-    const loaded = fromJSON(api as unknown as Parameters<typeof fromJSON>[0], loading);
+    const loaded = fromJSON(api as unknown as Parameters<typeof fromJSON>[0], grpcLoading);
     const found = new Map<string, Method>();
     for (const service of ['RuntimeService', 'ImageService']) {
       for (const [name, method] of Object.entries(loaded[`runtime.v1.${service}`] as ServiceDefinition)) found.set(`${service}/${name}`, method);
@@ -73,7 +73,7 @@ class GrpcTransport implements Transport {
   readonly #clock: Clock;
 
   constructor(endpoint: string, clock: Clock) {
-    this.#client = new Client(dialTarget(endpoint), credentials.createInsecure(), channelOptions);
+    this.#client = new Client(dialTarget(endpoint), credentials.createInsecure(), grpcChannel);
     this.#clock = clock;
   }
 

@@ -1,7 +1,7 @@
 export { createCriClient, type CriClient } from './client.ts';
 export { microsOf, parseLogLine } from './core/log-lines.ts';
 export { RpcError, runtimeMessage } from './errors.ts';
-export { connectRuntime } from './grpc.ts';
+export { connectRuntime, grpcChannel, grpcLoading } from './grpc.ts';
 export { readLog } from './io/log-read.ts';
 export { compose, type CallOptions, type Interceptor, type RuntimeCall, type Transport } from './transport.ts';
 export { rpcStatuses } from './core/status.ts';

@@ -1,3 +1,4 @@
+import { FakeHost } from '../base/fake-host.ts';
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -6,7 +7,6 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { after, before, test } from 'node:test';
 import { hasCode } from '../base/errors.ts';
-import type { Host } from '../base/host.ts';
 import { fakeRecording, fakeUid, type FakePod } from './core/fake-recording.ts';
 import type { RecordedEntry } from './core/recording.ts';
 import { RecordingWriter } from './io/recording-write.ts';
@@ -54,18 +54,9 @@ after(async () => rm(folder, { recursive: true, force: true }));
 const usual: ReportOptions = { html: false, mermaid: false, perfetto: false, otlp: false, json: false, force: false };
 
 async function text(options: Partial<ReportOptions>): Promise<string> {
-  let out = '';
-  const host: Host = {
-    args: [],
-    env: {},
-    pid: 1,
-    signal: new AbortController().signal,
-    isTerminal: false,
-    stdout: (piece) => void (out += piece),
-    stderr: () => {},
-  };
+  const host = new FakeHost();
   assert.equal(await report(host, file, { ...usual, ...options }), 0);
-  return out;
+  return host.out;
 }
 
 test('a file is its owner’s alone, and none that is there is overwritten unless it is said so', async () => {

@@ -1,9 +1,9 @@
+import { FakeHost } from '../base/fake-host.ts';
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import type { Host } from '../base/host.ts';
 import type { RecordedEntry } from './core/recording.ts';
 import { RecordingWriter } from './io/recording-write.ts';
 import { show } from './show.ts';
@@ -28,13 +28,9 @@ test('somebody else’s recording is shown with nothing in it that a terminal wo
     ];
     for (const entry of entries) writer.add(entry);
     writer[Symbol.dispose]();
-    let out = '';
-    const host: Host = {
-      ...{ args: [], env: {}, pid: 1, signal: new AbortController().signal, isTerminal: false },
-      stdout: (text) => void (out += text),
-      stderr: (text) => void (out += text),
-    };
+    const host = new FakeHost();
     assert.equal(await show(host, file, { full: true, json: false }), 0);
+    const out = host.out + host.err;
     assert.equal(out.trim().split('\n').length, 4, out);
     assert.doesNotMatch(out, OBEYED);
   } finally {

@@ -41,6 +41,8 @@ const PURE_BASE = [
   'base/sys/types.ts',
   'base/time.ts',
   'base/duration.ts',
+  'base/bytes.ts',
+  'base/conntrack.ts',
   'base/metrics-text.ts',
 ];
 /** npm packages and the only places that may import them. */

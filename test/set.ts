@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { rmdir } from 'node:fs/promises';
-import { setTimeout as delay } from 'node:timers/promises';
 import { execa } from 'execa';
+export { eventually } from './eventually.ts';
 import { lockFile } from '../node/io/lock.ts';
 import { inspectMachine, kubectlIsRecent } from '../node/io/machine.ts';
 
@@ -107,22 +107,6 @@ export async function testSet(name: string, args: readonly string[] = [], start:
       if (down.code !== 0) throw new Error(`nodelet down --name ${name} ended with ${down.code}: ${down.err}`);
     },
   };
-}
-
-/** Waits for a value: calls `look` until it returns something other than null, for at most `timeoutMs`. */
-export async function eventually<T>(what: string, timeoutMs: number, look: () => Promise<T | null>): Promise<T> {
-  const deadline = performance.now() + timeoutMs;
-  let last: unknown = null;
-  for (;;) {
-    try {
-      const value = await look();
-      if (value !== null) return value;
-    } catch (error) {
-      last = error;
-    }
-    if (performance.now() > deadline) throw new Error(`${what}: not within ${timeoutMs} ms`, { cause: last });
-    await delay(100);
-  }
 }
 
 /**

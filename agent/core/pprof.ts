@@ -1,4 +1,5 @@
-import { joined, number, sized, text, varint } from './protobuf.ts';
+import { joined } from '../../base/bytes.ts';
+import { number, sized, text, varint } from './protobuf.ts';
 
 /** One place in a program. `name` '' is code without a name. */
 export interface Frame {

@@ -1,3 +1,4 @@
+import { joined } from '../../base/bytes.ts';
 import { utf8Bytes } from './utf8.ts';
 
 /** The few forms of Protocol Buffers' wire format that are written by hand. */
@@ -15,16 +16,6 @@ export function varint(value: bigint): number[] {
 }
 
 export type Piece = readonly number[] | Uint8Array;
-
-export function joined(pieces: readonly Piece[]): Uint8Array {
-  const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    all.set(piece, at);
-    at += piece.length;
-  }
-  return all;
-}
 
 /** A field with a length before it: a message, bytes or a text. */
 export function sized(field: number, body: Piece): Uint8Array {

@@ -1,3 +1,4 @@
+import type { Status } from '../../proto/kube/types.ts';
 /*
  * Which form of exec, attach and port-forward a client asks for over a WebSocket (KEP-4006), and what is told over the
  * error channel. Channels: 0 input, 1 output, 2 errors, 3 the end, 4 the terminal's size; 255 says that one is closed.
@@ -56,13 +57,6 @@ export function readExecMessage(message: Uint8Array): ExecMessage {
   }
   if (message.length < 2 || (first !== 0 && first !== 4)) return { kind: 'nothing' };
   return { kind: 'data', channel: first === 0 ? 'stdin' : 'resize', bytes: message.subarray(1) };
-}
-
-interface Status {
-  readonly status?: string;
-  readonly reason?: string;
-  readonly message?: string;
-  readonly details?: { readonly causes?: readonly { readonly reason?: string; readonly message?: string }[] };
 }
 
 /** The end of an exec as `v4.channel.k8s.io` told it, in the words a client of `v5.channel.k8s.io` gets from upstream. */

@@ -15,7 +15,7 @@ import { fromJSON, type MethodDefinition, type ServiceDefinition } from '@grpc/p
 import { assert } from '../../base/assert.ts';
 import { OpError } from '../../base/errors.ts';
 import type { Clock } from '../../base/clock.ts';
-import { drained, RpcError, rpcStatuses } from '../../cri/mod.ts';
+import { drained, grpcChannel, grpcLoading, RpcError, rpcStatuses } from '../../cri/mod.ts';
 
 /*
  * The plugins' end of the agent: sockets of CSI drivers, DRA drivers and device plugins, and sockets that the agent
@@ -26,20 +26,6 @@ import { drained, RpcError, rpcStatuses } from '../../cri/mod.ts';
 export type Methods<M> = { [K in keyof M]: { request: object; response: object; stream: boolean } };
 
 type Method = MethodDefinition<object, object>;
-
-/** How messages look on this side of the wire; the types of proto/plugins are generated for exactly this. */
-const loading = { keepCase: false, longs: String, enums: String, defaults: true, oneofs: true };
-
-/** As the kubelet's own: a new try at a dead socket at least every 3 s, no keepalive, calls that fail at once. */
-const channelOptions = {
-  'grpc.max_receive_message_length': 16 * 1024 * 1024,
-  'grpc.initial_reconnect_backoff_ms': 100,
-  'grpc.min_reconnect_backoff_ms': 100,
-  'grpc.max_reconnect_backoff_ms': 3_000,
-  'grpc.enable_channelz': 0,
-  'grpc.enable_retries': 0,
-  'grpc.default_authority': 'localhost',
-};
 
 /** One service of a definition, ready to be called or served. Made once, at first use. */
 export interface Service<M extends Methods<M>> {
@@ -54,7 +40,7 @@ export interface Service<M extends Methods<M>> {
  * the wire where that is another one, as for older versions of the same messages.
  */
 export function serviceOf<M extends Methods<M>>(definition: object, name: string, as: string = name): Service<M> {
-  const loaded = fromJSON(definition, loading)[name] as ServiceDefinition | undefined;
+  const loaded = fromJSON(definition, grpcLoading)[name] as ServiceDefinition | undefined;
   assert(loaded !== undefined, `grpc: no service ${name}`);
   const methods = Object.entries(loaded).map(([method, each]): [string, Method] => [method, { ...each, path: `/${as}/${method}` }]);
   return { name: as, methods: new Map(methods) };
@@ -73,7 +59,7 @@ export class GrpcClient<M extends Methods<M>> implements Disposable {
 
   /** @param path of the socket; `unix://` in front of it is left out */
   constructor(service: Service<M>, path: string, clock: Clock) {
-    this.#client = new Client(`unix:${path.replace(/^unix:(\/\/)?/, '')}`, credentials.createInsecure(), channelOptions);
+    this.#client = new Client(`unix:${path.replace(/^unix:(\/\/)?/, '')}`, credentials.createInsecure(), grpcChannel);
     this.#clock = clock;
     this.#service = service;
   }

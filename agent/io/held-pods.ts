@@ -1,3 +1,7 @@
+import { createHash } from 'node:crypto';
+import { OpError } from '../../base/errors.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { staticPod } from '../core/static-pod.ts';
 import type { PodKey, PodView } from '../core/types.ts';
 import type { PodSourceReader } from '../seams.ts';
 
@@ -25,4 +29,22 @@ export function createHeldPods(): HeldPods {
       for (const key of changed.values()) for (const callback of callbacks) callback(key, 'wish');
     },
   };
+}
+
+/** Where a manifest was found: what `origin` says goes into the pod's UID, so that the same text elsewhere is another pod. */
+export interface ManifestPlace {
+  readonly nodeName: string;
+  readonly source: 'file' | 'http';
+  readonly origin: string;
+  readonly nowMs: number;
+}
+
+/** The pod that a manifest is. Throws OpError `invalid` for one that is none; `doing` is what was being done. */
+export function podOfManifest(document: unknown, { nodeName, source, origin, nowMs }: ManifestPlace, doing: string): Pod {
+  const hash = createHash('md5')
+    .update(`${JSON.stringify(document)}${origin}`)
+    .digest('hex');
+  const made = staticPod(document, { nodeName, source, seen: new Date(nowMs).toISOString(), hash });
+  if (!made.ok) throw new OpError('invalid', doing, made.message);
+  return made.pod;
 }

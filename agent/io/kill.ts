@@ -1,3 +1,4 @@
+import { atMost } from '../../base/abort.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Pod } from '../../proto/kube/types.ts';
@@ -82,22 +83,4 @@ async function preStop(deps: KillDeps, context: KillContext, kill: Kill, signal:
   if (inTime) return;
   deps.log.info('PreStop hook not completed in grace period', { containerName: kill.name, gracePeriod: kill.graceSeconds });
   run.abort();
-}
-
-/** Waits for `work`, but no longer than `ms`; false when the time was up first. */
-async function atMost(clock: Clock, work: Promise<unknown>, ms: number, signal: AbortSignal): Promise<boolean> {
-  return new Promise((resolve, reject) => {
-    const timer = clock.after(ms, () => settle(() => resolve(false)));
-    const stopped = (): void => settle(() => reject(signal.reason));
-    const settle = (then: () => void): void => {
-      timer[Symbol.dispose]();
-      signal.removeEventListener('abort', stopped);
-      then();
-    };
-    signal.addEventListener('abort', stopped, { once: true });
-    work.then(
-      () => settle(() => resolve(true)),
-      (error: unknown) => settle(() => reject(error)),
-    );
-  });
 }

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { existsSync, watch } from 'node:fs';
 import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,10 +7,10 @@ import type { Log } from '../../base/log.ts';
 import { readYaml } from '../../base/yaml.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
-import { isStatic, seenAnnotation, staticPod } from '../core/static-pod.ts';
+import { isStatic, seenAnnotation } from '../core/static-pod.ts';
 import type { PodView } from '../core/types.ts';
 import type { PodSourceReader } from '../seams.ts';
-import { createHeldPods } from './held-pods.ts';
+import { createHeldPods, podOfManifest } from './held-pods.ts';
 
 export interface StaticPodsOptions {
   readonly clock: Clock;
@@ -78,14 +77,10 @@ export function createStaticPods(options: StaticPodsOptions): StaticPods {
     try {
       const text = await readBounded(file);
       const document = await readYaml(text, file);
-      const hash = createHash('md5')
-        .update(`${JSON.stringify(document)}host:${options.nodeName}file:${file}`)
-        .digest('hex');
-      const seen = new Date(clock.nowMs()).toISOString();
-      const made = staticPod(document, { nodeName: options.nodeName, source: 'file', seen, hash });
-      if (!made.ok) throw new OpError('invalid', 'read it', made.message);
+      const place = { nodeName: options.nodeName, source: 'file', origin: `host:${options.nodeName}file:${file}`, nowMs: clock.nowMs() } as const;
+      const pod = podOfManifest(document, place, 'read it');
       said.delete(file);
-      return made.pod;
+      return pod;
     } catch (error) {
       // Removed between the listing and the reading.
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') complain(file, messageOf(error));

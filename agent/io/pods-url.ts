@@ -1,13 +1,11 @@
-import { createHash } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { readYaml } from '../../base/yaml.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
-import { staticPod } from '../core/static-pod.ts';
 import type { PodView } from '../core/types.ts';
-import { createHeldPods } from './held-pods.ts';
+import { createHeldPods, podOfManifest } from './held-pods.ts';
 import type { StaticPods } from './pods-static.ts';
 
 export interface UrlPodsOptions {
@@ -46,15 +44,11 @@ export function createUrlPods(options: UrlPodsOptions): StaticPods {
     const document = await readYaml(text, shown);
     const next = new Map<string, PodView>();
     for (const each of documentsOf(document)) {
-      const hash = createHash('md5')
-        .update(`${JSON.stringify(each)}url:${url}`)
-        .digest('hex');
-      const made = staticPod(each, { nodeName: options.nodeName, source: 'http', seen: new Date(clock.nowMs()).toISOString(), hash });
       // One that cannot be used leaves all as they were: a list is one wish.
-      if (!made.ok) throw new OpError('invalid', `read ${shown}`, made.message);
-      const key = keyOf(made.pod);
+      const pod = podOfManifest(each, { nodeName: options.nodeName, source: 'http', origin: `url:${url}`, nowMs: clock.nowMs() }, `read ${shown}`);
+      const key = keyOf(pod);
       const known = pods.get(key.uid);
-      next.set(key.uid, known !== undefined && hashOf(known.pod) === hashOf(made.pod) ? known : { key, source: 'static', pod: made.pod });
+      next.set(key.uid, known !== undefined && hashOf(known.pod) === hashOf(pod) ? known : { key, source: 'static', pod });
     }
     before = text;
     pods.replace(next);

@@ -1,3 +1,4 @@
+import { untilAborted } from '../../base/abort.ts';
 import { BugError } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import { hasCode, messageOf, OpError } from '../../base/errors.ts';
@@ -70,7 +71,7 @@ export class NodeShutdown {
     const { periods, clock, log } = this.#options;
     if (periods.length > 0) await this.#restore();
     try {
-      if (periods.length === 0) return await stopped(signal);
+      if (periods.length === 0) return await untilAborted(signal);
       for (let told = false; ;) {
         try {
           await this.#follow(signal);
@@ -201,11 +202,6 @@ export class NodeShutdown {
       log.error('Failed to load graceful shutdown state', { err: messageOf(error) });
     }
   }
-}
-
-async function stopped(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
 }
 
 interface Queue {

@@ -1,11 +1,11 @@
-import { attributes, messagesOf, MessageWriter, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, readU16 } from '../../base/netlink.ts';
+import { attributes, messagesOf, MessageWriter, NLM_F_DUMP, NLM_F_REQUEST, readU16 } from '../../base/netlink.ts';
 import { addressOf, addressText } from './address.ts';
 import type { HostPort } from './ports.ts';
 
 /** UDP flows that the kernel remembers (linux/netfilter/nfnetlink_conntrack.h): a sender that never pauses stays with a pod that is gone. */
 
 const SUBSYS = 1;
-const CT = { new: 0, get: 1, delete: 2 } as const;
+const CT = { new: 0, get: 1 } as const;
 const CTA = { orig: 1, reply: 2, id: 12, zone: 18 } as const;
 const UDP = 17;
 const AFTER_FAMILY = 4;
@@ -70,18 +70,4 @@ export function staleFlows(flows: readonly Flow[], ports: readonly HostPort[], w
     const isPods = flow.answers === addressText(port.podIp);
     return what === 'removed' ? isPods : !isPods && nodeAddresses.has(flow.dst);
   });
-}
-
-/** One deletion a flow, each acknowledged. */
-export function encodeFlowDeletes(flows: readonly Flow[]): Uint8Array {
-  const writer = new MessageWriter(flows.length * 128 + 64);
-  for (const [at, flow] of flows.entries()) {
-    const token = writer.begin((SUBSYS << 8) | CT.delete, NLM_F_REQUEST | NLM_F_ACK, at + 1, AF[flow.family]);
-    writer.bytes(CTA.orig | 0x8000, flow.orig);
-    // The id keeps a new flow with the same addresses from being cut in place of the old one.
-    if (flow.id !== undefined) writer.bytes(CTA.id, flow.id);
-    if (flow.zone !== undefined) writer.bytes(CTA.zone, flow.zone);
-    writer.end(token);
-  }
-  return writer.finish();
 }

@@ -1,13 +1,4 @@
-/** All pieces as one. */
-export function joined(pieces: readonly Uint8Array[]): Uint8Array {
-  const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    all.set(piece, at);
-    at += piece.length;
-  }
-  return all;
-}
+import { joined } from '../../base/bytes.ts';
 
 /** Bytes that come in pieces and are taken in others. */
 export class ByteQueue {

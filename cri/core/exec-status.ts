@@ -1,11 +1,5 @@
 import { OpError } from '../../base/errors.ts';
-
-interface Status {
-  readonly status?: string;
-  readonly reason?: string;
-  readonly message?: string;
-  readonly details?: { readonly causes?: readonly { readonly reason?: string; readonly message?: string }[] };
-}
+import type { Status } from '../../proto/kube/types.ts';
 
 /** The exit code that the error channel of an exec tells. Throws OpError `failed` for anything else. */
 export function exitOf(text: string): number {

@@ -1,4 +1,5 @@
-import { ByteQueue, joined } from './bytes.ts';
+import { joined } from '../../base/bytes.ts';
+import { ByteQueue } from './bytes.ts';
 
 /*
  * As much of SPDY/3.1 as runtimes' streaming servers speak: streams with one header each, data both ways, pings.

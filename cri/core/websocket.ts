@@ -1,5 +1,6 @@
 import { OpError } from '../../base/errors.ts';
-import { ByteQueue, joined } from './bytes.ts';
+import { joined } from '../../base/bytes.ts';
+import { ByteQueue } from './bytes.ts';
 
 /** As much of RFC 6455 as exec, attach and port-forward need, on either side of a connection. */
 

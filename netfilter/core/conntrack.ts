@@ -1,11 +1,12 @@
+import { encodeFlowDeletes } from '../../base/conntrack.ts';
 import { bytesToIp, type Family } from './ip.ts';
-import { attributes, messagesOf, MessageWriter, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, readU16 } from './netlink.ts';
+import { attributes, messagesOf, MessageWriter, NLM_F_DUMP, NLM_F_REQUEST, readU16 } from './netlink.ts';
 import type { UdpPort } from './world.ts';
 
 /** Connection-tracking entries of UDP flows: read, judge, delete (linux/netfilter/nfnetlink_conntrack.h). */
 
 const NFNL_SUBSYS_CTNETLINK = 1;
-const CT = { new: 0, get: 1, delete: 2 } as const;
+const CT = { new: 0, get: 1 } as const;
 const CTA = { tupleOrig: 1, tupleReply: 2, id: 12, zone: 18, filter: 25 } as const;
 const FILTER_ORIG_FLAGS = 1;
 const FILTER_PROTOCOL = 1 << 3;
@@ -106,14 +107,5 @@ export function staleFlows(flows: readonly Flow[], ports: readonly UdpPort[], no
 
 /** One deletion for each flow, each acknowledged with its number (from 1). */
 export function encodeDeletes(family: Family, flows: readonly Flow[]): Uint8Array {
-  const writer = new MessageWriter(flows.length * 128 + 64);
-  for (const [index, flow] of flows.entries()) {
-    const token = writer.begin(type(CT.delete), NLM_F_REQUEST | NLM_F_ACK, index + 1, AF[family]);
-    writer.bytes(CTA.tupleOrig | 0x8000, flow.origTuple);
-    // The id keeps a new flow with the same addresses from being cut in place of the old one.
-    if (flow.id !== undefined) writer.bytes(CTA.id, flow.id);
-    if (flow.zone !== undefined) writer.bytes(CTA.zone, flow.zone);
-    writer.end(token);
-  }
-  return writer.finish();
+  return encodeFlowDeletes(flows.map(({ origTuple, id, zone }) => ({ family: family === 'ip' ? 4 : 6, tuple: origTuple, id, zone })));
 }

@@ -1,16 +1,5 @@
 import { OpError } from '../../base/errors.ts';
-import {
-  cgroupOf,
-  conflicts,
-  MAX_NODES,
-  MAX_SETS,
-  subnetProblem,
-  type AgentKind,
-  type CniKind,
-  type Conflict,
-  type JoinKind,
-  type ProxyKind,
-} from '../core/plan.ts';
+import { cgroupOf, conflicts, MAX_NODES, MAX_SETS, subnetProblem, type CniKind, type Conflict, type SetOptions } from '../core/plan.ts';
 import type { RealPrograms } from '../core/real.ts';
 import { claimNumber, processIn, requirePorts } from '../io/claim.ts';
 import type { Machine } from '../io/machine.ts';
@@ -19,19 +8,13 @@ import { listSets, planOf, saveSet, type SavedSet } from '../io/state.ts';
 import type { Context } from './context.ts';
 
 /** Options of `up` that say what a set is; absent ones are what it was before, or the defaults. */
-export interface SetChoice {
+export interface SetChoice extends Pick<SetOptions, 'agents' | 'proxies' | 'join' | 'audit' | 'cni' | 'dualStack'> {
   readonly nodes?: string;
   readonly controlPlane?: 'embedded' | 'real';
   readonly containerd?: string;
   readonly subnet?: string;
   readonly podCidr?: string;
   readonly serviceCidr?: string;
-  readonly agents?: readonly AgentKind[];
-  readonly proxies?: readonly ProxyKind[];
-  readonly join?: JoinKind;
-  readonly audit?: boolean;
-  readonly cni?: CniKind;
-  readonly dualStack?: boolean;
   /** Programs that are not ours, for a set that has none yet. */
   readonly programs?: RealPrograms;
 }

@@ -5,6 +5,7 @@ import type { KubeApi, ResourceRef } from '../../base/kubeapi/types.ts';
 import { seededRng } from '../../base/rng.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Pod } from '../../proto/kube/types.ts';
+import { freshNamespace, removeNamespace } from '../namespaces.ts';
 import { Auditor } from './auditor.ts';
 import type { Violation } from './auditor.ts';
 import { added, figuresOf, growth } from './footprint.ts';
@@ -63,7 +64,7 @@ const ref = (resource: string, name?: string): ResourceRef => ({
 export async function churn(options: ChurnOptions): Promise<Report> {
   const { api, signal, step, kills } = options;
   await using node = new ChurnNode(options.node);
-  await step('a namespace', () => freshNamespace(api, signal));
+  await step('a namespace', () => namespaceWithSettings(api, signal));
   let before = await node.footprint();
   const churning = new Churn(options, node);
   await using watching = churning.watch();
@@ -92,7 +93,7 @@ export async function churn(options: ChurnOptions): Promise<Report> {
   await step('all pods are deleted', drain);
   const second = await figures(options);
   const grown = ['agent', 'containerd'].flatMap((what) => growth(first[what] ?? {}, second[what] ?? {}).map((line) => `${what}: ${line}`));
-  await removeNamespace(api, signal);
+  await removeNamespace(api, NAMESPACE, signal);
   const { auditor, deeds } = churning;
   return {
     seed: options.seed,
@@ -291,41 +292,12 @@ async function figures(options: ChurnOptions): Promise<Record<string, Figures>> 
   };
 }
 
-async function freshNamespace(api: KubeApi, signal: AbortSignal): Promise<void> {
-  await removeNamespace(api, signal);
-  await api.create({ group: '', version: 'v1', resource: 'namespaces' }, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } }, {}, signal);
-  const untilMs = performance.now() + 30_000;
-  while (!(await exists(api, ref('serviceaccounts', 'default')))) {
-    if (performance.now() > untilMs) throw new OpError('deadline', 'making a namespace', 'its ServiceAccount did not come in 30 s');
-    await delay(100, undefined, { signal });
-  }
+async function namespaceWithSettings(api: KubeApi, signal: AbortSignal): Promise<void> {
+  await freshNamespace(api, NAMESPACE, signal);
   await api.create(
     ref('configmaps'),
     { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'churn', namespace: NAMESPACE }, data: { key: 'value' } },
     {},
     signal,
   );
-}
-
-async function removeNamespace(api: KubeApi, signal: AbortSignal): Promise<void> {
-  const namespace: ResourceRef = { group: '', version: 'v1', resource: 'namespaces', name: NAMESPACE };
-  if (!(await exists(api, namespace))) return;
-  await api.delete(namespace).catch((error: unknown) => {
-    if (!isApiError(error, 404) && !isApiError(error, 409)) throw error;
-  });
-  const untilMs = performance.now() + 180_000;
-  while (await exists(api, namespace)) {
-    if (performance.now() > untilMs) throw new OpError('deadline', 'removing the namespace', `${NAMESPACE} is still there after 180 s`);
-    await delay(200, undefined, { signal });
-  }
-}
-
-async function exists(api: KubeApi, what: ResourceRef): Promise<boolean> {
-  try {
-    await api.get(what);
-    return true;
-  } catch (error) {
-    if (isApiError(error, 404)) return false;
-    throw error;
-  }
 }

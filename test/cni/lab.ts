@@ -224,3 +224,20 @@ export class Lab implements AsyncDisposable {
     rmSync(this.dir, { recursive: true, force: true });
   }
 }
+
+/** The command line of the program at the ends of a test's packets. */
+export const peer = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'peer.ts'), ...args];
+
+/** A server in a namespace that answers with its name, on TCP and UDP; resolves when it listens at all `ports`. */
+export async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {
+  const running = lab.start(space, peer('serve', name, ...ports.map(String)));
+  let lines = 0;
+  await new Promise<void>((resolve, reject) => {
+    running.child.stdout!.on('data', (chunk: Buffer) => {
+      lines += chunk.toString().split('\n').length - 1;
+      if (lines >= ports.length * 2) resolve();
+    });
+    void running.ended.then(({ err }) => reject(new Error(`a server ended: ${err}`)));
+  });
+  return running;
+}

@@ -1,30 +1,14 @@
 import assert from 'node:assert/strict';
-import { fileURLToPath } from 'node:url';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, test } from 'node:test';
-import { ip, Lab, linkOf, missing, type Running } from './lab.ts';
+import { ip, Lab, linkOf, missing, peer, serve } from './lab.ts';
 
 /** The plugin on real network namespaces, with real packets; the reported faults with their right values. */
 
 const skip = missing() ?? false;
-const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
-const node = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
-
-async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {
-  const running = lab.start(space, node('serve', name, ...ports.map(String)));
-  let lines = 0;
-  await new Promise<void>((resolve, reject) => {
-    running.child.stdout!.on('data', (chunk: Buffer) => {
-      lines += chunk.toString().split('\n').length - 1;
-      if (lines >= ports.length * 2) resolve();
-    });
-    void running.ended.then(({ err }) => reject(new Error(`a server ended: ${err}`)));
-  });
-  return running;
-}
 
 const ask = async (lab: Lab, space: string, protocol: 'tcp' | 'udp', host: string, port: number): Promise<string> =>
-  (await lab.start(space, node('ask', protocol, host, String(port))).ended).out;
+  (await lab.start(space, peer('ask', protocol, host, String(port))).ended).out;
 
 const dual = { ipam: { ranges: [[{ subnet: '10.244.1.0/24' }], [{ subnet: 'fd00:1::/64' }]] } };
 const ports = (...list: Record<string, unknown>[]): Record<string, unknown> => ({ runtimeConfig: { portMappings: list } });
@@ -159,7 +143,7 @@ describe('the pod network', { skip, concurrency: false }, () => {
     const conf = ports({ hostPort: 8125, containerPort: 8125, protocol: 'udp' });
     await lab.call('ADD', 'a', a, conf);
     await serve(lab, a, 'first', 8125);
-    const sender = lab.start(outside, node('send', '192.0.2.10', '8125'));
+    const sender = lab.start(outside, peer('send', '192.0.2.10', '8125'));
     let said = '';
     sender.child.stdout!.on('data', (chunk: Buffer) => (said += chunk.toString()));
     const until = async (word: string): Promise<void> => {
@@ -261,7 +245,7 @@ describe('the pod network', { skip, concurrency: false }, () => {
       [lab.node, pod, '10.244.1.2'],
       [pod, lab.node, '10.244.1.1'],
     ] as const) {
-      const sink = lab.start(to, node('sink', '7100'));
+      const sink = lab.start(to, peer('sink', '7100'));
       const lines: string[] = [];
       const line = async (at: number): Promise<string> => {
         for (const deadline = performance.now() + 30_000; lines.length <= at; await delay(20)) assert.ok(performance.now() < deadline, 'nothing came through');
@@ -269,7 +253,7 @@ describe('the pod network', { skip, concurrency: false }, () => {
       };
       sink.child.stdout!.on('data', (chunk: Buffer) => lines.push(...chunk.toString().trim().split('\n')));
       await line(0);
-      lab.start(from, node('pour', host, '7100', String(bytes)));
+      lab.start(from, peer('pour', host, '7100', String(bytes)));
       const tookMs = Number(await line(1));
       assert.ok(tookMs >= leastMs, `${bytes} bytes in ${tookMs} ms`);
     }

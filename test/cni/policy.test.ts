@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { describe, test } from 'node:test';
 import { realClock } from '../../base/clock.ts';
 import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
@@ -13,29 +12,14 @@ import { createPolicyTable } from '../../cni/io/policy-table.ts';
 import { PolicyNetwork } from '../../cni/policy.ts';
 import type { ClusterNetworkPolicy } from '../../cni/core/cluster-policy.ts';
 import type { NetworkPolicy, Pod } from '../../proto/kube/types.ts';
-import { Lab, missing, type Running } from './lab.ts';
+import { Lab, missing, peer, serve } from './lab.ts';
 
 /** NetworkPolicies on real network namespaces, with packets: two pods of this node and a machine beside it. */
 
 const skip = missing() ?? false;
-const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
 const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
 const SETTLE_MS = 20_000;
 const TRIES = 6;
-const node = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
-
-async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {
-  const running = lab.start(space, node('serve', name, ...ports.map(String)));
-  let lines = 0;
-  await new Promise<void>((resolve, reject) => {
-    running.child.stdout!.on('data', (chunk: Buffer) => {
-      lines += chunk.toString().split('\n').length - 1;
-      if (lines >= ports.length * 2) resolve();
-    });
-    void running.ended.then(({ err }) => reject(new Error(`a server ended: ${err}`)));
-  });
-  return running;
-}
 
 const podOf = (name: string, namespace: string, ips: string[], labels: Record<string, string>): Pod => ({
   metadata: { name, namespace, labels },
@@ -80,7 +64,7 @@ async function stage(run: (stage: Stage) => Promise<void>): Promise<void> {
   });
   const one = async (packet: string): Promise<boolean> => {
     const [from = '', arrow, to = '', protocol = 'tcp', port = '7000'] = packet.split(' ');
-    const answer = await lab.start(spaces[from]!, node('ask', protocol, (arrow === '>6' ? ADDRESS6 : ADDRESS)[to]!, port)).ended;
+    const answer = await lab.start(spaces[from]!, peer('ask', protocol, (arrow === '>6' ? ADDRESS6 : ADDRESS)[to]!, port)).ended;
     return answer.out.startsWith(to);
   };
   try {
@@ -223,7 +207,7 @@ describe('NetworkPolicies', { skip, concurrency: false, timeout: 600_000 }, () =
   test('a connection that is there goes on when a policy begins to forbid it, and no new one comes', async () => {
     await stage(async ({ lab, outside, api, through, settled }) => {
       let said = '';
-      const out = lab.start(outside, node('send', ADDRESS['a']!, '7000'));
+      const out = lab.start(outside, peer('send', ADDRESS['a']!, '7000'));
       out.child.stdout!.on('data', (chunk: Buffer) => (said += chunk.toString()));
       const hears = async (): Promise<void> => {
         said = '';

@@ -1,15 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, test } from 'node:test';
-import { ip, Lab, missing } from './lab.ts';
+import { ip, Lab, missing, peer } from './lab.ts';
 
 /** Whose addresses a pod may send by, with packets. */
 
 const skip = missing() ?? false;
-const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
-const node = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
 const HEARD_MS = 20_000;
 
 describe('sources', { skip, concurrency: false, timeout: 300_000 }, () => {
@@ -32,7 +29,7 @@ describe('sources', { skip, concurrency: false, timeout: 300_000 }, () => {
     for (const address of foreign)
       ip('-n', pod, 'addr', 'add', `${address}/${address.includes(':') ? 128 : 32}`, 'dev', 'eth0', ...(address.includes(':') ? ['nodad'] : []));
     const heard = new Set<string>();
-    const listener = lab.start(outside, node('hear', '7000'));
+    const listener = lab.start(outside, peer('hear', '7000'));
     listener.child.stdout!.on('data', (chunk: Buffer) =>
       chunk
         .toString()
@@ -46,19 +43,19 @@ describe('sources', { skip, concurrency: false, timeout: 300_000 }, () => {
     await until('listening');
     const targetOf = (address: string): string => (address.includes(':') ? '2001:db8::200' : '192.0.2.200');
     // Those that must not be heard begin first; whoever is heard last was sent after them.
-    const senders = foreign.map((address) => lab.start(pod, node('send', targetOf(address), '7000', address)));
+    const senders = foreign.map((address) => lab.start(pod, peer('send', targetOf(address), '7000', address)));
     await Promise.all(senders.map(({ child }) => new Promise<void>((resolve) => child.once('spawn', resolve))));
     await delay(1_000);
     for (const own of ['10.244.1.2', 'fd00:1::2']) {
-      lab.start(pod, node('send', targetOf(own), '7000', own));
+      lab.start(pod, peer('send', targetOf(own), '7000', own));
       await until(own);
     }
     assert.deepEqual([...heard].sort(), ['10.244.1.2', 'fd00:1::2', 'listening']);
 
     // The link of a pod with host ports lets the kernel route to 127.0.0.1.
-    const server = lab.start(lab.node, node('serve', 'loopback', '7009'));
+    const server = lab.start(lab.node, peer('serve', 'loopback', '7009'));
     await new Promise<void>((resolve) => server.child.stdout!.once('data', () => resolve()));
-    const local = (await lab.start(lab.node, node('ask', 'tcp', '127.0.0.1', '7009')).ended).out;
+    const local = (await lab.start(lab.node, peer('ask', 'tcp', '127.0.0.1', '7009')).ended).out;
     assert.match(local, /^loopback/);
     for (const route of ['127.0.0.0/8', '127.0.0.1']) {
       try {
@@ -69,7 +66,7 @@ describe('sources', { skip, concurrency: false, timeout: 300_000 }, () => {
     }
     ip('-n', pod, 'route', 'add', '127.0.0.1', 'via', '10.244.1.1', 'dev', 'eth0', 'src', '10.244.1.2');
     execFileSync('nsenter', [`--net=${lab.netns(pod)}`, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet']);
-    const { out: answer } = await lab.start(pod, node('ask', 'tcp', '127.0.0.1', '7009')).ended;
+    const { out: answer } = await lab.start(pod, peer('ask', 'tcp', '127.0.0.1', '7009')).ended;
     assert.equal(answer, 'none');
   });
 });

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { hasCode } from '../../base/errors.ts';
@@ -11,12 +10,11 @@ import { readDaemonConfig } from '../../cni/core/conflist.ts';
 import type { NodeFacts } from '../../cni/core/node-routes.ts';
 import { createKernel } from '../../cni/io/kernel.ts';
 import { NodeNetwork } from '../../cni/node-network.ts';
-import { ip, Lab, missing } from './lab.ts';
+import { ip, Lab, missing, peer } from './lab.ts';
 
 /** Ways to other nodes' pods: a and b on one link, c behind a router. Pods have both families, the nodes IPv4 alone. */
 
 const sysPath = process.env['NODELET_SYS'] ?? join(import.meta.dirname, '../../dist/sys');
-const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
 const NODES: readonly NodeFacts[] = [
   { name: 'a', addresses: ['10.1.0.10'], podCIDRs: ['10.244.1.0/24', 'fd00:1::/64'] },
   { name: 'b', addresses: ['10.1.0.11'], podCIDRs: ['10.244.2.0/24', 'fd00:2::/64'] },
@@ -62,7 +60,7 @@ test(
         ip('-n', pod, family, 'route', 'add', 'default', 'via', gateway);
         ip('-n', space, family, 'route', 'add', own, 'dev', 'pod');
       }
-      const server = lab.start(pod, [process.execPath, '--disable-warning=ExperimentalWarning', PEER, 'serve', name, '7000']);
+      const server = lab.start(pod, peer('serve', name, '7000'));
       await new Promise<void>((resolve) => server.child.stdout!.once('data', () => resolve()));
     }
     const networkOf = (name: string): NodeNetwork => {
@@ -79,8 +77,7 @@ test(
     const routes = (): string => ip('-n', spaceA, 'route').replaceAll(/ +\n/g, '\n');
     assert.match(routes(), /^10\.244\.2\.0\/24 via 10\.1\.0\.11 dev up0 proto 156$/m);
     assert.match(routes(), /^10\.244\.3\.0\/24 via 10\.244\.3\.0 dev nodelet-vx proto 156 onlink$/m);
-    const ask = async (from: string, host: string): Promise<string> =>
-      (await lab.start(from, [process.execPath, '--disable-warning=ExperimentalWarning', PEER, 'ask', 'tcp', host, '7000']).ended).out;
+    const ask = async (from: string, host: string): Promise<string> => (await lab.start(from, peer('ask', 'tcp', host, '7000')).ended).out;
     const podA = spaceA.replace('ncni-a-', 'ncni-pod-a-');
     assert.equal(await ask(podA, '10.244.2.5'), 'b 10.244.1.5');
     assert.equal(await ask(podA, '10.244.3.5'), 'c 10.244.1.5');

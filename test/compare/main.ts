@@ -17,7 +17,8 @@ import { requireWritable, runProgram, type Program } from '../../scripts/command
 import { countWrites } from './audit.ts';
 import { measureIdle, measureRound, type Subject } from './measure.ts';
 import { pageOf } from './page.ts';
-import { freshNamespace, removeNamespace, Watcher } from './pods.ts';
+import { freshNamespace, removeNamespace } from '../namespaces.ts';
+import { Watcher } from './pods.ts';
 import { textOf, rowsOf, type Comparison, type Idle, type Sample, type Side, type Writes } from './report.ts';
 import { IMAGES, NAMESPACE, type Flavour } from './workload.ts';
 
@@ -152,7 +153,7 @@ async function timed(program: Program, options: Options, plan: Plan): Promise<Co
   await using api = await connect(status);
   const samples: Sample[] = [];
   const idle: Idle[] = [];
-  await freshNamespace(api, signal);
+  await freshNamespace(api, NAMESPACE, signal);
   await using watcher = new Watcher(api);
   // Images are pulled and everything lazy is loaded before anything counts.
   await program.progress.step('warm-up', async () => {
@@ -184,7 +185,7 @@ async function timed(program: Program, options: Options, plan: Plan): Promise<Co
       }
     }
   }
-  await removeNamespace(api, signal);
+  await removeNamespace(api, NAMESPACE, signal);
   return { date: new Date().toISOString(), versions: await versionsOf(api), cpus: cpus().length, samples, idle, writes: [] };
 }
 
@@ -195,7 +196,7 @@ async function audited(program: Program, options: Options, plan: Plan): Promise<
   await using status = await clusterUp(program, options, ['--audit']);
   const log = `${status.kubeconfig.slice(0, status.kubeconfig.lastIndexOf('/'))}/hub/log/audit.log`;
   await using api = await connect(status);
-  await freshNamespace(api, signal);
+  await freshNamespace(api, NAMESPACE, signal);
   await using watcher = new Watcher(api);
   const writes: Writes[] = [];
   await program.progress.step(`API writes of ${pods} pods on each side`, async () => {
@@ -209,7 +210,7 @@ async function audited(program: Program, options: Options, plan: Plan): Promise<
       }
     }
   });
-  await removeNamespace(api, signal);
+  await removeNamespace(api, NAMESPACE, signal);
   return writes;
 }
 

@@ -1,6 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
-import { isApiError } from '../../base/kubeapi/errors.ts';
 import type { KubeApi, ResourceRef } from '../../base/kubeapi/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { NAMESPACE, podFor, type Flavour } from './workload.ts';
@@ -116,40 +115,4 @@ export async function runRound(options: RoundOptions): Promise<Round> {
     readyMs: readyAt.map((at, index) => at - (created[index]?.atMs ?? Number.NaN)),
     goneMs: goneAt.map((at, index) => at - (deletedAt[index] ?? Number.NaN)),
   };
-}
-
-const namespaceRef: ResourceRef = { group: '', version: 'v1', resource: 'namespaces', name: NAMESPACE };
-
-/** An empty namespace with its ServiceAccount; what an earlier run left is removed first. */
-export async function freshNamespace(api: KubeApi, signal: AbortSignal): Promise<void> {
-  await removeNamespace(api, signal);
-  await api.create({ group: '', version: 'v1', resource: 'namespaces' }, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } }, {}, signal);
-  const account: ResourceRef = { group: '', version: 'v1', resource: 'serviceaccounts', namespace: NAMESPACE, name: 'default' };
-  const deadline = performance.now() + 30_000;
-  while (!(await exists(api, account))) {
-    if (performance.now() > deadline) throw new OpError('deadline', 'making a namespace', 'its ServiceAccount did not come in 30 s');
-    await delay(100, undefined, { signal });
-  }
-}
-
-export async function removeNamespace(api: KubeApi, signal: AbortSignal): Promise<void> {
-  if (!(await exists(api, namespaceRef))) return;
-  await api.delete(namespaceRef).catch((error: unknown) => {
-    if (!isApiError(error, 404) && !isApiError(error, 409)) throw error;
-  });
-  const deadline = performance.now() + 180_000;
-  while (await exists(api, namespaceRef)) {
-    if (performance.now() > deadline) throw new OpError('deadline', 'removing the namespace', `${NAMESPACE} is still there after 180 s`);
-    await delay(200, undefined, { signal });
-  }
-}
-
-async function exists(api: KubeApi, what: ResourceRef): Promise<boolean> {
-  try {
-    await api.get(what);
-    return true;
-  } catch (error) {
-    if (isApiError(error, 404)) return false;
-    throw error;
-  }
 }

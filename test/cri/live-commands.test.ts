@@ -1,3 +1,4 @@
+import { FakeHost } from '../../base/fake-host.ts';
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -43,13 +44,8 @@ after(async () => {
 
 function hostOf(): { host: Host; out: () => string; stop: () => void } {
   const end = new AbortController();
-  let out = '';
-  const host: Host = {
-    ...{ args: [], env: {}, pid: process.pid, signal: end.signal, isTerminal: false },
-    stdout: (text) => void (out += text),
-    stderr: () => {},
-  };
-  return { host, out: () => out, stop: () => end.abort() };
+  const host = new FakeHost([], end.signal);
+  return { host, out: () => host.out, stop: () => end.abort() };
 }
 
 async function until(done: () => boolean | Promise<boolean>): Promise<void> {

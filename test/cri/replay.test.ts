@@ -1,3 +1,4 @@
+import { FakeHost } from '../../base/fake-host.ts';
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -56,9 +57,8 @@ async function live(client: CriClient, name: string, { folder, cgroupParent }: T
 }
 
 function hostOf(args: string[], signal: AbortSignal): { host: Host; out: () => string; err: () => string } {
-  let [out, err] = ['', ''];
-  const host: Host = { args, env: {}, pid: process.pid, stdout: (text) => (out += text), stderr: (text) => (err += text), signal, isTerminal: false };
-  return { host, out: () => out, err: () => err };
+  const host = new FakeHost(args, signal);
+  return { host, out: () => host.out, err: () => host.err };
 }
 
 const replayCgroups = (): string[] =>

@@ -1,3 +1,4 @@
+import { FakeHost } from '../../base/fake-host.ts';
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
@@ -16,17 +17,8 @@ const [UPSTREAM, OURS] = [`${RECORDINGS}/upstream.crirec`, `${RECORDINGS}/ours.c
 process.chdir(ROOT);
 
 async function said(run: (host: Host) => Promise<number>): Promise<{ code: number; out: string }> {
-  let out = '';
-  const host: Host = {
-    args: [],
-    env: {},
-    pid: 1,
-    signal: new AbortController().signal,
-    isTerminal: false,
-    stdout: (text) => void (out += text),
-    stderr: () => {},
-  };
-  return { code: await run(host), out };
+  const host = new FakeHost();
+  return { code: await run(host), out: host.out };
 }
 
 const options: DiffOptions = { all: false, ignore: [], map: [], update: false, json: false };

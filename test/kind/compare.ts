@@ -13,9 +13,10 @@ import { findPlace, type Engine, type Place } from '../../scripts/kind/place.ts'
 import type { Program } from '../../scripts/command.ts';
 import { findAssets } from '../assets/find.ts';
 import { measureIdle, measureRound, type Subject } from '../compare/measure.ts';
-import { freshNamespace, removeNamespace, Watcher } from '../compare/pods.ts';
+import { Watcher } from '../compare/pods.ts';
 import { rowsOf, textOf, type Comparison, type Idle, type Sample } from '../compare/report.ts';
-import { IMAGES, type Flavour } from '../compare/workload.ts';
+import { IMAGES, NAMESPACE, type Flavour } from '../compare/workload.ts';
+import { freshNamespace, removeNamespace } from '../namespaces.ts';
 import { loadImages } from './images.ts';
 import { kubeconfigOf, nodeObjects, sideOf } from './judge.ts';
 import { initPidOf } from './viewpoints.ts';
@@ -96,7 +97,7 @@ export async function compareNodes(program: Program, engine: Engine, root: strin
   await bringImages(program, root, engine, first.cluster, nodes);
   const config = await readKubeConfig(await kubeconfigOf(assets, engine, first.cluster, `${root}/dist/kind-${first.cluster}`));
   await using api = createKubeApi({ config, log: silentLog, clock: realClock, rng: realRng, userAgent: 'nodelet-compare' });
-  await freshNamespace(api, signal);
+  await freshNamespace(api, NAMESPACE, signal);
   const samples: Sample[] = [];
   const idle: Idle[] = [];
   {
@@ -122,7 +123,7 @@ export async function compareNodes(program: Program, engine: Engine, root: strin
           });
         }
   }
-  await removeNamespace(api, signal);
+  await removeNamespace(api, NAMESPACE, signal);
   const info = (await nodeObjects(first))[0]?.status.nodeInfo ?? {};
   const versions = {
     runtime: info['containerRuntimeVersion'] ?? '?',

@@ -1,4 +1,4 @@
-import { redisConfig, shop } from '../walkthrough/manifests.ts';
+import { redisConfig, redisSet, shop } from '../walkthrough/manifests.ts';
 
 /** Namespaces that the walk makes and removes. */
 export const SHOP = 'shop';
@@ -8,36 +8,7 @@ export const web = shop();
 
 /** The StatefulSet of the documents with its headless Service, Secret and ConfigMap (M3). */
 export const redis = `${redisConfig}---
-apiVersion: v1
-kind: Service
-metadata: { name: redis, namespace: shop }
-spec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: { name: redis, namespace: shop }
-spec:
-  serviceName: redis
-  replicas: 1
-  selector: { matchLabels: { app: redis } }
-  template:
-    metadata: { labels: { app: redis } }
-    spec:
-      containers:
-        - name: redis
-          image: redis:8.2-alpine
-          command: [redis-server, /etc/redis/redis.conf]
-          env:
-            - { name: REDIS_PASSWORD, valueFrom: { secretKeyRef: { name: redis-auth, key: password } } }
-          readinessProbe: { exec: { command: [redis-cli, ping] }, periodSeconds: 1 }
-          volumeMounts:
-            - { name: config, mountPath: /etc/redis }
-            - { name: data, mountPath: /data }
-      volumes: [{ name: config, configMap: { name: redis-config } }]
-  volumeClaimTemplates:
-    - metadata: { name: data }
-      spec: { accessModes: [ReadWriteOnce], storageClassName: standard, resources: { requests: { storage: 1Gi } } }
-`;
+${redisSet('readinessProbe: { exec: { command: [redis-cli, ping] }, periodSeconds: 1 }')}`;
 
 /** M2 once more under another name, its pods never all on one node. */
 export const spread = shop()

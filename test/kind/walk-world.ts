@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { exec } from '../../base/exec.ts';
+import { eventually } from '../eventually.ts';
 import { findPlace, type Engine, type Place } from '../../scripts/kind/place.ts';
 import type { CriContainer, CriSandbox, Seen, Told, Watched } from './walk-facts.ts';
 
@@ -55,22 +56,9 @@ export async function openCluster(engine: Engine, name: string): Promise<Cluster
   };
 }
 
-/** Waits for a value: calls `look` until it returns something other than null. What it throws counts as null. */
-export async function awaited<T>(cluster: Cluster, what: string, timeoutMs: number, look: () => Promise<T | null>, pauseMs = 500): Promise<T> {
-  const { signal } = cluster.engine;
-  const end = performance.now() + timeoutMs;
-  let last: unknown = null;
-  for (;;) {
-    try {
-      const value = await look();
-      if (value !== null) return value;
-    } catch (error) {
-      signal.throwIfAborted();
-      last = error;
-    }
-    if (performance.now() > end) throw new OpError('deadline', `waiting until ${what}`, `not in ${timeoutMs / 1000} s`, { cause: last });
-    await delay(pauseMs, undefined, { signal });
-  }
+/** `eventually`, for as long as the cluster is worked on. */
+export function awaited<T>(cluster: Cluster, what: string, timeoutMs: number, look: () => Promise<T | null>, everyMs = 500): Promise<T> {
+  return eventually(what, timeoutMs, look, { everyMs, signal: cluster.engine.signal });
 }
 
 export async function rolledOut(cluster: Cluster, namespace: string, what: string): Promise<void> {

@@ -56,6 +56,36 @@ data:
     maxmemory-policy allkeys-lru
 `;
 
+/** The StatefulSet of the documents with its headless Service, whose password and settings are in `redisConfig`; `more` goes into its container, at ten blanks. */
+export const redisSet = (more: string, graceSeconds = 30): string => `apiVersion: v1
+kind: Service
+metadata: { name: redis, namespace: shop }
+spec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: { name: redis, namespace: shop }
+spec:
+  serviceName: redis
+  replicas: 1
+  selector: { matchLabels: { app: redis } }
+  template:
+    metadata: { labels: { app: redis } }
+    spec:
+      terminationGracePeriodSeconds: ${graceSeconds}
+      containers:
+        - name: redis
+          image: redis:8.2-alpine
+          command: [redis-server, /etc/redis/redis.conf]
+          env: [{ name: REDIS_PASSWORD, valueFrom: { secretKeyRef: { name: redis-auth, key: password } } }]
+          ${more}
+          volumeMounts: [{ name: config, mountPath: /etc/redis }, { name: data, mountPath: /data }]
+      volumes: [{ name: config, configMap: { name: redis-config } }]
+  volumeClaimTemplates:
+    - metadata: { name: data }
+      spec: { accessModes: [ReadWriteOnce], storageClassName: standard, resources: { requests: { storage: 1Gi } } }
+`;
+
 /** One pod as a document; `spec` is YAML at two blanks. */
 export const pod = (name: string, spec: string, namespace = 'default', labels = '{}'): string => `apiVersion: v1
 kind: Pod

@@ -16,6 +16,15 @@ export function dataChecksum(data: string): number {
   return fnv1a32(`(string)${data}`);
 }
 
+/**
+ * A state file: its fields as kubelets before 1.37 read them, with their checksum, and all of it once more as `data` with
+ * one of its own. `pods`: what whole pods have, for which older kubelets have no place.
+ */
+export function stateText(fields: readonly (readonly [string, string])[], pods: readonly (readonly [string, string])[], checksum: number): string {
+  const data = jsonObject([...fields, ...(pods.length === 0 ? [] : [['podEntries', jsonObject(pods)] as const])]);
+  return jsonObject([...fields, ['checksum', String(checksum)], ['data', JSON.stringify(data)], ['dataChecksum', String(dataChecksum(data))]]);
+}
+
 /** Reads the object that a checkpoint is. Throws OpError `invalid` for what is none. */
 export function parseObject(text: string, name: string): Record<string, unknown> {
   try {

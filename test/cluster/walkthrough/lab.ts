@@ -4,6 +4,7 @@ import { OpError } from '../../../base/errors.ts';
 import { requireSet, type Context } from '../../../node/commands/context.ts';
 import { firstProcess, servicesOf, type ServiceState } from '../../../node/io/running.ts';
 import type { AgentKind, NodePlan, SetPlan } from '../../../node/core/plan.ts';
+import { eventually } from '../../eventually.ts';
 import type { Assets } from '../../assets/find.ts';
 import { readAudit, type AuditEvent } from './audit.ts';
 
@@ -132,23 +133,9 @@ export class Lab {
     if (code !== 0) throw new Error(`nodelet node ${action} ${name}: ${err}`);
   }
 
-  /** Waits until `look` gives something other than null. */
-  async eventually<T>(what: string, timeoutMs: number, look: () => Promise<T | null>, everyMs = 500): Promise<T> {
-    const deadline = performance.now() + timeoutMs;
-    let last: unknown = null;
-    for (;;) {
-      try {
-        const value = await look();
-        if (value !== null) return value;
-        last = null;
-      } catch (error) {
-        if (this.signal.aborted) throw error;
-        last = error;
-      }
-      if (performance.now() > deadline)
-        throw new Error(`${what}: not within ${timeoutMs / 1000} s${last instanceof Error ? ` (${last.message})` : ''}`, { cause: last });
-      await delay(everyMs, undefined, { signal: this.signal });
-    }
+  /** `eventually`, for as long as the walk goes on. */
+  eventually<T>(what: string, timeoutMs: number, look: () => Promise<T | null>, everyMs = 500): Promise<T> {
+    return eventually(what, timeoutMs, look, { everyMs, signal: this.signal });
   }
 
   pause(ms: number): Promise<void> {

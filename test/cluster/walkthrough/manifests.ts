@@ -1,3 +1,5 @@
+import { redisSet } from '../../walkthrough/manifests.ts';
+
 /** The images that the documents name, and the recipe that stands in for each where no registry answers. */
 export const IMAGES: readonly (readonly [name: string, recipe: string, ...more: string[]])[] = [
   ['nginx:1.29', 'server'],
@@ -91,34 +93,4 @@ spec:
     required:
       nodeSelectorTerms: [{ matchExpressions: [{ key: kubernetes.io/hostname, operator: In, values: [${node}] }] }]
 ---
-apiVersion: v1
-kind: Service
-metadata: { name: redis, namespace: shop }
-spec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: { name: redis, namespace: shop }
-spec:
-  serviceName: redis
-  replicas: 1
-  selector: { matchLabels: { app: redis } }
-  template:
-    metadata: { labels: { app: redis } }
-    spec:
-      terminationGracePeriodSeconds: 5
-      containers:
-        - name: redis
-          image: redis:8.2-alpine
-          command: [redis-server, /etc/redis/redis.conf]
-          env: [{ name: REDIS_PASSWORD, valueFrom: { secretKeyRef: { name: redis-auth, key: password } } }]
-          resources: { requests: { cpu: 50m, memory: 32Mi } }
-          volumeMounts: [{ name: config, mountPath: /etc/redis }, { name: data, mountPath: /data }]
-      volumes: [{ name: config, configMap: { name: redis-config } }]
-  volumeClaimTemplates:
-    - metadata: { name: data }
-      spec:
-        accessModes: [ReadWriteOnce]
-        storageClassName: standard
-        resources: { requests: { storage: 1Gi } }
-`;
+${redisSet('resources: { requests: { cpu: 50m, memory: 32Mi } }', 5)}`;

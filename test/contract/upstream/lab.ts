@@ -1,7 +1,7 @@
 import { execa, type ResultPromise } from 'execa';
 import { connect } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../../base/errors.ts';
+import { eventually } from '../../eventually.ts';
 
 const ROOT = new URL('../../../', import.meta.url).pathname;
 const RUNTIME = '/run/containerd/containerd.sock';
@@ -90,20 +90,9 @@ export class Lab {
     return [`${ROOT}dist/sys`, 'exec', '--pid', String(this.node.pid), '--'];
   }
 
-  /** Waits for a value with a bound; errors of `look` count as not yet. */
-  async until<T>(what: string, look: () => Promise<T | null>, limitMs: number): Promise<T> {
-    const startedMs = performance.now();
-    for (let last = ''; ;) {
-      try {
-        const found = await look();
-        if (found !== null) return found;
-      } catch (error) {
-        last = error instanceof Error ? `: ${error.message}` : '';
-      }
-      if (this.#signal.aborted) throw new OpError('aborted', what, 'stopped');
-      if (performance.now() - startedMs > limitMs) throw new OpError('deadline', `waiting for ${what}`, `${limitMs / 1000} s are over${last}`);
-      await delay(250);
-    }
+  /** `eventually`, for as long as the lab is used. */
+  until<T>(what: string, look: () => Promise<T | null>, limitMs: number): Promise<T> {
+    return eventually(what, limitMs, look, { everyMs: 250, signal: this.#signal });
   }
 
   async #tellInit(line: string): Promise<void> {

@@ -1,0 +1,10 @@
+/** All pieces as one. */
+export function joined(pieces: readonly (Uint8Array | readonly number[])[]): Uint8Array {
+  const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
+}
