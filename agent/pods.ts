@@ -1,5 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import type { Clock } from '../base/clock.ts';
+import { durationMs } from '../base/duration.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
@@ -24,6 +25,7 @@ import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';
 import { PodDns } from './io/dns.ts';
+import { CsiHealth } from './io/csi/health.ts';
 import { openCsi } from './io/csi/open.ts';
 import type { CsiSide } from './io/csi/open.ts';
 import { openDra } from './io/dra/open.ts';
@@ -200,6 +202,19 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       return { ok: true, env: new Map(result.env.map((pair) => [pair.name, pair.value])) };
     },
   });
+  const statsPeriodMs = durationMs(options.config.volumeStatsAggPeriod);
+  const volumeHealth = gateEnabled(options.config.featureGates, 'CSIVolumeHealth')
+    ? new CsiHealth({
+        clock,
+        log: log.child('csi'),
+        rootDir,
+        drivers: csi.drivers,
+        nodeObject: csi.nodeObject,
+        volumes: () => volumes.asked(),
+        kick: (uid) => loop.kick(uid),
+        periodMs: statsPeriodMs > 0 ? statsPeriodMs : 60_000,
+      })
+    : null;
   const probes = createProbes({
     clock,
     rng,
@@ -319,6 +334,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       resizes,
       grants: granted.grants,
       claims: dra.claims,
+      volumeHealth: volumeHealth ?? undefined,
       containersLogDir,
       log: log.child('pod'),
       facts: createFactsReader({
@@ -347,8 +363,16 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       rejected: (reason) => metrics.rejected(countedReason(reason)),
     },
   });
-  const volumeStats = new VolumeStats({ clock, log: log.child('volumes'), sys, drivers: csi.drivers, volumes: () => volumes.measured() });
+  const volumeStats = new VolumeStats({
+    clock,
+    log: log.child('volumes'),
+    sys,
+    drivers: csi.drivers,
+    volumes: () => volumes.measured(),
+    periodMs: statsPeriodMs,
+  });
   metrics.also.push(() => volumeStats.text());
+  if (volumeHealth !== null) metrics.also.push(() => volumeHealth.text());
   const watcher = new PluginWatcher({
     clock,
     log: log.child('plugins'),
@@ -377,7 +401,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     volumeStats: (uid) => volumeStats.of(uid),
     plugins: {
       async run(stop) {
-        await Promise.all([watcher.run(stop), csi.run(stop), dra.run(stop), volumeStats.run(stop)]);
+        await Promise.all([watcher.run(stop), csi.run(stop), dra.run(stop), volumeStats.run(stop), volumeHealth?.run(stop)]);
       },
     },
     async [Symbol.asyncDispose]() {

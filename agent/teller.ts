@@ -8,6 +8,7 @@ import type { Plan } from './core/step.ts';
 import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.ts';
 import type { PodCgroupValues } from './core/resize/moves.ts';
 import type { Grants } from './grants.ts';
+import type { CsiHealth } from './io/csi/health.ts';
 import type { DraClaims } from './io/dra/claims.ts';
 import type { PodMetrics } from './io/pod-metrics.ts';
 import type { Resizes } from './resizes.ts';
@@ -30,6 +31,8 @@ export interface TellerDeps {
   readonly grants?: Grants;
   /** The same of devices that pods have by claims. */
   readonly claims?: Pick<DraClaims, 'withHealth'>;
+  /** The same of volumes of CSI drivers. */
+  readonly volumeHealth?: Pick<CsiHealth, 'withHealth'> | undefined;
 }
 
 /** The fourth part of a worker's round: what one pod is, for the API server and for people. */
@@ -82,7 +85,8 @@ export class Teller {
       cgroup: this.cgroup,
     });
     const withDevices = this.#deps.grants?.withHealth(uid, plain) ?? plain;
-    const status = this.#deps.claims?.withHealth(pod, withDevices) ?? withDevices;
+    const withClaims = this.#deps.claims?.withHealth(pod, withDevices) ?? withDevices;
+    const status = this.#deps.volumeHealth?.withHealth(uid, withClaims) ?? withClaims;
     // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
     if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
     this.#deps.metrics?.told(old, status);

@@ -15,6 +15,7 @@ const done = `
   CPUManagerPolicyOptions
   CRIListStreaming
   CSIServiceAccountTokenSecrets
+  CSIVolumeHealth
   ChangeContainerStatusOnKubeletRestart
   ClusterTrustBundleProjection
   ComponentFlagz
@@ -108,7 +109,6 @@ const done = `
 `;
 
 const notDone = `
-  CSIVolumeHealth
   DRANodeAllocatableResources
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GitRepoVolumeDriver locked off: such a volume is refused, as upstream does

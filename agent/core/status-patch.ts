@@ -21,6 +21,7 @@ const ownFields = [
   'allocatedResources',
   'extendedResourceClaimStatus',
   'resourceClaimStatuses',
+  'volumeHealth',
 ] as const;
 
 /** Absent from a wish they stay: another writer (a scheduler, an earlier agent) may have set them. */
@@ -32,10 +33,11 @@ const sticky: ReadonlySet<string> = new Set([
   'allocatedResources',
   'resourceClaimStatuses',
   'extendedResourceClaimStatus',
+  'volumeHealth',
 ]);
 
 /** Lists whose merge key may change its value: sent as a whole with the directive that says so. */
-const replacedLists: ReadonlySet<string> = new Set(['hostIPs', 'podIPs']);
+const replacedLists: ReadonlySet<string> = new Set(['hostIPs', 'podIPs', 'volumeHealth']);
 
 /** Maps that are merged key by key: what is gone must be named. */
 const mergedMaps: ReadonlySet<string> = new Set(['resources', 'allocatedResources']);

@@ -27,6 +27,7 @@ test('volumes are measured each in its way; what hangs is left out; claims are t
     },
   } as unknown as Driver;
   const stats = new VolumeStats({
+    periodMs: 60_000,
     clock: createFakeClock(),
     log: silentLog,
     sys: {

@@ -23,13 +23,13 @@ export interface VolumeStatsOptions {
   readonly sys: Pick<Sys, 'statfs' | 'diskUsage'>;
   readonly drivers: Pick<Drivers, 'find'>;
   readonly volumes: () => readonly MeasuredVolume[];
+  /** `volumeStatsAggPeriod`; not above 0: nothing is measured. */
+  readonly periodMs: number;
 }
 
-/** Upstream's `volumeStatsAggPeriod`. */
-const periodMs = 60_000;
 const timeoutMs = 10_000;
 
-/** How full volumes are, measured once a minute, one after another; who asks gets what was measured last. */
+/** How full volumes are, measured now and then, one after another; who asks gets what was measured last. */
 export class VolumeStats {
   readonly #options: VolumeStatsOptions;
   #measured = new Map<string, VolumeStatsFacts[]>();
@@ -69,7 +69,8 @@ export class VolumeStats {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
+    const { clock, periodMs, log } = this.#options;
+    if (periodMs <= 0) return log.info('Volume stats collection disabled');
     while (!signal.aborted) {
       await clock.sleep(periodMs, signal).catch(() => undefined);
       if (!signal.aborted) await this.measure(signal);

@@ -17,6 +17,7 @@ import type { VolumeGates, VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
 import type { ContainerDevice, ContainerMount, EnvSources, Volumes } from '../seams.ts';
 import { sha256 } from './csi/disk.ts';
+import type { AskedVolume } from './csi/health.ts';
 import type { ClaimObjects, CsiVolumes } from './csi/volumes.ts';
 import type { PodCertificates } from './pod-certificates.ts';
 import type { Tokens } from './tokens.ts';
@@ -242,6 +243,15 @@ export class PodVolumes implements Volumes {
   /** Volumes that are set up and whose content can be measured. */
   measured(): MeasuredVolume[] {
     return [...this.#records].flatMap(([uid, { measured }]) => [...measured].map(([name, how]) => ({ uid, name, ...how })));
+  }
+
+  /** Volumes behind claims that CSI drivers were asked for, and where those are that are set up. */
+  asked(): AskedVolume[] {
+    return [...this.#records.values()].flatMap(({ pod, measured, coming }) => {
+      const ready = [...measured].flatMap(([name, { csi, claim, path }]) => (csi === null || claim === null ? [] : [{ pod, name, ...csi, path }]));
+      const waiting = [...coming].map(([name, { driver, handle }]) => ({ pod, name, driver, handle, path: null }));
+      return [...ready, ...waiting];
+    });
   }
 
   /** Volumes that pods want, and those that are set up, by plugin. */

@@ -42,7 +42,7 @@ export interface BoolValue {
 export interface CreateVolumeRequest {
   name?: string;
   capacityRange?: CapacityRange | null;
-  volumeCapabilities?: VolumeCapability[];
+  volumeCapabilities?: VolumeCapabilityInput[];
   parameters?: Record<string, string>;
   secrets?: Record<string, string>;
 }
@@ -70,20 +70,39 @@ export interface CapacityRange {
 }
 
 export interface VolumeCapability {
-  block?: BlockVolume | null;
-  mount?: MountVolume | null;
-  accessMode?: AccessMode | null;
+  block: BlockVolume | null;
+  mount: MountVolume | null;
+  accessMode: AccessMode | null;
+  accessType?: 'block' | 'mount';
+}
+
+export interface VolumeCapabilityInput {
+  block?: BlockVolumeInput | null;
+  mount?: MountVolumeInput | null;
+  accessMode?: AccessModeInput | null;
 }
 
 export type BlockVolume = Record<string, never>;
 
+export type BlockVolumeInput = Record<string, never>;
+
 export interface MountVolume {
+  fsType: string;
+  mountFlags: string[];
+  volumeMountGroup: string;
+}
+
+export interface MountVolumeInput {
   fsType?: string;
   mountFlags?: string[];
   volumeMountGroup?: string;
 }
 
 export interface AccessMode {
+  mode: AccessModeKind;
+}
+
+export interface AccessModeInput {
   mode?: AccessModeKind;
 }
 
@@ -130,7 +149,9 @@ export type NodeRpcType =
   | 'EXPAND_VOLUME'
   | 'VOLUME_CONDITION'
   | 'SINGLE_NODE_MULTI_WRITER_RPC'
-  | 'VOLUME_MOUNT_GROUP';
+  | 'VOLUME_MOUNT_GROUP'
+  | 'GET_VOLUME_HEALTH'
+  | 'GET_STORAGE_HEALTH';
 
 export interface NodeGetVolumeStatsRequest {
   volumeId?: string;
@@ -160,11 +181,58 @@ export interface VolumeCondition {
   message: string;
 }
 
+export interface NodeGetVolumeHealthRequest {
+  volumeId?: string;
+  volumePublishPath?: string;
+  stagingTargetPath?: string;
+}
+
+export interface NodeGetVolumeHealthResponse {
+  volumeHealth: VolumeHealth | null;
+}
+
+export interface VolumeHealth {
+  volumeId: string;
+  healthStatuses: VolumeHealthEntry[];
+}
+
+export interface VolumeHealthEntry {
+  status: VolumeHealthErrorType;
+  reason: string;
+  message: string;
+}
+
+export type VolumeHealthErrorType =
+  | 'UNKNOWN_VOLUME_HEALTH_TYPE'
+  | 'DEGRADED'
+  | 'INACCESSIBLE'
+  | 'DATA_LOSS';
+
+export interface NodeGetStorageHealthRequest {
+  secrets?: Record<string, string>;
+}
+
+export interface NodeGetStorageHealthResponse {
+  backendHealth: StorageBackendHealth[];
+}
+
+export interface StorageBackendHealth {
+  status: StorageHealthErrorType;
+  reason: string;
+  message: string;
+  volumeCapability: VolumeCapability | null;
+}
+
+export type StorageHealthErrorType =
+  | 'UNKNOWN_STORAGE_HEALTH_ERROR_TYPE'
+  | 'STORAGE_DEGRADED'
+  | 'STORAGE_UNREACHABLE';
+
 export interface NodeStageVolumeRequest {
   volumeId?: string;
   publishContext?: Record<string, string>;
   stagingTargetPath?: string;
-  volumeCapability?: VolumeCapability | null;
+  volumeCapability?: VolumeCapabilityInput | null;
   secrets?: Record<string, string>;
   volumeContext?: Record<string, string>;
 }
@@ -183,7 +251,7 @@ export interface NodePublishVolumeRequest {
   publishContext?: Record<string, string>;
   stagingTargetPath?: string;
   targetPath?: string;
-  volumeCapability?: VolumeCapability | null;
+  volumeCapability?: VolumeCapabilityInput | null;
   readonly?: boolean;
   secrets?: Record<string, string>;
   volumeContext?: Record<string, string>;
@@ -203,7 +271,7 @@ export interface NodeExpandVolumeRequest {
   volumePath?: string;
   capacityRange?: CapacityRange | null;
   stagingTargetPath?: string;
-  volumeCapability?: VolumeCapability | null;
+  volumeCapability?: VolumeCapabilityInput | null;
   secrets?: Record<string, string>;
 }
 
@@ -234,4 +302,6 @@ export interface NodeMethods {
   NodePublishVolume: { request: NodePublishVolumeRequest; response: NodePublishVolumeResponse; stream: false };
   NodeUnpublishVolume: { request: NodeUnpublishVolumeRequest; response: NodeUnpublishVolumeResponse; stream: false };
   NodeExpandVolume: { request: NodeExpandVolumeRequest; response: NodeExpandVolumeResponse; stream: false };
+  NodeGetVolumeHealth: { request: NodeGetVolumeHealthRequest; response: NodeGetVolumeHealthResponse; stream: false };
+  NodeGetStorageHealth: { request: NodeGetStorageHealthRequest; response: NodeGetStorageHealthResponse; stream: false };
 }

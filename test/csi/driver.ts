@@ -5,7 +5,7 @@ import { served, serveGrpc, serviceOf } from '../../agent/io/grpc.ts';
 import type { Served } from '../../agent/io/grpc.ts';
 import { RpcError } from '../../cri/mod.ts';
 import csi from '../../proto/plugins/csi.json' with { type: 'json' };
-import type { ControllerMethods, IdentityMethods, NodeMethods, NodeRpcType, VolumeCapability } from '../../proto/plugins/csi.ts';
+import type { ControllerMethods, IdentityMethods, NodeMethods, NodeRpcType, VolumeCapabilityInput } from '../../proto/plugins/csi.ts';
 import registration from '../../proto/plugins/registration.json' with { type: 'json' };
 import type { RegistrationMethods } from '../../proto/plugins/registration.ts';
 
@@ -27,6 +27,9 @@ export interface DriverOptions {
   readonly topology?: Readonly<Record<string, string>>;
   readonly maxVolumes?: number;
   readonly onCall?: (call: Recorded) => void;
+  /** What is wrong with its volumes, and with its storage. */
+  readonly health?: () => object[];
+  readonly storageHealth?: () => object[];
 }
 
 export interface Recorded {
@@ -101,6 +104,8 @@ export async function startDriver(options: DriverOptions): Promise<TestDriver> {
       volumes.grow(volumeId, Number(capacityRange?.requiredBytes ?? 0));
       return { capacityBytes: capacityRange?.requiredBytes ?? '0' };
     }),
+    NodeGetVolumeHealth: recorded('NodeGetVolumeHealth', () => ({ volumeHealth: { volumeId: '', healthStatuses: options.health?.() ?? [] } })),
+    NodeGetStorageHealth: recorded('NodeGetStorageHealth', () => ({ backendHealth: options.storageHealth?.() ?? [] })),
     NodeGetVolumeStats: recorded('NodeGetVolumeStats', ({ volumePath }: Required<NodeMethods['NodeGetVolumeStats']['request']>) => {
       if (!existsSync(volumePath)) throw new RpcError('NotFound', 'NodeGetVolumeStats', `${volumePath} is not there`);
       const { bsize, blocks, bavail, bfree, files, ffree } = statfsSync(volumePath);
@@ -163,7 +168,7 @@ async function listen(path: string, services: readonly Served[]): Promise<AsyncD
   return await serveGrpc(path, services);
 }
 
-function isBlock(capability: VolumeCapability | null): boolean {
+function isBlock(capability: VolumeCapabilityInput | null): boolean {
   return capability?.block !== undefined && capability.block !== null;
 }
 

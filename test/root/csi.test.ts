@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { realClock } from '../../base/clock.ts';
 import { csiNodes, nodes, persistentVolumeClaims, persistentVolumes, secrets, volumeAttachments } from '../../base/kubeapi/refs.ts';
+import { silentLog } from '../../base/log.ts';
+import { CsiHealth } from '../../agent/io/csi/health.ts';
 import { RpcError } from '../../cri/mod.ts';
 import type { CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Volume, VolumeAttachment } from '../../proto/kube/types.ts';
 import { eventually } from '../set.ts';
@@ -54,6 +56,45 @@ test('two pods share a volume: staged once, published for each, taken back in or
   await kubelet.volumes.teardown('u2', never);
   await eventually('unstaged', 10_000, async () => (named(running).at(-1) === 'NodeUnstageVolume' && !existsSync(join(staging, '..')) ? true : null));
   assert.deepEqual(named(running).slice(3), ['NodeUnpublishVolume', 'NodeUnpublishVolume', 'NodeUnstageVolume']);
+});
+
+test('what a driver says is wrong is in the status of the pod and in the CSINode, and goes away', { skip: need }, async () => {
+  const { root, api, driver, agent, csiDriver, volume } = world();
+  csiDriver();
+  const claim = volume('ill');
+  let health: object[] = [{ status: 'DEGRADED', reason: 'Path', message: 'one of two' }];
+  let storageHealth: object[] = [{ status: 'STORAGE_UNREACHABLE', reason: 'Net', message: '' }];
+  const running = await driver({
+    capabilities: ['STAGE_UNSTAGE_VOLUME', 'GET_VOLUME_HEALTH', 'GET_STORAGE_HEALTH'],
+    health: () => health,
+    storageHealth: () => storageHealth,
+  });
+  const kubelet = await agent();
+  const pod = podOf('u1', [claimed(claim)]);
+  await prepared(kubelet, pod);
+  const { drivers, nodeObject } = kubelet.csi;
+  const volumes = () => kubelet.volumes.asked();
+  const kicked: string[] = [];
+  const kick = (uid: string): void => void kicked.push(uid);
+  const checks = new CsiHealth({ clock: realClock, log: silentLog, rootDir: root, drivers, nodeObject, volumes, kick, periodMs: 60_000 });
+  await checks.ask(never);
+  const told = () => checks.withHealth('u1', {}).volumeHealth?.map(({ name, healthConditions }) => ({ name, healthConditions }));
+  assert.deepEqual(told(), [{ name: 'v', healthConditions: [{ status: 'Degraded', reason: 'Path', message: 'one of two' }] }]);
+  const asked = last(running, 'NodeGetVolumeHealth');
+  assert.equal(asked['volumePublishPath'], await pathOf(kubelet, pod));
+  assert.equal(asked['stagingTargetPath'], last(running, 'NodePublishVolume')['stagingTargetPath']);
+  const object = (): CSINode => api.objects<CSINode>(csiNodes())[0] as CSINode;
+  assert.deepEqual(object().status?.storageHealth, [{ name: driverName, healthConditions: [{ status: 'StorageUnreachable', reason: 'Net' }] }]);
+  assert.match(checks.text(), /csi_node_storage_health_status\{driver_name="[^"]+",status="StorageUnreachable",reason="Net"\} 1\n/);
+  health = [{ status: 'DEGRADED', reason: 'Path', message: 'in other words' }];
+  await checks.ask(never);
+  assert.deepEqual(kicked, ['u1'], 'other words are no news');
+  [health, storageHealth] = [[], []];
+  await checks.ask(never);
+  assert.deepEqual([told(), object().status?.storageHealth, kicked.length], [[{ name: 'v', healthConditions: undefined }], [], 2]);
+  await kubelet.volumes.teardown('u1', never);
+  await checks.ask(never);
+  assert.deepEqual(told(), undefined);
 });
 
 test('on a node with SELinux a volume is mounted with the context of its pod, and of one alone', { skip: need }, async () => {

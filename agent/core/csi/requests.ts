@@ -4,7 +4,7 @@ import type {
   NodePublishVolumeRequest,
   NodeRpcType,
   NodeStageVolumeRequest,
-  VolumeCapability,
+  VolumeCapabilityInput,
 } from '../../../proto/plugins/csi.ts';
 import type { CSIDriver, Pod } from '../../../proto/kube/types.ts';
 import type { CsiVolume } from './volume.ts';
@@ -29,7 +29,7 @@ export function accessModeOf(mode: string, capabilities: NodeCapabilities): Acce
   }
 }
 
-function capabilityOf(volume: CsiVolume, capabilities: NodeCapabilities, fsGroup: number | null): VolumeCapability {
+function capabilityOf(volume: CsiVolume, capabilities: NodeCapabilities, fsGroup: number | null): VolumeCapabilityInput {
   const accessMode = { mode: accessModeOf(volume.accessModes?.[0] ?? 'ReadWriteOnce', capabilities) };
   if (volume.isBlock) return { accessMode, block: {} };
   const group = fsGroup !== null && capabilities.has('VOLUME_MOUNT_GROUP') ? { volumeMountGroup: String(fsGroup) } : {};

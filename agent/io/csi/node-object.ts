@@ -4,7 +4,8 @@ import { isApiError } from '../../../base/kubeapi/errors.ts';
 import { csiNodes, nodes, subresource } from '../../../base/kubeapi/refs.ts';
 import type { KubeApi } from '../../../base/kubeapi/types.ts';
 import type { Log } from '../../../base/log.ts';
-import type { CSINode, Node } from '../../../proto/kube/types.ts';
+import type { CSINode, Node, StorageHealthCondition } from '../../../proto/kube/types.ts';
+import { sameStorageHealth } from '../../core/csi/health.ts';
 import { newCsiNode, nodePatch, nodePatchWithout, ownsCsiNode, withDriver, withMigrated, withoutDriver } from '../../core/csi/node-object.ts';
 import type { DriverNodeInfo } from '../../core/csi/node-object.ts';
 import { Turns } from '../turns.ts';
@@ -66,6 +67,19 @@ export class CsiNodeObject {
     await this.#retried('remove a CSI driver from the Node', signal, async () => {
       const patch = nodePatchWithout(await this.#node(signal), driver);
       if (patch !== null) await this.#patchNode(patch, signal);
+    });
+  }
+
+  /** What a driver says of its storage, where that is news; others' words stay. */
+  async tellHealth(driver: string, healthConditions: readonly StorageHealthCondition[], signal: AbortSignal): Promise<void> {
+    await this.#retried('update the health of storage in the CSINode', signal, async () => {
+      const { object } = await this.#owned(signal);
+      const told = object.status?.storageHealth ?? [];
+      if (sameStorageHealth(told.find(({ name }) => name === driver)?.healthConditions ?? [], healthConditions)) return;
+      const others = told.filter(({ name }) => name !== driver);
+      const storageHealth = healthConditions.length === 0 ? others : [...others, { name: driver, healthConditions: [...healthConditions] }];
+      const next = { ...object, status: { ...object.status, storageHealth } };
+      await this.#options.api.update<CSINode>(subresource(csiNodes(this.#options.nodeName), 'status'), next, call, signal);
     });
   }
 

@@ -44,6 +44,7 @@ export interface OpenCsiOptions {
 
 export interface CsiSide extends AsyncDisposable {
   readonly drivers: Drivers;
+  readonly nodeObject: CsiNodeObject;
   readonly volumes: CsiVolumes;
   /** Names for the Node's `volumesInUse`. */
   inUse(): readonly string[];
@@ -96,6 +97,7 @@ export async function openCsi(options: OpenCsiOptions): Promise<CsiSide> {
   await unstage.find((await disk.list('pods')).filter(isSafeUid));
   return {
     drivers,
+    nodeObject,
     volumes,
     inUse: () => attachments.inUse(),
     async run(stop) {
