@@ -52,6 +52,13 @@ test('both kubelets have one command line and one configuration, but for the nod
   assert.equal(agentConfig(set, nodeOf(set, 1), facts).replaceAll('node-2', 'node-1'), agentConfig(set, nodeOf(set, 0), facts));
 });
 
+test('our kubelet leaves the machine’s kernel alone in a set', () => {
+  const set = judged();
+  const services = nodeServices(set, nodeOf(set, 1), paths, { proxy: 1 }, real);
+  assert.equal(services.find(({ name }) => name === 'agent')?.env['NODELET_SHARED_KERNEL'], '1');
+  assert.equal(services.find(({ name }) => name === 'netfilter')?.env['NODELET_SHARED_KERNEL'], undefined);
+});
+
 test('upstream’s kubelet reads the kernel settings that it wants from files of its own', () => {
   const set = judged();
   const words = argvOf(nodeServices(set, nodeOf(set, 0), paths, { proxy: 1 }, real), 'kubelet');
@@ -118,7 +125,7 @@ test('both families reach each program that asks for ranges or addresses', () =>
 });
 
 test('the service proxy is a program of its own, with flags of its own and code kept for itself', () => {
-  const set = planSet({ name: 's', index: 0, stateHome: '/x', nodeCount: 1 });
+  const set = planSet({ name: 's', index: 0, stateHome: '/x', nodeCount: 1, controlPlane: 'embedded' });
   const proxy = nodeServices(set, nodeOf(set, 0), paths, { proxy: 1 }, null).find(({ name }) => name === 'netfilter');
   const flags = proxy?.argv.slice(1, proxy.argv.indexOf('/b/netfilter.cjs')) ?? [];
   assert.equal(proxy?.argv[proxy.argv.indexOf('/b/netfilter.cjs') + 1], 'netfilter');

@@ -95,11 +95,15 @@ export function nodeServices(set: SetPlan, node: NodePlan, paths: ProgramPaths, 
       env: { PATH: paths.path, HOME: '/root', HTTP_PROXY: proxy, HTTPS_PROXY: proxy, NO_PROXY: direct },
       logFile: log('containerd'),
     },
-    node.agent === 'upstream'
-      ? kubeletService(set, node, { ...upstream, program: real?.kubelet ?? 'kubelet' })
-      : daemon(paths, 'agent', kubeletArguments(set, node), 256, log('agent')),
+    node.agent === 'upstream' ? kubeletService(set, node, { ...upstream, program: real?.kubelet ?? 'kubelet' }) : agentService(set, node, paths, log('agent')),
     ...networkServices(set, node, paths, log, { ...upstream, program: real?.kubeProxy ?? 'kube-proxy' }),
   ];
+}
+
+/** Our kubelet. A set stands on a machine that is for other things too, whose kernel's parameters stay as they are. */
+function agentService(set: SetPlan, node: NodePlan, paths: ProgramPaths, logFile: string): ServiceSpec {
+  const agent = daemon(paths, 'agent', kubeletArguments(set, node), 256, logFile);
+  return { ...agent, env: { ...agent.env, NODELET_SHARED_KERNEL: '1' } };
 }
 
 /** The service proxy, and our pod network's daemon: in our proxy's process, beside upstream's in one of its own. */
