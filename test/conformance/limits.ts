@@ -33,6 +33,7 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs block devices’ counts by cgroup', name: /ContainerMetrics .*should report container metrics/ },
   { why: 'needs CAP_SYS_RESOURCE', said: /oom_score_adj/ },
   { why: 'needs the iptables mode (upstream’s other answer is alpha)', name: /\bLocalhostNodePorts\b/ },
+  { why: 'needs the Internet', name: /\bForward PTR lookup\b/ },
   { why: 'needs three nodes, or zones', said: /at least 3 schedulable nodes|>= 3 zones|more than one zone/ },
 ];
 
