@@ -25,6 +25,8 @@ export interface AdmissionOptions {
   readonly declaredFeatures: () => readonly string[];
   /** `TaintTolerationComparisonOperators`. */
   readonly comparesTaints?: boolean;
+  /** `InPlacePodVerticalScalingSchedulerPreemption`. */
+  readonly schedulerPreempts?: boolean;
   /** A pod had to go for a critical one that lacked this resource most of all. */
   readonly preempted: (resource: string) => void;
   /** Aborted when the agent ends. */
@@ -63,10 +65,18 @@ export class Admission {
     return this.#preempt(pod, input);
   }
 
-  /** As for a pod that is there and wants another size: nobody makes room for it. */
+  /**
+   * As for a pod that is there and wants another size. Others make room for a critical one, unless the scheduler does
+   * so (`InPlacePodVerticalScalingSchedulerPreemption`); until they are gone it is told what is missing.
+   */
   resize(pod: Pod): Verdict | null {
     const input = this.#input(pod);
-    return input === null ? { reason: 'InvalidNodeInfo', message: 'Kubelet cannot get node info.' } : admit(input);
+    if (input === null) return { reason: 'InvalidNodeInfo', message: 'Kubelet cannot get node info.' };
+    const verdict = admit(input);
+    if (verdict === null || this.#options.schedulerPreempts === true || !isCritical(pod) || earlyProblem(input) !== null) return verdict;
+    if (generalProblems(input).some((reason) => reason.missing === undefined) || lateProblem(input) !== null) return verdict;
+    const preempted = this.#preempt(pod, input);
+    return preempted === 'later' ? verdict : preempted;
   }
 
   #input(pod: Pod): AdmitInput | null {

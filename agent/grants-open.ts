@@ -216,7 +216,7 @@ async function openCpus(options: OpenGrantsOptions, machine: MachineTopology): P
   const part: StaticPart<StaticCpuRules, CpuState> = {
     rules,
     state: started.state,
-    file: new StateFile(text, () => encodeCpuState('static', part.state), saved),
+    file: new StateFile(text, () => encodeCpuState('static', part.state, { baselines: gate('InPlacePodVerticalScalingExclusiveCPUs') }), saved),
   };
   await part.file.save();
   return part;

@@ -244,6 +244,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     pressures: options.pressures,
     hasApparmor: await hasApparmor(),
     declaredFeatures: () => withRuntime(declaredFeatures(options.config.featureGates), options.runtime().abilities ?? {}),
+    schedulerPreempts: gateEnabled(options.config.featureGates, 'InPlacePodVerticalScalingSchedulerPreemption'),
     comparesTaints: gateEnabled(options.config.featureGates, 'TaintTolerationComparisonOperators'),
     preempted: (resource) => metrics.preempted(resource),
   });
@@ -434,7 +435,7 @@ async function openResizes(options: PodSideOptions, loop: () => Loop, admit: (po
     actuated: await file('actuated_pods_state'),
     metrics: options.metrics.resizes,
     swaps: settings.memorySwapBehavior === 'LimitedSwap' && machine.swapBytes > 0,
-    statics: { cpu: options.config.cpuManagerPolicy === 'static', memory: options.config.memoryManagerPolicy === 'Static' },
+    statics: staticsOf(options.config),
     synced: () => loop().synced(),
     podOf: (uid) => loop().byUid(uid),
     holds: (uid) => loop().holdsResources(uid),
@@ -453,4 +454,12 @@ function othersThan(pod: Pod, loop: Loop, resizes: Resizes): Pod[] {
     .list()
     .filter((other) => other.metadata.uid !== uid && loop.holdsResources(other.metadata.uid ?? ''))
     .map((other) => resizes.heldPod(other));
+}
+
+/** Which resources a resize may not change, because they are given for good. */
+function staticsOf({ cpuManagerPolicy, memoryManagerPolicy, featureGates }: KubeletConfiguration): { cpu: boolean; memory: boolean } {
+  return {
+    cpu: cpuManagerPolicy === 'static' && !gateEnabled(featureGates, 'InPlacePodVerticalScalingExclusiveCPUs'),
+    memory: memoryManagerPolicy === 'Static' && !gateEnabled(featureGates, 'InPlacePodVerticalScalingExclusiveMemory'),
+  };
 }

@@ -233,7 +233,9 @@ export class Resizes {
     if (given === desired || !holds(uid)) return this.#unpend(uid, given === desired ? 'reverted' : 'terminated');
     const generation = desired.metadata.generation ?? 0;
     const nowMs = clock.nowMs();
-    const refused = refusal({ desired, allocated: given, swaps, statics, admission: admit(desired) });
+    const asked = { desired, allocated: given, swaps, statics };
+    // Admission makes room for a critical pod: not for a size that it can never have.
+    const refused = refusal({ ...asked, admission: null }) ?? refusal({ ...asked, admission: admit(desired) });
     const before = this.#conditions.get(uid) ?? noConditions;
     if (refused === null) {
       allocated.set(uid, allocationOf(desired));

@@ -47,7 +47,10 @@ const done = `
   ImageVolumeWithDigest told by the mount's path; upstream 1.37 looks for a name that no runtime tells
   InPlacePodLevelResourcesVerticalScaling
   InPlacePodVerticalScaling
+  InPlacePodVerticalScalingExclusiveCPUs a resize is taken, and the CPUs stay those of the start, as with upstream
+  InPlacePodVerticalScalingExclusiveMemory a resize is taken, and the memory stays that of the start, as with upstream
   InPlacePodVerticalScalingInitContainers
+  InPlacePodVerticalScalingSchedulerPreemption
   KubeletAllocatedPodsEndpoint
   KubeletCgroupDriverFromCRI
   KubeletCrashLoopBackOffMax
@@ -112,10 +115,7 @@ const notDone = `
   DRANodeAllocatableResources
   EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GitRepoVolumeDriver locked off: such a volume is refused, as upstream does
-  InPlacePodVerticalScalingExclusiveCPUs
-  InPlacePodVerticalScalingExclusiveMemory
   InPlacePodVerticalScalingMemoryBackedVolumes
-  InPlacePodVerticalScalingSchedulerPreemption the scheduler preempts; nothing here waits for it
   KubeProxyIPVS our proxy has no IPVS mode, which upstream takes away
   KubeProxyNFTablesLocalhostNodePorts
   LocalStorageCapacityIsolationFSQuotaMonitoring usage is walked; project quotas need an XFS or ext4 with them

@@ -18,10 +18,14 @@ export function dataChecksum(data: string): number {
 
 /**
  * A state file: its fields as kubelets before 1.37 read them, with their checksum, and all of it once more as `data` with
- * one of its own. `pods`: what whole pods have, for which older kubelets have no place.
+ * one of its own. `newer`: by name, maps for which older kubelets have no place; empty ones are left out.
  */
-export function stateText(fields: readonly (readonly [string, string])[], pods: readonly (readonly [string, string])[], checksum: number): string {
-  const data = jsonObject([...fields, ...(pods.length === 0 ? [] : [['podEntries', jsonObject(pods)] as const])]);
+export function stateText(
+  fields: readonly (readonly [string, string])[],
+  newer: Readonly<Record<string, readonly (readonly [string, string])[]>>,
+  checksum: number,
+): string {
+  const data = jsonObject([...fields, ...Object.entries(newer).flatMap(([name, map]) => (map.length === 0 ? [] : [[name, jsonObject(map)] as const]))]);
   return jsonObject([...fields, ['checksum', String(checksum)], ['data', JSON.stringify(data)], ['dataChecksum', String(dataChecksum(data))]]);
 }
 

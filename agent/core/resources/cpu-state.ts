@@ -9,8 +9,12 @@ const fileName = 'cpu_manager_state';
 
 type Entries = readonly (readonly [string, readonly (readonly [string, string])[]])[];
 
-/** `cpu_manager_state` as upstream 1.37 writes it: what is new in `data`, what older kubelets read beside it. */
-export function encodeCpuState(policy: string, state: CpuState): string {
+/**
+ * `cpu_manager_state` as upstream 1.37 writes it: what is new in `data`, what older kubelets read beside it.
+ * `baselines`: what containers got when they were taken is told too (`InPlacePodVerticalScalingExclusiveCPUs`); here
+ * no resize ever changes it.
+ */
+export function encodeCpuState(policy: string, state: CpuState, { baselines = false } = {}): string {
   const shared = formatCpuSet(state.shared);
   const entries: Entries = byKey(state.given).map(([uid, containers]) => [
     uid,
@@ -23,7 +27,11 @@ export function encodeCpuState(policy: string, state: CpuState): string {
     ...(entries.length === 0 ? [] : [['entries', json] as [string, string]]),
   ];
   const pods = byKey(state.pods ?? new Map<string, CpuSet>()).map(([uid, cpus]): [string, string] => [uid, JSON.stringify({ cpuSet: formatCpuSet(cpus) })]);
-  return stateText(fields, pods, fieldsChecksum(policy, shared, entries));
+  const first = entries.map(([uid, containers]): [string, string] => [
+    uid,
+    jsonObject(containers.map(([name, cpus]) => [name, JSON.stringify({ baseline: cpus })])),
+  ]);
+  return stateText(fields, { podEntries: pods, baselines: baselines ? first : [] }, fieldsChecksum(policy, shared, entries));
 }
 
 /**

@@ -20,7 +20,7 @@ export function encodeMemoryState(policy: string, state: MemoryState): string {
     ...(given.size === 0 ? [] : [['entries', entries] as [string, string]]),
   ];
   const ofPods = byKey(pods).map(([uid, blocks]): [string, string] => [uid, JSON.stringify({ memoryBlocks: blocks.map(blockJson) })]);
-  return stateText(fields, ofPods, fieldsChecksum(policy, state));
+  return stateText(fields, { podEntries: ofPods }, fieldsChecksum(policy, state));
 }
 
 /** Reads `memory_manager_state`, of 1.37 or older; no text is no state. Throws OpError `invalid` as `decodeCpuState`. */

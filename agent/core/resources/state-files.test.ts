@@ -76,6 +76,11 @@ describe('cpu_manager_state', () => {
     const file = JSON.parse(encodeCpuState('static', whole)) as File & { podEntries?: object };
     assert.equal(file.data, '{"policyName":"static","defaultCpuSet":"0","entries":{"p":{"a":"1-2"}},"podEntries":{"p":{"cpuSet":"1-3"}}}');
     assert.equal(file.podEntries, undefined);
+    assert.match(
+      (JSON.parse(encodeCpuState('static', whole, { baselines: true })) as File).data,
+      /"podEntries":\{"p":\{"cpuSet":"1-3"\}\},"baselines":\{"p":\{"a":\{"baseline":"1-2"\}\}\}\}$/,
+    );
+    assert.deepEqual(decodeCpuState(encodeCpuState('static', whole, { baselines: true }), 'static'), whole);
     assert.deepEqual(decodeCpuState(encodeCpuState('static', whole), 'static'), whole);
     const ofMemory: MemoryState = { ...memory, pods: new Map([['pod', [{ nodes: [0], type: 'memory', bytes: 300 }]]]) };
     const text_ = encodeMemoryState('Static', ofMemory);
