@@ -1,20 +1,10 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { test } from 'node:test';
-import { findControlPlane } from '../../node/io/real.ts';
-import { findAssets } from '../assets/find.ts';
+import { realProblem } from '../real.ts';
 import { eventually, kubectlProblem, setProblem, testSet } from '../set.ts';
 
-/** What was built here counts as what is named: `up` itself looks only where it is told to. */
-const built = (await findAssets({ env: process.env })).path('etcd');
-const env: Readonly<Record<string, string | undefined>> = built === null ? process.env : { ...process.env, NODELET_ASSETS: dirname(built) };
-const missing = await findControlPlane(env).then(
-  () => null,
-  () => 'needs etcd, kube-apiserver, kube-controller-manager and kube-scheduler: nodelet assets makes them',
-);
-const skip = (await setProblem()) ?? (await kubectlProblem()) ?? missing ?? false;
-if (env['NODELET_ASSETS'] !== undefined) process.env['NODELET_ASSETS'] = env['NODELET_ASSETS'];
+const skip = (await setProblem()) ?? (await kubectlProblem()) ?? (await realProblem()) ?? false;
 
 test('agent and netfilter serve a real control plane', { skip, timeout: 300_000 }, async () => {
   await using set = await testSet('real', ['examples/web.yaml', '--control-plane', 'real', '--nodes', '2']);
