@@ -128,9 +128,13 @@ export class MessageWriter {
 
   /** With its final zero byte. */
   text(type: number, value: string): void {
+    // Nearly every text is ASCII, and goes where it belongs at once.
+    const before = this.#length;
+    const at = this.#attribute(type, value.length + 1);
+    if (encoder.encodeInto(value, this.#bytes.subarray(at, at + value.length)).read === value.length) return;
+    this.#length = before;
     const text = encoder.encode(value);
-    const at = this.#attribute(type, text.length + 1);
-    this.#bytes.set(text, at);
+    this.#bytes.set(text, this.#attribute(type, text.length + 1));
   }
 
   /** How many bytes have been written. */

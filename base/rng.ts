@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { assert } from './assert.ts';
 
 /** Chance as the program sees it. Real in `main.ts`, seeded in tests. */
@@ -59,13 +58,13 @@ export function seededRng(seed: number): Rng {
   });
 }
 
-/** From the kernel's generator; good for UIDs and secrets. */
+/** From the kernel's generator; good for UIDs and secrets. What it comes from is loaded at the first draw: OpenSSL takes a small daemon 3 MiB. */
 export const realRng: Rng = (() => {
   let pool = Buffer.alloc(0);
   let used = 0;
   return fromWords(() => {
     if (used + 4 > pool.length) {
-      pool = randomBytes(256);
+      pool = process.getBuiltinModule('node:crypto').randomBytes(256);
       used = 0;
     }
     const word = pool.readUInt32LE(used);

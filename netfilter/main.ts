@@ -7,7 +7,7 @@ import { createPlainKubeApi } from '../base/kubeapi/plain.ts';
 import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
 import { createLog, silentLog, type Log } from '../base/log.ts';
 import { watchLoopDelay } from '../base/loop-delay.ts';
-import { realRng } from '../base/rng.ts';
+import { seededRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
@@ -54,6 +54,8 @@ async function listen(
 
 async function runProxy(host: Host, { config, document, master }: RunCommand, sys: Sys, log: Log): Promise<number> {
   const clock = realClock;
+  // Pauses of this proxy are to differ from those of others, and nobody is to be kept from guessing them.
+  const rng = seededRng(host.pid ^ clock.nowMs());
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
   const kubeConfig = await reachApi(config.kubeconfig, master, host.env);
   await setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
@@ -68,7 +70,7 @@ async function runProxy(host: Host, { config, document, master }: RunCommand, sy
     config: kubeConfig,
     log,
     clock,
-    rng: realRng,
+    rng,
     userAgent: `nodelet-netfilter/${version}`,
     observer: requests,
   });
@@ -79,7 +81,7 @@ async function runProxy(host: Host, { config, document, master }: RunCommand, sy
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
   if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0)
     log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
-  const facts = { nodeName, clock, rng: realRng, log };
+  const facts = { nodeName, clock, rng, log };
   void announceStart(api, { type: 'Normal', reason: 'Starting' }, facts, host.signal);
   if (config.modeDefaulted) {
     log.warn(DEFAULT_MODE_NOTE);

@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -271,7 +272,7 @@ export class FamilySync {
     let count = 0;
     for (const key of world.services.keys()) {
       for (const rules of this.#rulesOf(key)) ports.set(portKey(rules.id), rules);
-      if (++count % CHUNK === 0) await clock.sleep(0, signal);
+      if (++count % CHUNK === 0) await turn();
     }
     return await table.writeWhole(this.#settings, ports, clock.monoMs(), signal);
   }
@@ -283,7 +284,7 @@ export class FamilySync {
     for (const key of keys) {
       for (const port of this.#facts.portsOf(key)) changes.set(port, null);
       for (const rules of this.#rulesOf(key)) changes.set(portKey(rules.id), rules);
-      if (++count % CHUNK === 0) await clock.sleep(0, signal);
+      if (++count % CHUNK === 0) await turn();
     }
     const result = await table.writeChanges(this.#settings.family, changes, clock.monoMs(), signal);
     if (result.ok) return result;

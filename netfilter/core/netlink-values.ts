@@ -35,12 +35,17 @@ export function keyLength(key: readonly FieldType[], family: Family): number {
 export function keyBytes(fields: readonly string[], key: readonly FieldType[], family: Family): Uint8Array {
   const bytes = new Uint8Array(keyLength(key, family));
   let at = 0;
-  for (const [index, type] of key.entries()) {
+  for (let index = 0; index < key.length; index++) {
+    const type = key[index]!;
     const text = fields[index] ?? '';
     if (type === 'address') bytes.set(ipBytes(text).subarray(0, fieldLength(type, family)), at);
     else if (type === 'protocol') bytes[at] = protocolNumber(text);
     else if (type === 'random') bytes.set(hostWord(Number(text)), at);
-    else bytes.set([Number(text) >> 8, Number(text) & 0xff], at);
+    else {
+      const port = Number(text);
+      bytes[at] = port >> 8;
+      bytes[at + 1] = port & 0xff;
+    }
     at += fieldLength(type, family);
   }
   return bytes;

@@ -23,8 +23,10 @@ export async function serve(
   return {
     port: typeof address === 'object' && address !== null ? address.port : port,
     async [Symbol.asyncDispose]() {
+      // In this order: no connection comes in between, to be waited for.
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       server.closeAllConnections();
-      await new Promise<void>((resolve) => server.close(() => resolve()));
+      await closed;
     },
   };
 }

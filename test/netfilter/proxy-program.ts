@@ -3,10 +3,15 @@ import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { sysPath } from './lab.ts';
 import type { Told } from './zoo.ts';
 
 type Object = Told | { resource: string; object: object; gone?: boolean };
+
+/** Longer than any write that a proxy is in the middle of, even on a busy machine. */
+const END_MS = 30_000;
+const READY_MS = 60_000;
 
 /** Our proxy as a program, from the sources. */
 export const OURS: readonly string[] = [
@@ -35,7 +40,7 @@ export class ProxyProgram implements AsyncDisposable {
   async start(options: { config: Record<string, unknown>; objects: readonly Object[] }): Promise<void> {
     this.#folder = await mkdtemp(join(tmpdir(), 'netfilter-program-'));
     this.#api = this.#spawn([process.execPath, join(import.meta.dirname, 'apiserver.ts')], 'pipe');
-    await once(this.#api.stdout!, 'data');
+    await bounded(once(this.#api.stdout!, 'data'), this.#api, READY_MS, 'the API server says nothing');
     for (const told of options.objects) this.tell(told);
     await this.restart(options.config);
   }
@@ -67,8 +72,8 @@ export class ProxyProgram implements AsyncDisposable {
   /** Runs the program with these words until it ends by itself; its exit code. */
   async run(words: readonly string[]): Promise<number | null> {
     const child = this.#spawn([...this.#program, ...words], 'ignore');
-    const [code] = (await once(child, 'exit')) as [number | null];
-    return code;
+    await bounded(once(child, 'exit'), child, READY_MS, `${words.join(' ')} does not end`);
+    return child.exitCode;
   }
 
   #spawn(argv: readonly string[], stdio: 'pipe' | 'ignore'): ChildProcess {
@@ -81,8 +86,8 @@ export class ProxyProgram implements AsyncDisposable {
 
   async #end(child: ChildProcess): Promise<number | null> {
     const ended = once(child, 'exit');
-    if (child.exitCode === null && child.signalCode === null && child.kill()) await ended;
     this.#children.delete(child);
+    if (child.exitCode === null && child.signalCode === null && child.kill()) await bounded(ended, child, END_MS, 'it goes on after SIGTERM');
     return child.exitCode;
   }
 
@@ -93,5 +98,20 @@ export class ProxyProgram implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const child of [...this.#children].toReversed()) await this.#end(child);
     if (this.#folder !== '') await rm(this.#folder, { recursive: true });
+  }
+}
+
+/** Waits for an event of a program; kills it and throws when that takes longer than `ms`. */
+async function bounded(event: Promise<unknown>, child: ChildProcess, ms: number, what: string): Promise<void> {
+  const over = new AbortController();
+  const late = delay(ms, undefined, { signal: over.signal }).then(() => {
+    child.kill('SIGKILL');
+    throw new Error(`${child.spawnargs.join(' ')}: ${what} within ${ms} ms`);
+  });
+  try {
+    await Promise.race([event, late]);
+  } finally {
+    over.abort();
+    await Promise.allSettled([late]);
   }
 }
