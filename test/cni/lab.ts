@@ -2,6 +2,7 @@ import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { chmodSync, existsSync, linkSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { setTimeout as delay } from 'node:timers/promises';
 import { DatabaseSync } from 'node:sqlite';
 
@@ -225,8 +226,10 @@ export class Lab implements AsyncDisposable {
   }
 }
 
+const PEER = fileURLToPath(new URL('peer.ts', import.meta.url));
+
 /** The command line of the program at the ends of a test's packets. */
-export const peer = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'peer.ts'), ...args];
+export const peer = (...args: string[]): string[] => [process.execPath, '--disable-warning=ExperimentalWarning', PEER, ...args];
 
 /** A server in a namespace that answers with its name, on TCP and UDP; resolves when it listens at all `ports`. */
 export async function serve(lab: Lab, space: string, name: string, ...ports: number[]): Promise<Running> {
