@@ -56,6 +56,80 @@ describe('files and environment of containers', { skip, concurrency: true, timeo
     await at.remove('kb24-expr');
   });
 
+  test('a hostPath is mounted by its type, or refused by it in upstream’s words; nobody waits for volumes that no container uses', async () => {
+    await at.inNode(
+      'sh',
+      '-c',
+      'mkdir -p /run/kinds/dir && cd /run/kinds && echo f > file && mknod char c 1 3 && mknod block b 7 250 && ln -s /run/containerd/containerd.sock sock',
+    );
+    const host = (name: string, path: string, type: string) => ({ name, hostPath: { path: `/run/kinds/${path}`, type } });
+    const good = [
+      host('dir', 'dir', 'Directory'),
+      host('new-dir', 'new/dir', 'DirectoryOrCreate'),
+      host('file', 'file', 'File'),
+      host('new-file', 'new-file', 'FileOrCreate'),
+      host('char', 'char', 'CharDevice'),
+      host('block', 'block', 'BlockDevice'),
+      host('sock', 'sock', 'Socket'),
+      host('any', 'any', ''),
+    ];
+    const using = (volumes: readonly { name: string }[]) => volumes.map(({ name }) => ({ name, mountPath: `/k/${name}` }));
+    await at.create('kinds', {
+      terminationGracePeriodSeconds: 1,
+      containers: [box('m', untilTerm('exit 0', 'stat -c "%n %F %a" /k/* > /log/seen'), { volumeMounts: [...using(good), logMount] })],
+      volumes: [...good, { name: 'unused', secret: { secretName: 'never-there' } }],
+    });
+    const bad = [
+      host('b1', 'file', 'Directory'),
+      host('b2', 'file', 'DirectoryOrCreate'),
+      host('b3', 'dir', 'FileOrCreate'),
+      host('b4', 'none', 'File'),
+      host('b5', 'file', 'Socket'),
+      host('b6', 'block', 'CharDevice'),
+      host('b7', 'char', 'BlockDevice'),
+      { name: 'b8', emptyDir: { medium: 'HugePages-2Mi' } },
+    ];
+    await at.create('kinds-bad', { containers: [box('m', untilTerm('exit 0'), { volumeMounts: using(bad) })], volumes: bad });
+    await at.create('kinds-expr', {
+      terminationGracePeriodSeconds: 1,
+      containers: [box('m', untilTerm('exit 0'), { volumeMounts: [{ name: 'e', mountPath: '/e', subPathExpr: '$(NO)-$(ALSO)' }] })],
+      volumes: [{ name: 'e', emptyDir: {} }],
+    });
+    await at.ready('kinds');
+    await at.watch.until('the kinds', 20_000, () => at.log('kinds', 'seen').length === 8);
+    assert.deepEqual(at.log('kinds', 'seen'), [
+      '/k/any directory 755',
+      '/k/block block special file 644',
+      '/k/char character special file 644',
+      '/k/dir directory 755',
+      '/k/file regular file 644',
+      '/k/new-dir directory 755',
+      '/k/new-file regular empty file 644',
+      '/k/sock socket 660',
+    ]);
+    const wrong = [
+      "b1: hostPath type check failed: /run/kinds/file is not a directory, it's a File",
+      "b2: hostPath type check failed: /run/kinds/file is not a directory, it's a File",
+      "b3: hostPath type check failed: /run/kinds/dir is not a file, it's a Directory",
+      'b4: hostPath type check failed, /run/kinds/none is not a file, unable to determine its type: path "/run/kinds/none" does not exist',
+      "b5: hostPath type check failed: /run/kinds/file is not a socket file, it's a File",
+      "b6: hostPath type check failed: /run/kinds/block is not a character device, it's a BlockDevice",
+      "b7: hostPath type check failed: /run/kinds/char is not a block device, it's a CharDevice",
+      'b8: medium HugePages-2Mi: hugePages storage requested, but there is no resource request for huge pages',
+    ];
+    const said = async (): Promise<string[]> => {
+      const events = JSON.parse(await at.k('get', 'events', '--field-selector', 'involvedObject.name=kinds-bad', '-o', 'json')) as {
+        items: { message: string }[];
+      };
+      const found = events.items.flatMap(({ message }) => /^MountVolume.SetUp failed for volume "(b\d)" : (.*)$/.exec(message)?.slice(1).join(': ') ?? []);
+      return [...new Set(found)].toSorted();
+    };
+    await eventually('a refusal of each', 60_000, async () => ((await said()).length === wrong.length ? true : null));
+    assert.deepEqual(await said(), wrong);
+    await at.watch.pod('kinds-expr', 'refused', 30_000, (pod) => statusOf(pod)?.state?.waiting?.message === 'missing value for ALSO, NO');
+    for (const name of ['kinds', 'kinds-bad', 'kinds-expr']) await at.remove(name, '--wait=false');
+  });
+
   test('KB-27: a memory emptyDir is as large as the smallest of its limit, the memory limit and the node', async () => {
     const spec = (sizeLimit: string | undefined, memory: string | undefined, before: string) => ({
       terminationGracePeriodSeconds: 1,
