@@ -58,10 +58,11 @@ async function runProxy(host: Host, { config, document, master }: RunCommand, sy
   const rng = seededRng(host.pid ^ clock.nowMs());
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
   const kubeConfig = await reachApi(config.kubeconfig, master, host.env);
-  await setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
-  await setOomScore(host.pid, config.oomScoreAdj, log);
   const metrics: Metrics = proxyMetrics();
-  const mode = await openMode(sys, { config, metrics, log });
+  const tracking = setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
+  // The rules of this mode depend on how connections are tracked; otherwise none of these waits for another.
+  if (config.mode === 'iptables') await tracking;
+  const [mode] = await Promise.all([openMode(sys, { config, metrics, log }), tracking, setOomScore(host.pid, config.oomScoreAdj, log)]);
   using loopDelay = watchLoopDelay();
   const requests = new ClientMetrics(clock);
   const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: clock.nowMs() / 1000, readCounters: () => mode.readCounters(), log });

@@ -50,25 +50,27 @@ export async function kernelFamilies(log: Log): Promise<Family[]> {
 
 /** Netlink where the sys program carries it, else the nft tool; throws when neither works. */
 export async function findMeans(sys: Sys, log: Log): Promise<Means> {
-  const families = await kernelFamilies(log);
-  const version = await nftVersion(sys);
-  const text = version !== null && isNewEnough(version) ? createTextKernel(sys) : null;
   const netlink = createNetlinkKernel(sys);
-  try {
-    await netlink.generation();
+  const asked = netlink.generation().then(
+    () => null,
+    (error: unknown) => ({ error }),
+  );
+  const [families, version, refused] = await Promise.all([kernelFamilies(log), nftVersion(sys), asked]);
+  const text = version !== null && isNewEnough(version) ? createTextKernel(sys) : null;
+  if (refused === null) {
     return { kernel: netlink, fallbackKernel: text, conntrack: createConntrack(sys), families };
-  } catch (error) {
-    if (text === null) {
-      throw new OpError(
-        'unsupported',
-        'start the proxy',
-        `nftables cannot be written: ${messageOf(error)}, and there is no nft ${OLDEST_NFT.join('.')} or later`,
-        { cause: error, advice: 'Install the nftables package, or build the sys program.' },
-      );
-    }
-    log.warn('Rules are written through the nft program, and stale UDP flows are not deleted', { error });
-    return { kernel: text, fallbackKernel: null, conntrack: { deleteStale: async () => 0 }, families };
   }
+  const { error } = refused;
+  if (text === null) {
+    throw new OpError(
+      'unsupported',
+      'start the proxy',
+      `nftables cannot be written: ${messageOf(error)}, and there is no nft ${OLDEST_NFT.join('.')} or later`,
+      { cause: error, advice: 'Install the nftables package, or build the sys program.' },
+    );
+  }
+  log.warn('Rules are written through the nft program, and stale UDP flows are not deleted', { error });
+  return { kernel: text, fallbackKernel: null, conntrack: { deleteStale: async () => 0 }, families };
 }
 
 async function exists(path: string): Promise<boolean> {

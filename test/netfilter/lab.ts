@@ -164,11 +164,11 @@ export class Lab implements AsyncDisposable {
   }
 
   /** Runs a program in a namespace of the lab, or outside of all. */
-  async run(place: Place | null, argv: readonly string[], stdin = ''): Promise<string> {
+  async run(place: Place | null, argv: readonly string[], stdin = '', timeoutMs = 20_000): Promise<string> {
     const result = await this.sys.run({
       argv,
       stdin,
-      timeoutMs: 20_000,
+      timeoutMs,
       maxOutputBytes: 32 << 20,
       ...(place === null ? {} : { netns: this.netnsPath(place) }),
     });

@@ -53,7 +53,7 @@ suite('Somebody else writes iptables', { skip: reason ?? false }, () => {
     await rm(folder, { recursive: true });
   });
   /** Resolves when the lock is free again. */
-  const hold = (seconds: number): Promise<string> => lab.run('node', ['flock', join(folder, 'lock'), 'sleep', String(seconds)]);
+  const hold = (seconds: number): Promise<string> => lab.run('node', ['flock', join(folder, 'lock'), 'sleep', String(seconds)], '', seconds * 1000 + 20_000);
 
   test('a lock held for three seconds makes a change late, and nothing fails', async () => {
     await start('-legacy');
