@@ -34,3 +34,9 @@ test('one that names nobody, none at all, and one of another CA are nobody', asy
     assert.equal((await auth(true).authenticate(request))?.name, 'system:anonymous');
   }
 });
+
+test('a token is as if it were not sent where no webhook reads tokens', async () => {
+  const request = { headers: { authorization: 'Bearer whatever' }, socket: { authorized: false } } as unknown as IncomingMessage;
+  assert.equal(await auth().authenticate(request), null);
+  assert.equal((await auth(true).authenticate(request))?.name, 'system:anonymous');
+});
