@@ -166,13 +166,12 @@ function storeOf(db: DatabaseSync, boot: string, waitMs: number): Store {
     }
   };
   const transaction = async <T>(work: () => T): Promise<T> => {
-    const untilMs = performance.now() + waitMs;
-    for (;;) {
+    for (let waitedMs = 0; ; waitedMs += BUSY_MS + STEP_MS) {
       try {
         db.exec('BEGIN IMMEDIATE');
         break;
       } catch (error) {
-        if (!isBusy(error) || performance.now() >= untilMs) throw error;
+        if (!isBusy(error) || waitedMs >= waitMs) throw error;
       }
       await sleep(STEP_MS);
     }
