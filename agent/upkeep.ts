@@ -76,6 +76,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     podLogsDir,
     log: log.child('gc'),
     pods: loop,
+    ready: () => loop.synced() && loop.pleg.listed(),
     imagesByHandler: gateEnabled(config.featureGates, 'RuntimeClassInImageCriApi'),
     node: () => options.target,
     files: createPodFiles(options.rng),

@@ -183,8 +183,7 @@ export class PodWorker {
       return await this.#sync(stop, signal);
     } catch (error) {
       if (error instanceof BugError) throw error;
-      if (signal.aborted) return { again: null, gone: false };
-      if (doing.signal.aborted) return { again: 'now', gone: false };
+      if (signal.aborted || doing.signal.aborted) return { again: signal.aborted ? null : 'now', gone: false };
       return this.#skip(error, this.#retries.pauseMs());
     } finally {
       this.#doing = null;

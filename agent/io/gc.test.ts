@@ -65,6 +65,7 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
     files: { unlinkLog: async () => {} },
     podLogsDir: '/var/log/pods',
     containerLogsDir: '/var/log/containers',
+    ready: () => true,
     images: { highThresholdPercent: 85, lowThresholdPercent: 80, minAgeMs: 0, maxAgeMs: 0 },
   };
   return { gc: new Gc(options), did, events, refuse, sys, clock, options };
@@ -111,6 +112,30 @@ test('an image that is mounted in a container is used', async () => {
   const { gc, did } = world({ pods: [pod], looked, images: [image('pause', { pinned: true }), image('used'), image('mounted')], fullPercent: 95 });
   await gc.imagesPass(signal);
   assert.deepEqual(did, []);
+});
+
+test('once the runtime is listed containers are collected and images remembered; images go after five minutes, the one seen first', async () => {
+  const listed = [image('first', { size: '1500' })];
+  const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c2', 2), container('c1', 1)] };
+  const { options, did, clock } = world({ images: listed, pods: [pod], fullPercent: 95, known: ['u', 'lost', 'lost2'] });
+  let isReady = false;
+  const stop = new AbortController();
+  const running = new Gc({ ...options, ready: () => isReady }).run(stop.signal);
+  await clock.advance(5000);
+  assert.equal(did.length, 0);
+  isReady = true;
+  await clock.advance(1000);
+  assert.deepEqual(did, ['logs /var/log/pods/n_p_u/m/c1.log', 'remove c1']);
+  listed.unshift(image('later', { size: '1500' }));
+  await clock.advance(5 * 60_000 - 1000);
+  assert.ok(!did.some((what) => what.startsWith('rmi')));
+  await clock.advance(1000);
+  assert.deepEqual(
+    did.filter((what) => what.startsWith('rmi')),
+    ['rmi first'],
+  );
+  stop.abort();
+  await running;
 });
 
 test('when nothing may be freed it is told and nothing is removed', async () => {

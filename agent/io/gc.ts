@@ -41,12 +41,15 @@ export interface GcOptions {
   readonly collected?: (reason: 'age' | 'space') => void;
   /** Directories of pods that nobody knows were taken away: so many, and of so many not. */
   readonly swept?: (cleaned: number, failed: number) => void;
+  /** Whether the runtime has been listed and the wishes are known: before, everything would look like nobody's. */
+  readonly ready: () => boolean;
   readonly containers?: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
 }
 
 const containerPeriodMs = 60_000;
 const imagePeriodMs = 5 * 60_000;
 const orphanPeriodMs = 10_000;
+const readyMs = 1000;
 const timeoutMs = 120_000;
 
 /** What is left of pods and images and taken away: dead containers, sandboxes, log directories, images, and what pods nobody knows left on disk. */
@@ -62,13 +65,30 @@ export class Gc {
     this.#beganMs = options.clock.nowMs();
   }
 
-  /** Runs until `signal` is aborted. */
+  /**
+   * Runs until `signal` is aborted. Containers are collected at once as well. Of images the first look only remembers
+   * which there are, so that ages count from the start: upstream's has no sizes yet, and frees none before five minutes.
+   */
   async run(signal: AbortSignal): Promise<void> {
-    await Promise.all([
-      this.#every(orphanPeriodMs, () => this.orphansPass(signal), signal),
-      this.#every(containerPeriodMs, () => this.#traced('Containers/GarbageCollect', () => this.containersPass(signal)), signal),
-      this.#every(imagePeriodMs, () => this.#traced('Images/GarbageCollect', () => this.imagesPass(signal)), signal),
-    ]);
+    while (!this.#options.ready() && !signal.aborted) await this.#options.clock.sleep(readyMs, signal).catch(() => undefined);
+    if (signal.aborted) return;
+    await Promise.all([this.#every(orphanPeriodMs, () => this.orphansPass(signal), signal), this.#collectContainers(signal), this.#collectImages(signal)]);
+  }
+
+  async #collectContainers(signal: AbortSignal): Promise<void> {
+    const pass = (): Promise<void> => this.#traced('Containers/GarbageCollect', () => this.containersPass(signal));
+    await pass();
+    await this.#every(containerPeriodMs, pass, signal);
+  }
+
+  async #collectImages(signal: AbortSignal): Promise<void> {
+    try {
+      await this.#look(signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      this.#options.log.warn('Failed to monitor images', { err: messageOf(error) });
+    }
+    await this.#every(imagePeriodMs, () => this.#traced('Images/GarbageCollect', () => this.imagesPass(signal)), signal);
   }
 
   #traced(name: string, pass: () => Promise<void>): Promise<void> {

@@ -155,6 +155,7 @@ describe('rotation and collection with a real containerd', { skip: need }, () =>
       files: createPodFiles(realRng),
       podLogsDir: logs,
       containerLogsDir: `${containerd.folder}/none`,
+      ready: () => true,
       images: { highThresholdPercent: 85, lowThresholdPercent: 80, minAgeMs: 0, maxAgeMs: 0 },
     });
     await gc.imagesPass(signal);
