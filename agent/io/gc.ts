@@ -75,28 +75,30 @@ export class Gc {
     await Promise.all([this.#every(orphanPeriodMs, () => this.orphansPass(signal), signal), this.#collectContainers(signal), this.#collectImages(signal)]);
   }
 
-  async #collectContainers(signal: AbortSignal): Promise<void> {
+  #collectContainers(signal: AbortSignal): Promise<void> {
     const pass = (): Promise<void> => this.#traced('Containers/GarbageCollect', () => this.containersPass(signal));
-    await pass();
-    await this.#every(containerPeriodMs, pass, signal);
+    return this.#every(containerPeriodMs, pass, signal, pass);
   }
 
-  async #collectImages(signal: AbortSignal): Promise<void> {
-    try {
-      await this.#look(signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      this.#options.log.warn('Failed to monitor images', { err: messageOf(error) });
-    }
-    await this.#every(imagePeriodMs, () => this.#traced('Images/GarbageCollect', () => this.imagesPass(signal)), signal);
+  #collectImages(signal: AbortSignal): Promise<void> {
+    const first = async (): Promise<void> => {
+      try {
+        await this.#look(signal);
+      } catch (error) {
+        if (signal.aborted) throw error;
+        this.#options.log.warn('Failed to monitor images', { err: messageOf(error) });
+      }
+    };
+    return this.#every(imagePeriodMs, () => this.#traced('Images/GarbageCollect', () => this.imagesPass(signal)), signal, first);
   }
 
   #traced(name: string, pass: () => Promise<void>): Promise<void> {
     return (this.#options.tracer ?? noTracer).span(name, {}, pass);
   }
 
-  async #every(periodMs: number, pass: () => Promise<void>, signal: AbortSignal): Promise<void> {
+  async #every(periodMs: number, pass: () => Promise<void>, signal: AbortSignal, first?: () => Promise<void>): Promise<void> {
     try {
+      await first?.();
       for (;;) {
         await this.#options.clock.sleep(periodMs, signal);
         await pass();
