@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { printYaml, readYaml, readYamlAll } from './yaml.ts';
+import { printYaml, readPlainJson, readYaml, readYamlAll } from './yaml.ts';
 
 test('scalars mean what they mean to the API machinery', async () => {
   const cases: [string, unknown][] = [
@@ -47,4 +47,17 @@ test('a text that unfolds without end is refused', async () => {
 test('what is printed reads back as it was', async () => {
   const value = { a: 'yes', b: '0755', c: '1e3', d: '2020-01-01', e: ['x', null, true, 1.5], f: { 'g h': '' }, long: 'word '.repeat(40) };
   assert.deepEqual(await readYaml(await printYaml(value), 'test'), value);
+});
+
+test('what a program wrote as JSON is read as such, and everything else as YAML', async () => {
+  const value = { kind: 'X', list: [1, 2.5, 'yes', null, true], text: '2026-01-01', 'a: b': { deep: {} } };
+  for (const text of [JSON.stringify(value), `${JSON.stringify(value, null, 2)}\n`]) {
+    assert.deepEqual(readPlainJson(text), value);
+    assert.deepEqual(await readYaml(text, 'x'), value);
+    // The long way says the same.
+    assert.deepEqual(await readYaml(`# words\n${text}`, 'x'), value);
+  }
+  for (const text of ['{"a":1,"a":2}', '{"<<":{"a":1}}', '{"a": 1}', '{"a":1e3}', '{"a":12345678901234567890}', '{"a":1', '[1]', 'a: 1', ''])
+    assert.equal(readPlainJson(text), undefined, text);
+  await assert.rejects(readYaml('{"a":1,"a":2}', 'x'), /duplicate|dupli/i);
 });

@@ -48,8 +48,25 @@ export function yamlFault(cause: unknown): string {
   return mark === undefined ? reason : `${reason} (line ${mark.line + 1}, column ${mark.column + 1})`;
 }
 
+/**
+ * An object as `JSON.stringify` writes it, plain or indented by two, read without the YAML package: so programs write
+ * configurations. Undefined for every other text, and for one that YAML would read otherwise (a key twice, a merge).
+ */
+export function readPlainJson(text: string): unknown {
+  const plain = text.trim();
+  if (!plain.startsWith('{') || plain.includes('"<<"')) return undefined;
+  try {
+    const value = JSON.parse(plain) as unknown;
+    return plain === JSON.stringify(value) || plain === JSON.stringify(value, null, 2) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** Every document of a text; empty ones are left out. Throws OpError `invalid` that names `where` and the place. */
 export async function readYamlAll(text: string, where: string): Promise<unknown[]> {
+  const json = readPlainJson(text);
+  if (json !== undefined) return [json];
   const { yaml, schema } = await reader();
   let documents: unknown[];
   try {

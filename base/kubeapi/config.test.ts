@@ -96,3 +96,16 @@ test('a token file is read again after a minute and after a refusal, and an unre
     await rm(folder, { recursive: true });
   }
 });
+
+test('a kubeconfig that a program wrote as JSON means what it means as YAML', async () => {
+  const tree = {
+    'current-context': 'x',
+    clusters: [{ name: 'c', cluster: { server: 'https://10.0.0.1:6443', 'insecure-skip-tls-verify': true } }],
+    users: [{ name: 'u', user: { token: 1234 } }],
+    contexts: [{ name: 'x', context: { cluster: 'c', user: 'u', namespace: 'n' } }],
+  };
+  const text = JSON.stringify(tree, null, 2);
+  const read = await parseKubeConfig(text, 'here', '/');
+  assert.deepEqual(read, await parseKubeConfig(`# words\n${text}`, 'here', '/'));
+  assert.deepEqual([read.token, read.insecure], ['1234', true]);
+});

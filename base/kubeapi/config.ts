@@ -2,7 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { messageOf, OpError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import { yamlFault } from '../yaml.ts';
+import { readPlainJson, yamlFault } from '../yaml.ts';
 
 /** Bytes that stand in the configuration itself, or in a file that is read again for each new connection. */
 export type Material = { readonly file: string } | { readonly data: Uint8Array };
@@ -164,6 +164,10 @@ export function kubeConfigFrom(tree: unknown, where: string, folder: string, con
 /** Parses a kubeconfig's text: YAML or JSON. Throws OpError `invalid`. */
 export async function parseKubeConfig(text: string, where: string, folder: string, contextName?: string): Promise<KubeConfig> {
   // Only strings and flags occur, so no scalar is guessed at: a token of digits stays text.
+  if (readPlainJson(text) !== undefined) {
+    const json: unknown = JSON.parse(text, (_key, value: unknown) => (typeof value === 'number' ? String(value) : value));
+    return kubeConfigFrom(json, where, folder, contextName);
+  }
   const { FAILSAFE_SCHEMA, load } = await import('js-yaml');
   let tree: unknown;
   try {
