@@ -50,7 +50,13 @@ function answered(
       signal.removeEventListener('abort', aborted);
       reject(error);
     };
-    stop = ask(begun, failed);
+    try {
+      stop = ask(begun, failed);
+    } catch (error) {
+      // Neither HTTP/1.1 nor HTTP/2 sends what breaks its rules, or to who has left.
+      failed(connectionLoss(error as Error));
+      return;
+    }
     if (signal.aborted) aborted();
     else signal.addEventListener('abort', aborted, { once: true });
   });
@@ -60,8 +66,7 @@ class Http1 implements Transport {
   readonly #agent: Agent;
   readonly #socket: Socket;
   readonly #host: string;
-  #inFlight = 0;
-  #idle: () => void = () => {};
+  readonly #inFlight = new Set<Promise<void>>();
 
   constructor(socket: Socket, host: string) {
     this.#socket = socket;
@@ -83,10 +88,11 @@ class Http1 implements Transport {
 
   request(request: HttpRequest): Promise<HttpResponse> {
     const { method, path, headers, body } = request;
-    this.#inFlight++;
     return answered(request, (resolve, reject) => {
       const length = body === null ? {} : { 'content-length': String(Buffer.byteLength(body)) };
       const sent = requestHttp1({ agent: this.#agent, method, path, headers: { host: this.#host, ...length, ...headers } });
+      const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+      this.#inFlight.add(ended);
       let answer: Readable | undefined;
       sent.once('response', (message) => {
         answer = message;
@@ -94,8 +100,8 @@ class Http1 implements Transport {
       });
       sent.on('error', reject);
       sent.once('close', () => {
-        this.#inFlight--;
-        if (this.#inFlight === 0) this.#idle();
+        this.#inFlight.delete(ended);
+        end();
       });
       sent.end(body ?? undefined);
       return (error) => {
@@ -106,7 +112,7 @@ class Http1 implements Transport {
   }
 
   async close(): Promise<void> {
-    if (this.#inFlight > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
+    while (this.#inFlight.size > 0) await Promise.all(this.#inFlight);
     this.destroy();
   }
 
@@ -118,19 +124,26 @@ class Http1 implements Transport {
 
 class Http2 implements Transport {
   readonly #session: ClientHttp2Session;
+  readonly #socket: Socket;
   readonly #pings: NodeJS.Timeout;
+  /** Streams whose answer has not ended. */
   readonly #open = new Set<ClientHttp2Stream>();
+  readonly #inFlight = new Set<Promise<void>>();
 
   /** @param socket that of the session; nobody else listens to it yet */
   constructor(socket: Socket, openSession: () => ClientHttp2Session, pingMs: number) {
     // Heard before the session hears it, which would end its streams as if the server had ended them.
-    socket.once('close', () => {
-      for (const stream of this.#open) stream.destroy(lost('the connection was cut'));
-    });
+    socket.once('close', () => this.#cut('the connection was cut'));
     const session = openSession();
     this.#session = session;
+    this.#socket = socket;
     let isAnswered = true;
     this.#pings = setInterval(() => {
+      // Its last words are said, and it takes no ping any more: who does not end the connection for that is not there.
+      if (session.destroyed) {
+        socket.destroy();
+        return;
+      }
       if (!isAnswered) {
         session.destroy(lost('a ping was not answered'));
         return;
@@ -160,7 +173,9 @@ class Http2 implements Transport {
         { ':method': method, ':path': path, ...rest, ...(body === null ? {} : { 'content-length': String(Buffer.byteLength(body)) }) },
         { endStream: body === null },
       );
+      const { promise: ended, resolve: end } = Promise.withResolvers<void>();
       this.#open.add(stream);
+      this.#inFlight.add(ended);
       let failure: Error | undefined;
       stream.once('end', () => this.#open.delete(stream));
       stream.on('error', (error) => {
@@ -169,6 +184,8 @@ class Http2 implements Transport {
       });
       stream.once('close', () => {
         this.#open.delete(stream);
+        this.#inFlight.delete(ended);
+        end();
         reject(failure ?? lost('the connection ended before the answer'));
       });
       stream.once('response', ({ ':status': status, ...fields }) => resolve({ statusCode: Number(status), headers: fields, body: stream }));
@@ -177,7 +194,13 @@ class Http2 implements Transport {
     });
   }
 
+  #cut(why: string): void {
+    for (const stream of this.#open) stream.destroy(lost(why));
+  }
+
   async close(): Promise<void> {
+    // A session that says that it closes refuses what it has not sent yet.
+    while (this.#inFlight.size > 0) await Promise.all(this.#inFlight);
     if (this.#session.destroyed) return;
     await new Promise<void>((resolve) => {
       this.#session.once('close', resolve);
@@ -187,7 +210,10 @@ class Http2 implements Transport {
 
   destroy(): void {
     clearInterval(this.#pings);
+    this.#cut('the client is closed');
     this.#session.destroy();
+    // A session that was closing before waits for the other side otherwise.
+    this.#socket.destroy();
   }
 }
 
@@ -202,6 +228,10 @@ class PlainClient implements HttpClient {
   readonly #options: HttpClientOptions;
   #transport: Promise<Transport> | undefined;
   #current: Transport | undefined;
+  /** The current one, and those that take no further request but have not ended. */
+  readonly #transports = new Set<Transport>();
+  /** Requests that have no connection yet; each resolves when it has, or never will. */
+  readonly #starting = new Set<Promise<void>>();
   #isDestroyed = false;
 
   constructor(origin: string, options: HttpClientOptions) {
@@ -212,14 +242,25 @@ class PlainClient implements HttpClient {
   async request(request: HttpRequest): Promise<HttpResponse> {
     const { signal } = request;
     signal.throwIfAborted();
-    const transport = await orAborted(this.#connected(), signal);
-    return await transport.request(request);
+    const { promise: isSent, resolve: sent } = Promise.withResolvers<void>();
+    this.#starting.add(isSent);
+    let answer: Promise<HttpResponse>;
+    try {
+      const transport = await orAborted(this.#connected(), signal);
+      answer = transport.request(request);
+    } finally {
+      this.#starting.delete(isSent);
+      sent();
+    }
+    return await answer;
   }
 
   /** The connection that is there, being made, or made now. */
   async #connected(): Promise<Transport> {
     if (this.#isDestroyed) throw new OpError('aborted', 'request', 'the client is closed');
     if (this.#current?.isClosed === true) {
+      const left = this.#current;
+      void left.close().then(() => this.#transports.delete(left));
       this.#current = undefined;
       this.#transport = undefined;
     }
@@ -257,17 +298,18 @@ class PlainClient implements HttpClient {
       throw new OpError('aborted', 'connect', 'the client is closed');
     }
     this.#current = transport;
+    this.#transports.add(transport);
     return transport;
   }
 
   async close(): Promise<void> {
-    const transport = await this.#transport?.catch(() => undefined);
-    await transport?.close();
+    await Promise.all([...this.#starting, this.#transport?.catch(() => undefined)]);
+    await Promise.all([...this.#transports].map((transport) => transport.close()));
   }
 
   async destroy(): Promise<void> {
     this.#isDestroyed = true;
-    this.#current?.destroy();
+    for (const transport of this.#transports) transport.destroy();
   }
 }
 
