@@ -1,4 +1,4 @@
-import { lstat, mkdir, readdir, unlink, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, rm, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
@@ -56,7 +56,9 @@ export class DevicePlugins implements AsyncDisposable {
     for (const name of await readdir(dir)) {
       if (name !== deviceCheckpoint && (await lstat(join(dir, name))).isSocket()) await unlink(join(dir, name));
     }
-    await writeFile(join(dir, 'DEPRECATION'), '');
+    // Where this lies, the stub that plugins are built on waits to be found and does not register. Upstream has code that
+    // makes it and calls that nowhere; earlier versions of this agent made it.
+    await rm(join(dir, 'DEPRECATION'), { force: true });
     const registration = serviceOf<RegistrationMethods>(definition, 'v1beta1.Registration');
     this.#server = await serveGrpc(join(dir, 'kubelet.sock'), [
       served(registration, { Register: ({ version: told, endpoint, resourceName }, signal) => this.#register(told, resourceName, endpoint, signal) }),

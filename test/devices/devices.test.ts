@@ -258,6 +258,15 @@ describe('device plugins', () => {
     assert.deepEqual(again.calls, []);
   });
 
+  test('find no file that tells them to wait for being found', async () => {
+    // The stub that upstream's plugins are built on does not register where it lies; upstream's kubelet does not make it.
+    const root = await folder();
+    await mkdir(join(root, 'device-plugins'));
+    await writeFile(join(root, 'device-plugins', 'DEPRECATION'), '');
+    const { dir } = await world(root);
+    assert.ok(!existsSync(join(dir, 'DEPRECATION')));
+  });
+
   test('start from nothing where the checkpoint is damaged', async () => {
     const root = await folder();
     await mkdir(join(root, 'device-plugins'), { recursive: true });
