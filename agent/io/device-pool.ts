@@ -16,7 +16,7 @@ import { containersOf, extendedPodLimits, pluginLimits } from '../core/resources
 import type { TextFile } from './allocation-file.ts';
 import { serviceOf } from './grpc.ts';
 import { StateFile } from './state-file.ts';
-import { Turns } from './turns.ts';
+import { Turns } from '../../base/turns.ts';
 
 /** A plugin that serves one resource. */
 export interface PluginEndpoint {

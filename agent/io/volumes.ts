@@ -22,7 +22,7 @@ import type { ClaimObjects, CsiVolumes } from './csi/volumes.ts';
 import type { PodCertificates } from './pod-certificates.ts';
 import type { Tokens } from './tokens.ts';
 import type { TrustBundles } from './trust-bundles.ts';
-import { Turns } from './turns.ts';
+import { Turns } from '../../base/turns.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';

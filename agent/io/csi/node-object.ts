@@ -8,7 +8,7 @@ import type { CSINode, Node, StorageHealthCondition } from '../../../proto/kube/
 import { sameStorageHealth } from '../../core/csi/health.ts';
 import { newCsiNode, nodePatch, nodePatchWithout, ownsCsiNode, withDriver, withMigrated, withoutDriver } from '../../core/csi/node-object.ts';
 import type { DriverNodeInfo } from '../../core/csi/node-object.ts';
-import { Turns } from '../turns.ts';
+import { Turns } from '../../../base/turns.ts';
 
 export interface CsiNodeObjectOptions {
   readonly api: KubeApi;

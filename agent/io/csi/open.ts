@@ -7,7 +7,7 @@ import type { Sys } from '../../../base/sys/types.ts';
 import { isSafeUid } from '../../core/volumes-paths.ts';
 import type { Events, NodeInfo } from '../../seams.ts';
 import type { Tokens } from '../tokens.ts';
-import { Turns } from '../turns.ts';
+import { Turns } from '../../../base/turns.ts';
 import { Attachments } from './attach.ts';
 import { CsiDisk } from './disk.ts';
 import { followAllocatable } from './allocatable.ts';

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { createFakeClock } from '../../../base/fake-clock.ts';
 import { silentLog } from '../../../base/log.ts';
 import { seededRng } from '../../../base/rng.ts';
-import { Turns } from '../turns.ts';
+import { Turns } from '../../../base/turns.ts';
 import { CsiUnstage, type UnstageOptions } from './unstage.ts';
 
 test('with which SELinux context a volume is there for others: until it is off the node', async () => {

@@ -7,7 +7,7 @@ import { createKeyedBackoff } from '../../../base/retry.ts';
 import type { KeyedBackoff } from '../../../base/retry.ts';
 import type { Rng } from '../../../base/rng.ts';
 import { blockPaths, stageDir, stagePath } from '../../core/csi/paths.ts';
-import type { Turns } from '../turns.ts';
+import type { Turns } from '../../../base/turns.ts';
 import type { Attachments } from './attach.ts';
 import { words } from './calls.ts';
 import { sha256 } from './disk.ts';

@@ -11,7 +11,7 @@ import { contextOption, mountContext, type SelinuxNode } from '../../core/selinu
 import { nameProblem } from '../../core/csi/volume.ts';
 import type { CsiVolume } from '../../core/csi/volume.ts';
 import type { Tokens } from '../tokens.ts';
-import { Turns } from '../turns.ts';
+import { Turns } from '../../../base/turns.ts';
 import type { Attachments } from './attach.ts';
 import { isOver, podWords, secretOf, StepFailure, words } from './calls.ts';
 import { attachmentName, sha256 } from './disk.ts';

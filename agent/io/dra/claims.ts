@@ -16,7 +16,7 @@ import { withClaimHealth } from '../../core/dra/health.ts';
 import type { Failure } from '../../core/types.ts';
 import { textFile } from '../allocation-file.ts';
 import { StateFile } from '../state-file.ts';
-import { Turns } from '../turns.ts';
+import { Turns } from '../../../base/turns.ts';
 import type { DraPlugins } from './plugins.ts';
 
 export interface DraClaimsOptions {
