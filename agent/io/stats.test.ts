@@ -281,6 +281,31 @@ test('a first reading tells the mean use since the beginning', async () => {
   assert.equal(typeof at(summary, 'node.systemContainers.0.cpu.usageNanoCores'), 'number');
 });
 
+test('the use of the node’s own programs is told as of now, however often others ask in between', async () => {
+  let cpuNanoSeconds = 0;
+  const { stats, clock } = setUp(
+    {},
+    {
+      ...grouped,
+      groups: {
+        ...grouped.groups!,
+        system: async () => [
+          { name: 'pods', startedAtMs: clock.nowMs() - 100_000, atMs: clock.nowMs(), cpuNanoSeconds, cpuNanoCores: null, memory: noMemory, swapBytes: null },
+        ],
+      },
+    },
+  );
+  await stats.summary(query, signal);
+  for (let scrape = 0; scrape < 4; scrape++) {
+    await clock.advance(10_000);
+    await stats.resource(signal);
+  }
+  await clock.advance(10_000);
+  // One core all the time since the last answer.
+  cpuNanoSeconds = 50e9;
+  assert.equal(at(await stats.summary(query, signal), 'node.systemContainers.0.cpu.usageNanoCores'), 1e9);
+});
+
 test('swap comes from cgroups where the runtime tells of none, with its limit', async () => {
   const { stats } = setUp({}, grouped);
   const summary = await stats.summary(query, signal);

@@ -70,6 +70,8 @@ interface Reading {
 export function createStats(options: StatsOptions): Stats {
   const { clock, log } = options;
   const rates = new Rates();
+  // Of their own: who asks for these asks seldom, and a reading for others forgets what it has not seen.
+  const systemRates = new Rates();
   const disks = new NodeDisks(options);
   let sandboxImage = '';
   let last: { atMs: number; isOver: boolean; reading: Promise<Reading> } | undefined;
@@ -100,7 +102,7 @@ export function createStats(options: StatsOptions): Stats {
       const [system, groups] = await Promise.all([options.groups?.system() ?? [], options.groups?.read(readPodsOf(options, pods), false) ?? null]);
       const systemContainers = system.map((one) => ({
         ...one,
-        cpuNanoCores: rates.nanoCores(`system ${one.name}`, one.atMs, one.cpuNanoSeconds, one.startedAtMs),
+        cpuNanoCores: systemRates.nanoCores(one.name, one.atMs, one.cpuNanoSeconds, one.startedAtMs),
       }));
       const whole = groups === null ? pods : pods.map((pod) => withPressure(pod, groups));
       const measured = isSmall ? whole : await withLogs(options, whole, signal);

@@ -9,11 +9,31 @@ test('what drivers say of volumes, in the words of a pod', () => {
     { status: 'UNKNOWN_VOLUME_HEALTH_TYPE', reason: 'New', message: '' },
     { status: 'DEGRADED', reason: 'Path', message: '' },
   ] as const;
-  assert.deepEqual(volumeConditions({ volumeId: 'v', healthStatuses: [...healthStatuses] }), [
-    { status: 'DataLoss', reason: 'Disk', message: 'half of it' },
-    { status: 'Degraded', reason: 'Path' },
-  ]);
-  assert.deepEqual(volumeConditions(null), []);
+  assert.deepEqual(volumeConditions({ volumeId: 'v', healthStatuses: [...healthStatuses] }), {
+    ok: true,
+    conditions: [
+      { status: 'DataLoss', reason: 'Disk', message: 'half of it' },
+      { status: 'Degraded', reason: 'Path' },
+    ],
+  });
+  assert.deepEqual(volumeConditions(null), { ok: true, conditions: [] });
+});
+
+test('what the API server would refuse with the whole status is not taken from a driver', () => {
+  const entry = (reason: string, message = '') => ({ status: 'DEGRADED', reason, message }) as const;
+  const told = (...healthStatuses: ReturnType<typeof entry>[]) => volumeConditions({ volumeId: 'v', healthStatuses });
+  for (const reason of ['', 'disk is gone', 'Disk-1', 'x'.repeat(257)]) assert.equal(told(entry('Path'), entry(reason)).ok, false, reason);
+  assert.deepEqual(told(entry('disk is gone')), { ok: false, message: 'NodeGetVolumeHealth condition 0 has invalid reason: "disk is gone"' });
+  assert.deepEqual(told(...Array.from({ length: 17 }, (_, index) => entry(`R${index}`))), {
+    ok: false,
+    message: 'NodeGetVolumeHealth returned 17 conditions, maximum is 16',
+  });
+  // One reason twice is one condition: the list is a map.
+  assert.deepEqual(told(entry('Path', 'a'), entry('Path', 'b')), { ok: true, conditions: [{ status: 'Degraded', reason: 'Path', message: 'b' }] });
+  const long = told(entry('Path', `${'x'.repeat(1023)}éé`));
+  assert.equal(long.ok && long.conditions[0]?.message, 'x'.repeat(1023));
+  const storage = storageConditions([{ status: 'STORAGE_DEGRADED', reason: 'no net', message: '', volumeCapability: null }]);
+  assert.deepEqual(storage, { ok: false, message: 'NodeGetStorageHealth condition 0 has invalid reason: "no net"' });
 });
 
 test('a volume is told anew when what is wrong has changed, not when it is told in other words', () => {

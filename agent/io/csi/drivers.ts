@@ -62,8 +62,8 @@ export class Driver {
   }
 
   /** What it can, asked each time: a driver may be another one behind the same socket. */
-  async capabilities(): Promise<NodeCapabilities> {
-    const { capabilities } = await this.call('NodeGetCapabilities', {});
+  async capabilities(options: Partial<GrpcCallOptions> = {}): Promise<NodeCapabilities> {
+    const { capabilities } = await this.call('NodeGetCapabilities', {}, options);
     return new Set(capabilities.flatMap(({ rpc }) => (rpc === null ? [] : [rpc.type])));
   }
 

@@ -83,7 +83,7 @@ export class CsiHealth {
       if (signal.aborted) return;
       const driver = drivers.find(volume.driver);
       try {
-        if (driver !== undefined && (await driver.capabilities()).has('GET_VOLUME_HEALTH')) await this.#askVolume(driver, volume);
+        if (driver !== undefined && (await driver.capabilities({ signal })).has('GET_VOLUME_HEALTH')) await this.#askVolume(driver, volume, signal);
       } catch (error) {
         log.debug(4, 'NodeGetVolumeHealth failed; leaving previous conditions unchanged', {
           driver: volume.driver,
@@ -94,13 +94,16 @@ export class CsiHealth {
     }
   }
 
-  async #askVolume(driver: Driver, { pod, name, handle, path }: AskedVolume): Promise<void> {
-    const { clock, rootDir, kick } = this.#options;
+  async #askVolume(driver: Driver, { pod, name, handle, path }: AskedVolume, signal: AbortSignal): Promise<void> {
+    const { clock, log, rootDir, kick } = this.#options;
     const paths = path === null ? {} : { volumePublishPath: path, stagingTargetPath: join(rootDir, stagePath(driver.name, sha256(handle))) };
-    const { volumeHealth } = await driver.call('NodeGetVolumeHealth', { volumeId: handle, ...paths }, { timeoutMs });
+    const { volumeHealth } = await driver.call('NodeGetVolumeHealth', { volumeId: handle, ...paths }, { timeoutMs, signal });
+    const found = volumeConditions(volumeHealth);
+    if (!found.ok)
+      return log.debug(4, 'NodeGetVolumeHealth failed; leaving previous conditions unchanged', { driver: driver.name, volume: name, err: found.message });
     const uid = pod.metadata.uid ?? '';
     const told = this.#known.get(uid) ?? pod.status?.volumeHealth ?? [];
-    const next = withVolumeHealth(told, name, volumeConditions(volumeHealth), timeText(clock.nowMs()));
+    const next = withVolumeHealth(told, name, found.conditions, timeText(clock.nowMs()));
     if (next === null) return;
     this.#known.set(uid, next);
     kick(uid);
@@ -111,8 +114,8 @@ export class CsiHealth {
     for (const driver of drivers.list()) {
       if (signal.aborted) return;
       try {
-        if (!(await driver.capabilities()).has('GET_STORAGE_HEALTH')) continue;
-        const { backendHealth } = await driver.call('NodeGetStorageHealth', {}, { timeoutMs });
+        if (!(await driver.capabilities({ signal })).has('GET_STORAGE_HEALTH')) continue;
+        const { backendHealth } = await driver.call('NodeGetStorageHealth', {}, { timeoutMs, signal });
         const told = storageConditions(backendHealth);
         if (!told.ok) {
           log.debug(4, 'NodeGetStorageHealth failed; leaving previous conditions unchanged', { driver: driver.name, err: told.message });
