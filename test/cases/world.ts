@@ -47,7 +47,8 @@ async function useUpstream(kubelet: string, folder: string, initPid: number): Pr
 export class Cases implements AsyncDisposable {
   readonly set: TestSet;
   readonly watch: Watch;
-  readonly #pid: number;
+  /** The node's first process, on this machine. */
+  readonly pid: number;
   /** The node's folder on this machine. */
   readonly folder: string;
   readonly cri: CriClient;
@@ -55,13 +56,14 @@ export class Cases implements AsyncDisposable {
   private constructor(set: TestSet, watch: Watch, node: { pid: number; directory: string }) {
     this.set = set;
     this.watch = watch;
-    this.#pid = node.pid;
+    this.pid = node.pid;
     this.folder = node.directory;
     this.cri = createCriClient(connectRuntime(this.path('/run/containerd/containerd.sock')));
   }
 
-  static async open(name: string): Promise<Cases> {
-    const set = await testSet(name);
+  /** @param args more words for `nodelet up` */
+  static async open(name: string, args: readonly string[] = []): Promise<Cases> {
+    const set = await testSet(name, args);
     try {
       await set.nodelet(['image', 'make', IMAGE, '--from', 'busybox']);
       await set.k(['create', 'namespace', NAMESPACE]);
@@ -85,9 +87,18 @@ export class Cases implements AsyncDisposable {
     await this.set[Symbol.asyncDispose]();
   }
 
+  /** Gives the kubelet of the node other settings, beside those that it has, and starts it again; `meanwhile` is done while it is stopped. */
+  async configure(settings: object, meanwhile?: () => Promise<unknown>): Promise<void> {
+    const path = `${this.folder}/agent.json`;
+    await this.stopAgent();
+    writeFileSync(path, JSON.stringify({ ...(JSON.parse(readFileSync(path, 'utf8')) as object), ...settings }));
+    await meanwhile?.();
+    await this.init('start agent');
+  }
+
   /** A path of the node as this machine sees it. */
   path(inNode: string): string {
-    return `/proc/${this.#pid}/root${inNode}`;
+    return `/proc/${this.pid}/root${inNode}`;
   }
 
   /** A file of the node, '' when it is not there. */
@@ -104,7 +115,7 @@ export class Cases implements AsyncDisposable {
 
   /** Mounts of the node below a path. */
   mounts(below: string): string[] {
-    return readFileSync(`/proc/${this.#pid}/mountinfo`, 'utf8')
+    return readFileSync(`/proc/${this.pid}/mountinfo`, 'utf8')
       .split('\n')
       .map((line) => line.split(' ')[4] ?? '')
       .filter((path) => path.startsWith(below));
