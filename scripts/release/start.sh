@@ -53,7 +53,7 @@ case ${1:-} in
   netfilter)
     # The proxy alone, with the flags of node/core/services.ts.
     NODE_COMPILE_CACHE=$root/cache/netfilter
-    exec "$root/bin/node" --max-semi-space-size=2 --optimize-for-size --no-turbofan --invocation-count-for-maglev=8000 --invocation-count-for-maglev-osr=8000 --max-old-space-size=512 --disable-warning=ExperimentalWarning "$root/dist/netfilter.cjs" "$@" ;;
+    exec "$root/bin/node" --max-semi-space-size=2 --optimize-for-size --no-turbofan --no-maglev --max-old-space-size=512 --disable-warning=ExperimentalWarning "$root/dist/netfilter.cjs" "$@" ;;
   *) heap= ;;
 esac
 exec "$root/bin/node" --max-semi-space-size=2 $heap --disable-warning=ExperimentalWarning "$root/dist/nodelet.mjs" "$@"
