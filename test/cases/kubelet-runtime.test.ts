@@ -40,9 +40,9 @@ interface Pull {
 }
 
 /** The pulls of these images, as the tap saw them begin and end. */
-async function pulls(...images: string[]): Promise<Pull[]> {
+async function pulls(images: readonly string[], file = 'calls.crirec'): Promise<Pull[]> {
   const found: Pull[] = [];
-  for await (const entry of readRecording(`${record}/calls.crirec`)) {
+  for await (const entry of readRecording(`${record}/${file}`)) {
     if (entry.type !== 'call' || entry.method !== 'PullImage') continue;
     const [request] = entry.requests;
     if (request === undefined || !('fields' in request)) continue;
@@ -110,7 +110,7 @@ describe('what the runtime does', { skip, timeout: 600_000 }, () => {
     console.log(`kb16: slow ${JSON.stringify(slow)}, fast ${JSON.stringify(fast)}`);
     assert.ok(slow.own >= 6000 && fast.own >= 1000 && fast.own < 5000, 'each its own time');
     assert.ok(fast.whole >= fast.own + 2000, 'the waiting counts for the second only');
-    const seen = await pulls('slow:1', 'fast:1');
+    const seen = await pulls(['slow:1', 'fast:1']);
     assert.deepEqual(
       seen.map(({ image }) => image),
       ['slow:1', 'fast:1'],
@@ -133,5 +133,58 @@ describe('what the runtime does', { skip, timeout: 600_000 }, () => {
     assert.equal(running.length, 1);
     const calls = at.calls('kb21').map((call) => `${call.method}#${call.attempt}`);
     assert.ok(calls.indexOf('StopPodSandbox#0') < calls.indexOf('CreateContainer#1'), calls.join(' '));
+  });
+
+  test('KB-06: each further try of a start that fails comes 10 to 15 seconds after the last, with one Event each', async () => {
+    await tap.fault('RunPodSandbox pod=cases/kb06-c error unknown "no address is left"');
+    const idle = ['sleep', '3600'];
+    await at.create('kb06-c', { ...quick, containers: [box('m', idle)] });
+    await at.create('kb15-never', { ...quick, containers: [{ ...box('m', idle), image: 'absent:1', imagePullPolicy: 'Never' }] });
+    await at.create('kb15-name', { ...quick, containers: [{ ...box('m', idle), image: 'Busybox:1.37' }] });
+    const fromMs = performance.now();
+    await at.watch.until('fifty seconds', 70_000, () => performance.now() - fromMs > 50_000);
+    await tap.clear();
+    /** Seconds between the Events of a reason, as they were counted up. */
+    const gaps = (pod: string, reason: string): number[] => {
+      const times = at.watch.events.filter(({ event }) => event.involvedObject.name === pod && event.reason === reason).map(({ atMs }) => atMs / 1000);
+      return times.slice(1).map((time, index) => Math.round((time - (times[index] ?? 0)) * 10) / 10);
+    };
+    const sandbox = gaps('kb06-c', 'FailedCreatePodSandBox');
+    const [never, name] = [gaps('kb15-never', 'ErrImageNeverPull'), gaps('kb15-name', 'InspectFailed')];
+    console.log(`tries: ${JSON.stringify({ sandbox, never, name })}`);
+    // A second later than the sandbox comes the look that its listing brings; a busy machine adds seconds of its own.
+    for (const gap of [...sandbox, ...never.slice(1), ...name.slice(1)]) assert.ok(gap > 8 && gap < 25, JSON.stringify({ sandbox, never, name }));
+    assert.ok(sandbox.length >= 2 && never.length >= 2 && name.length >= 2);
+    const words = at.watch.eventsOf('kb15-name').find(({ reason }) => reason === 'InspectFailed')?.message;
+    assert.equal(
+      words,
+      'Failed to apply default image tag "Busybox:1.37": couldn\'t parse image name "Busybox:1.37": invalid reference format: repository name (library/Busybox) must be lowercase',
+    );
+    for (const pod of ['kb06-c', 'kb15-never', 'kb15-name']) await at.remove(pod, '--grace-period=0', '--force');
+  });
+
+  test('KB-16: two pulls at once where the configuration says so, never three, and never two of one pod', async () => {
+    await tap[Symbol.asyncDispose]();
+    await at.configure({ serializeImagePulls: false, maxParallelImagePulls: 2 });
+    tap = await Tap.attach('kc-runtime', `${record}/parallel.crirec`);
+    const images = ['slow:2', 'slow2:2', 'fast:2', 'slow:3', 'fast:3'];
+    for (const image of images) await made(image, '--env', `N=${image}`);
+    await tap.fault('PullImage image=*slow*:2 delay 8s', 'PullImage image=*slow:3 delay 4s', 'PullImage image=*fast* delay 1s');
+    const wants = (...names: string[]) => ({ ...quick, containers: names.map((image, index) => ({ ...box(`m${index}`, ['sleep', '3600']), image })) });
+    await at.create('kb16-slow-a', wants('slow:2'));
+    await at.create('kb16-slow-b', wants('slow2:2'));
+    for (const name of ['kb16-slow-a', 'kb16-slow-b'])
+      await at.watch.until(`${name} pulls`, 30_000, () => at.watch.eventsOf(name).find(({ reason }) => reason === 'Pulling'));
+    await at.create('kb16-third', wants('fast:2'));
+    for (const name of ['kb16-slow-a', 'kb16-slow-b', 'kb16-third']) await at.ready(name, 90_000);
+    const third = await told('kb16-third');
+    await at.create('kb16-both', wants('slow:3', 'fast:3'));
+    await at.ready('kb16-both', 90_000);
+    await tap.clear();
+    const seen = await pulls(images, 'parallel.crirec');
+    console.log(`kb16 parallel: third ${JSON.stringify(third)}, at once ${atOnce(seen)}`);
+    assert.equal(atOnce(seen), 2);
+    assert.ok(third.own >= 1000 && third.own < 5000 && third.whole >= third.own + 1000, JSON.stringify(third));
+    assert.equal(atOnce(seen.filter(({ image }) => image.endsWith(':3'))), 1);
   });
 });
