@@ -1,4 +1,4 @@
-import { readdir, readlink, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
@@ -9,6 +9,7 @@ import { diskCounts } from '../core/file-systems.ts';
 import { linksOf, type LinkFacts } from '../core/net-dev.ts';
 import type { SystemContainerFacts } from '../core/stats.ts';
 import type { PodCgroups } from './cgroups.ts';
+import { looksMax, openFiles } from './open-files.ts';
 
 export interface CgroupReaderOptions {
   readonly clock: Clock;
@@ -194,10 +195,9 @@ export class CgroupReader {
   async #processes(pids: readonly number[], standsFor: number | null): Promise<ProcessFacts> {
     let [files, sockets] = [0, 0];
     for (const pid of pids.slice(0, processesMax)) {
-      const names = await readdir(`/proc/${pid}/fd`).catch(() => [] as string[]);
-      files += names.length;
-      const targets = await Promise.all(names.map((name) => readlink(`/proc/${pid}/fd/${name}`).catch(() => '')));
-      sockets += targets.filter((target) => target.startsWith('socket:')).length;
+      const open = await openFiles(pid, Math.max(0, looksMax - files));
+      files += open.files;
+      sockets += open.sockets;
     }
     return { files, sockets, openFilesLimit: standsFor === null ? null : await this.#openFilesLimit(standsFor) };
   }

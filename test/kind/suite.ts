@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { readdir, realpath, rm } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
+import { tryExec } from '../../base/exec.ts';
 import { suites } from '../../scripts/suites.ts';
 import type { Program } from '../../scripts/command.ts';
 import { findAssets } from '../assets/find.ts';
@@ -15,6 +16,7 @@ import { jobOf, nodeArguments, type Work } from './suite-plan.ts';
 
 const BOOT_MS = 180_000;
 const POLL_MS = 500;
+const REMOVE_MS = 60_000;
 /** Programs that a node set puts into its images. They are static, and the node image has none. */
 const STATIC = ['/usr/bin/busybox', '/usr/bin/catatonit'];
 
@@ -69,7 +71,8 @@ async function runInNode(program: Program, docker: Docker, options: SuiteOptions
     return { container, system, code, seconds: Math.round((performance.now() - begun) / 1000) };
   } finally {
     await rm(archive, { force: true });
-    if (!options.isKept) await docker.ask(['rm', '--force', '--volumes', container]);
+    // Also when the command was stopped: it is a privileged container, and nobody else knows its name.
+    if (!options.isKept) await tryExec(['docker', 'rm', '--force', '--volumes', container], { env: docker.env, timeoutMs: REMOVE_MS });
   }
 }
 
