@@ -34,7 +34,7 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs CAP_SYS_RESOURCE', said: /oom_score_adj/ },
   { why: 'needs the iptables mode (upstream’s other answer is alpha)', name: /\bLocalhostNodePorts\b/ },
   { why: 'needs the Internet', name: /\bForward PTR lookup\b/ },
-  { why: 'needs three nodes, or zones', said: /at least 3 schedulable nodes|>= 3 zones|more than one zone/ },
+  { why: 'needs three nodes, or zones', said: /at least 3 (schedulable nodes|zones)|>= 3 zones|more than one zone/ },
 ];
 
 /** The limit that a spec met, or null: it says more than that something failed. */
