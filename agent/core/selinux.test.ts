@@ -49,3 +49,13 @@ test('containers that do not agree', () => {
   });
   assert.deepEqual(mountContext({ ...node, mountsAll: false }, two, names, pv('ReadWriteOnce'), true), { ok: true, context: '' });
 });
+
+test('a label cannot bring further options of the mount with it', () => {
+  for (const options of [{ level: 's0:c1",suid,dev,x="' }, { level: 's0\\' }, { level: 's0\n' }, { level: 's0', user: 'u",rw,x="' }]) {
+    const { ok } = mountContext(node, podOf({ securityContext: { seLinuxOptions: options } }), names, pv('ReadWriteOnce'), true);
+    assert.equal(ok, false, JSON.stringify(options));
+  }
+  for (const value of ['s0', 's0-s0:c0.c1023', 's0:c1,c2', 'SystemLow-SystemHigh']) {
+    assert.ok(mountContext(node, podOf({ securityContext: level(value) }), names, pv('ReadWriteOnce'), true).ok, value);
+  }
+});

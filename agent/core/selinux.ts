@@ -11,6 +11,9 @@ export interface SelinuxNode {
 /** The context that a volume is to be mounted with ('': none, the runtime labels each file), or why it cannot be. */
 export type MountContext = { readonly ok: true; readonly context: string } | { readonly ok: false; readonly message: string };
 
+/** user:role:type:level, as a policy may have them; a level has sensitivities and categories, and ranges of both. */
+const contextForm = /^[\w.-]+:[\w.-]+:[\w.-]+:[\w.,:-]+$/;
+
 /** The value of `file` in a policy's `lxc_contexts`; '' where it has none. */
 export function fileContextOf(text: string): string {
   for (const line of text.split('\n')) {
@@ -51,7 +54,9 @@ export function mountContext(node: SelinuxNode, pod: Pod, volumes: ReadonlySet<s
   if (contexts.size > 1) return counts ? { ok: false, message: `multiple SELinux labels found: ${[...contexts].join(',')}` } : { ok: true, context: '' };
   const [context = ''] = contexts;
   const isWanted = counts && driverCan && pod.spec.securityContext?.seLinuxChangePolicy !== 'Recursive';
-  return { ok: true, context: isWanted ? context : '' };
+  if (!isWanted) return { ok: true, context: '' };
+  // The API server looks at neither user nor level, and what ends the quotes would be further options of the mount.
+  return context === '' || contextForm.test(context) ? { ok: true, context } : { ok: false, message: `invalid SELinux label: ${JSON.stringify(context)}` };
 }
 
 /** A context as an option of mount(8): in quotes, for a level has commas. */
