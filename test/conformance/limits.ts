@@ -21,7 +21,12 @@ export const LIMITS: readonly Limit[] = [
   },
   { why: 'needs huge pages', name: /\[Feature:HugePages\]/, said: /huge ?pages?/i },
   { why: 'needs SR-IOV, GPUs or other devices', name: /SRIOV|GPU|Nvidia/i, said: /SRIOV|GPU/i },
-  { why: 'needs an image that cannot be had', said: /ErrImagePull|ImagePullBackOff|failed to pull|pull image/i },
+  { why: 'needs a registry to pull again what it removes', name: /ImageGarbageCollect/ },
+  {
+    why: 'needs an image that cannot be had',
+    name: /temporarily failed termination due to volume failing to unmount/,
+    said: /ErrImagePull|ImagePullBackOff|failed to pull|pull image/i,
+  },
   { why: 'needs user namespaces', said: /user ?namespaces?/i },
   {
     why: 'looks for cgroups below the machine’s root',
