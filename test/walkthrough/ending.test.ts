@@ -48,6 +48,47 @@ test('1.61: logs in all their forms', { skip, timeout: 120_000 }, async () => {
   await set.k(['delete', 'pod', 'talks', '--grace-period=0', '--force']);
 });
 
+test('1.62: an ephemeral container beside a container, a changed copy, a shell on the node', { skip, timeout: 180_000 }, async () => {
+  await set.k(['apply', '-f', '-'], web);
+  await set.k(['rollout', 'status', 'deploy/web', '--timeout=60s']);
+  const [name = ''] = (await set.k(['get', 'pods', '-l', 'app=web', '-o', 'name'])).split('\n').map((line) => line.replace('pod/', ''));
+  const first = await set.k(['exec', name, '-c', 'nginx', '--', 'cat', '/proc/1/cmdline']);
+  // The target's process 1 is the one it sees.
+  await set.k(['debug', name, '--image=busybox:1.37', '--target=nginx', '-c', 'shell', '--attach=false', '--', 'sh', '-c', 'cat /proc/1/cmdline; exit 3']);
+  interface Ephemeral {
+    name: string;
+    restartCount: number;
+    state: { terminated?: { exitCode: number } };
+  }
+  const ephemeral = async (): Promise<Ephemeral | undefined> =>
+    ((await podNamed(set, 'default', name)).status as { ephemeralContainerStatuses?: Ephemeral[] }).ephemeralContainerStatuses?.[0];
+  await eventually('it has ended', 60_000, async () => ((await ephemeral())?.state.terminated !== undefined ? true : null));
+  assert.equal(await set.k(['logs', name, '-c', 'shell']), first);
+  assert.equal(await set.k(['get', 'pod', name, '-o', 'jsonpath={.spec.ephemeralContainers[0].targetContainerName}']), 'nginx');
+
+  // A pod of nobody's: a copy keeps its labels, and a ReplicaSet would take one too many away.
+  await set.k(['apply', '-f', '-'], pod('alone', 'containers:\n- { name: nginx, image: "nginx:1.29" }'));
+  await ready(set, 'default', 'alone');
+  await set.k(['debug', 'alone', '--copy-to=copy', '--set-image=nginx=nginx:1.31-alpine']);
+  await ready(set, 'default', 'copy');
+  const images = ['copy', 'alone'].map((each) => set.k(['get', 'pod', each, '-o', 'jsonpath={.spec.containers[0].image}']));
+  assert.deepEqual(await Promise.all(images), ['nginx:1.31-alpine', 'nginx:1.29']);
+  for (const each of ['copy', 'alone']) await set.k(['delete', 'pod', each, '--grace-period=0', '--force']);
+
+  const { nodes } = await set.status();
+  const told = await set.k(['debug', 'node/node-1', '--image=busybox:1.37', '--attach=false', '--', 'sh', '-c', 'ls /host/var/lib/kubelet; ip -o addr']);
+  const shell = /(node-debugger-node-1-\w+)/.exec(told)?.[1] ?? '';
+  await eventually('it has looked around', 60_000, async () => ((await podNamed(set, 'default', shell)).status.phase === 'Succeeded' ? true : null));
+  const seen = await set.k(['logs', shell]);
+  assert.match(seen, /^pods$/m, 'the root of the node');
+  assert.ok(seen.includes(` ${nodes[0]?.ip ?? 'none'}/`), 'and its network');
+  await set.k(['delete', 'pod', shell, '--grace-period=0', '--force']);
+
+  // Minutes of other work later it is what it was: never started again.
+  const end = await ephemeral();
+  assert.deepEqual([end?.name, end?.restartCount, end?.state.terminated?.exitCode], ['shell', 0, 3]);
+});
+
 test('1.63: a resize to more CPU reaches the cgroup without a restart', { skip, timeout: 120_000 }, async () => {
   const sizes = (cpu: string) => ({ requests: { cpu, memory: '64Mi' }, limits: { cpu, memory: '64Mi' } });
   const container = `containers:\n- { name: m, image: "busybox:1.37", command: [sleep, "1000"], resources: ${JSON.stringify(sizes('200m'))} }`;
