@@ -190,6 +190,16 @@ const cases: readonly Case[] = [
       await at.cri.runtime.removeContainer({ containerId: container?.id ?? '' });
     },
   },
+  {
+    name: 'refused',
+    make: () => at.create('refused', { ...short, nodeName: 'node-1', containers: [box('m', ['sleep', '3600'], { resources: { requests: { cpu: '1k' } } })] }),
+    settle: () => at.watch.pod('refused', 'refused', 60_000, (pod) => pod.status?.reason === 'OutOfcpu'),
+  },
+  {
+    name: 'refused-init',
+    make: () => at.create('refused-init', { ...short, nodeName: 'node-1', nodeSelector: { no: 'such' }, initContainers: [init], containers: [main] }),
+    settle: () => at.watch.pod('refused-init', 'refused', 60_000, (pod) => pod.status?.reason === 'NodeAffinity'),
+  },
 ];
 
 const failures = new Map<string, unknown>();
@@ -327,6 +337,31 @@ describe('the agent stops and starts', { skip, concurrency: true, timeout: 180_0
     assert.deepEqual([statusOf(pod, 'd')?.restartCount, statusOf(pod, 'fails')?.state?.terminated?.exitCode], [0, 1]);
     for (const one of since('kb43')) assert.ok(statusOf(one, 'd')?.state?.terminated !== undefined && conditionOf(one, 'Ready')?.status === 'True');
     assert.equal(statusOf(pod)?.containerID, ids.get('kb43'));
+  });
+
+  test('a pod that was refused stays so; what it never started is told as lost, as upstream tells it', async () => {
+    fine('refused', 'refused-init');
+    const unknown = { exitCode: 137, message: 'The container could not be located when the pod was terminated', reason: 'ContainerStatusUnknown' };
+    for (const name of ['refused', 'refused-init']) {
+      const first = at.watch.history(name).find(({ pod }) => pod.status?.phase === 'Failed')?.pod;
+      assert.deepEqual([first?.status?.containerStatuses, first?.status?.conditions?.some(({ type }) => type === 'Ready') ?? false], [undefined, false]);
+    }
+    const told = (pod: Pod, type: string): string => `${type} ${conditionOf(pod, type)?.status} ${conditionOf(pod, type)?.reason ?? ''}`.trim();
+    const types = ['PodReadyToStartContainers', 'Initialized', 'Ready', 'ContainersReady', 'PodScheduled'];
+    const plain = await at.watch.pod('refused', 'told anew', 60_000, (pod) => statusOf(pod)?.state?.terminated !== undefined);
+    assert.deepEqual([plain.status?.phase, plain.status?.reason, plain.status?.allocatedResources], ['Failed', 'OutOfcpu', { cpu: '1k' }]);
+    assert.deepEqual([statusOf(plain)?.state?.terminated, statusOf(plain)?.restartCount, statusOf(plain)?.imageID], [unknown, 0, '']);
+    const failed = ['Ready False PodFailed', 'ContainersReady False PodFailed', 'PodScheduled True'];
+    assert.deepEqual(
+      types.map((type) => told(plain, type)),
+      ['PodReadyToStartContainers False PodSandboxNotReady', 'Initialized True', ...failed],
+    );
+    const behind = await at.watch.pod('refused-init', 'told anew', 60_000, (pod) => statusOf(pod, 'i')?.state?.terminated !== undefined);
+    assert.deepEqual([statusOf(behind, 'i')?.state?.terminated, statusOf(behind)?.state], [unknown, { waiting: { reason: 'PodInitializing' } }]);
+    assert.deepEqual(
+      types.map((type) => told(behind, type)),
+      ['PodReadyToStartContainers False PodSandboxNotReady', 'Initialized False ContainersNotInitialized', ...failed],
+    );
   });
 });
 
