@@ -114,6 +114,19 @@ test('an image that is mounted in a container is used', async () => {
   assert.deepEqual(did, []);
 });
 
+test('by runtime handler: an image that is mounted in a container is used for the container’s handler', async () => {
+  const using = { imageId: 'used', imageHandler: 'kata' };
+  const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c', 1, using)] };
+  const looked = { ...pod, containers: [container('c', 1, { ...using, imageMounts: [{ containerPath: '/i', image: 'mounted' }] })] };
+  const of = (id: string, runtimeHandler: string): object => image(id, { spec: { image: id, runtimeHandler } });
+  const images = [image('pause', { pinned: true, spec: null }), of('used', 'kata'), of('mounted', 'kata'), of('mounted', 'runc')];
+  const { options, did } = world({ pods: [pod], looked, images, fullPercent: 95 });
+  const asked: unknown[] = [];
+  const cri = { ...options.cri, images: { ...options.cri.images, removeImage: async (request: object) => void asked.push(request) } } as never;
+  await new Gc({ ...options, cri, imagesByHandler: true }).imagesPass(signal);
+  assert.deepEqual([did, asked], [[], [{ image: { image: 'mounted', runtimeHandler: 'runc' } }]]);
+});
+
 test('once the runtime is listed containers are collected and images remembered; images go after five minutes, the one seen first', async () => {
   const listed = [image('first', { size: '1500' })];
   const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c2', 2), container('c1', 1)] };

@@ -356,7 +356,9 @@ export class Gc {
     const uses = pods.allFacts().flatMap((pod) => [
       ...pod.containers.map(({ imageId, imageRef, imageHandler = '' }) => ({ imageId, imageRef, ...(byHandler ? { handler: imageHandler } : {}) })),
       // What is mounted in a container its own status tells, not the list.
-      ...(pods.facts(pod.uid)?.containers ?? []).flatMap(({ imageMounts = [] }) => imageMounts.map(({ image }) => ({ imageId: image, imageRef: '' }))),
+      ...(pods.facts(pod.uid)?.containers ?? []).flatMap(({ imageMounts = [], imageHandler = '' }) =>
+        imageMounts.map(({ image }) => ({ imageId: image, imageRef: '', ...(byHandler ? { handler: imageHandler } : {}) })),
+      ),
     ]);
     this.#images = recordImages(this.#images, images, uses, await this.#sandboxImages(images, signal), clock.nowMs());
   }
