@@ -15,7 +15,7 @@ const done = `
   CPUManagerPolicyOptions
   CRIListStreaming
   CSIServiceAccountTokenSecrets
-  CSIVolumeHealth
+  CSIVolumeHealth what the API server would refuse with the whole status is not taken from a driver
   ChangeContainerStatusOnKubeletRestart
   ClusterTrustBundleProjection
   ComponentFlagz
