@@ -173,7 +173,8 @@ export function proxyConfig(set: SetPlan, node: NodePlan): string {
       mode,
       // A set is small: new endpoints need not wait out the second that spares a large table. What is judged has the default.
       ...(set.join === 'token' ? {} : { [mode]: { minSyncPeriod: '100ms' } }),
-      ...(node.proxy.startsWith('upstream-') ? { conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' } } : {}),
+      // How many flows there may be is the machine's and cannot be written in a node; how long they live is the node's own.
+      ...(node.proxy.startsWith('upstream-') ? { conntrack: { maxPerCore: 0, min: 0 } } : {}),
       clusterCIDR: podCidrsOf(set).join(','),
       hostnameOverride: node.name,
       clientConnection: { kubeconfig: `${node.dir}/proxy.kubeconfig` },
