@@ -12,6 +12,7 @@ import {
   type NodeFacts,
   type NodeSettings,
   versionText,
+  inUserNamespace,
 } from './node-status.ts';
 
 const settings: NodeSettings = {
@@ -54,6 +55,18 @@ const facts: NodeFacts = {
 };
 const t0 = '2026-01-01T00:00:00Z';
 const t1 = '2026-01-01T00:05:00Z';
+
+test('whether the agent is in a user namespace is told where the gate is on', () => {
+  const told = (inUserNamespace: boolean, tellsUserNamespace: boolean) =>
+    nodeStatus({ ...settings, tellsUserNamespace }, { ...facts, machine: { ...facts.machine, inUserNamespace } }, undefined, t0).nodeInfo
+      ?.runningInUserNamespace;
+  assert.deepEqual([told(false, true), told(true, true), told(true, false)], [false, true, undefined]);
+});
+
+test('only the map of all users onto themselves is no user namespace', () => {
+  assert.equal(inUserNamespace('         0          0 4294967295\n'), false);
+  for (const map of ['0 1000 1\n', '0 0 65536\n', '0 0 1\n1 100000 65536\n', '']) assert.equal(inUserNamespace(map), true, map);
+});
 
 test('a new node carries the labels, the annotation, its addresses and where the server listens', () => {
   const node = newNode(settings, facts, t0);

@@ -20,7 +20,12 @@ export interface MachineFacts {
   readonly swapBytes: number;
   /** Page size name (`2Mi`) to bytes reserved. */
   readonly hugepages: Readonly<Record<string, number>>;
+  /** Whether the agent runs in a user namespace; undefined where that cannot be told. */
+  readonly inUserNamespace?: boolean;
 }
+
+/** Whether a process whose `/proc/self/uid_map` this is runs in a user namespace. A map that is still empty belongs to one. */
+export const inUserNamespace = (uidMap: string): boolean => !/^\s*0\s+0\s+4294967295\s*$/.test(uidMap);
 
 /** What the runtime's Status said last. */
 export interface RuntimeFacts {
@@ -73,6 +78,8 @@ export interface NodeFacts {
 export interface NodeSettings {
   readonly nodeName: string;
   readonly kubeletVersion: string;
+  /** KubeletInUserNamespace: `nodeInfo` says whether the agent is in one. */
+  readonly tellsUserNamespace?: boolean;
   /** 0: no server, no daemonEndpoints. */
   readonly port: number;
   readonly maxPods: number;
@@ -186,6 +193,7 @@ function systemInfo(settings: NodeSettings, { machine, runtime }: NodeFacts): No
     operatingSystem: 'linux',
     architecture: machine.architecture,
     ...(machine.swapBytes === 0 ? {} : { swap: { capacity: machine.swapBytes } }),
+    ...(settings.tellsUserNamespace !== true || machine.inUserNamespace === undefined ? {} : { runningInUserNamespace: machine.inUserNamespace }),
   };
 }
 

@@ -5,7 +5,7 @@ import { createSocket } from 'node:dgram';
 import { arch, cpus, hostname, networkInterfaces, release } from 'node:os';
 import type { Clock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
-import type { MachineFacts, NodeAddress } from '../core/node-status.ts';
+import { inUserNamespace, type MachineFacts, type NodeAddress } from '../core/node-status.ts';
 
 /** Go's names of the architectures this program has been built for. */
 const goArchitectures: Readonly<Record<string, string>> = { x64: 'amd64', arm64: 'arm64', arm: 'arm', s390x: 's390x', ppc64: 'ppc64le', riscv64: 'riscv64' };
@@ -20,12 +20,13 @@ async function readText(path: string): Promise<string> {
 
 /** What nodeInfo and capacity need; once at start. */
 export async function readMachine(): Promise<MachineFacts> {
-  const [meminfo, osRelease, machineID, machineIDAlternative, bootID, hugepages] = await Promise.all([
+  const [meminfo, osRelease, machineID, machineIDAlternative, bootID, uidMap, hugepages] = await Promise.all([
     readText('/proc/meminfo'),
     readText('/etc/os-release'),
     readText('/etc/machine-id'),
     readText('/var/lib/dbus/machine-id'),
     readText('/proc/sys/kernel/random/boot_id'),
+    readFile('/proc/self/uid_map', 'utf8').catch(() => null),
     readHugepages(),
   ]);
   const kib = (field: string): number => Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(meminfo)?.[1] ?? 0) * 1024;
@@ -41,6 +42,7 @@ export async function readMachine(): Promise<MachineFacts> {
     memoryBytes: kib('MemTotal'),
     swapBytes: kib('SwapTotal'),
     hugepages,
+    ...(uidMap === null ? {} : { inUserNamespace: inUserNamespace(uidMap) }),
   };
 }
 

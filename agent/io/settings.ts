@@ -2,6 +2,7 @@ import { version } from '../../base/version.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { declaredFeatures } from '../core/feature-gate-state.ts';
+import { gateEnabled } from '../core/feature-gates.ts';
 import type { NodeSettings } from '../core/node-status.ts';
 import type { AgentSettings } from '../seams.ts';
 import type { AgentFlags } from './config-file.ts';
@@ -48,6 +49,7 @@ export function nodeSettings(config: KubeletConfiguration, flags: AgentFlags, ho
   return {
     nodeName: nodeNameOf(flags, hostname),
     kubeletVersion: version,
+    tellsUserNamespace: gateEnabled(config.featureGates, 'KubeletInUserNamespace'),
     port: config.enableServer ? config.port : 0,
     maxPods: config.maxPods,
     podsPerCore: config.podsPerCore,
