@@ -24,10 +24,11 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs a registry to pull again what it removes', name: /ImageGarbageCollect/ },
   {
     why: 'needs an image that cannot be had',
-    name: /temporarily failed termination due to volume failing to unmount/,
+    name: /temporarily failed termination due to volume failing to unmount|MutableCSINodeAllocatableCount|image credentials fetched from external|^\[sig-node\] \[DRA\] (kubelet|metadata|\[FeatureGate:DRAExtendedResource\])/,
     said: /ErrImagePull|ImagePullBackOff|failed to pull|pull image/i,
   },
-  { why: 'needs user namespaces', said: /user ?namespaces?/i },
+  { why: 'needs the node log query, which is off by default', name: /\[Feature:NodeLogQuery\]/ },
+  { why: 'needs user namespaces', said: /\buser ?namespaces?\b/i },
   {
     why: 'looks for cgroups below the machine’s root',
     name: /Kubelet Cgroup Manager|PodOverhead cgroup accounting/,
