@@ -7,6 +7,8 @@ import { awaited, containersOf, rolledOut, sandboxesOf, type Cluster } from './w
 
 const NODE_KUBECTL = ['kubectl', '--kubeconfig=/etc/kubernetes/kubelet.conf'] as const;
 const ASKED = 24;
+/** What M2 asks for. */
+const WEB_IMAGE = 'nginx:1.30-alpine';
 const READY_MS = 180_000;
 
 export const inShop = (...args: readonly string[]): string[] => ['--namespace', SHOP, ...args];
@@ -48,6 +50,8 @@ export async function walkTwo(steps: Steps, cluster: Cluster, registry: Registry
     if (stdout.trim() === '0' && last.code !== 0) fresh.add(node);
   }
   await steps.step('2.1', 'three web pods on two workers', async (saw) => {
+    // What was walked before has left it, and then nobody pulls.
+    if (registry !== null) for (const node of cluster.workers) await cluster.at(node).ask(['crictl', 'rmi', WEB_IMAGE]);
     await settle(cluster);
     const pods = await podsOf(cluster, 'web');
     saw.check(
