@@ -46,9 +46,9 @@ test('a session whose end the other side does not answer is given up, and harms 
   });
   t.after(() => deaf.close());
   await once(deaf.listen(0, '127.0.0.1'), 'listening');
-  const client = clientOf((deaf.address() as AddressInfo).port, 500);
+  const client = clientOf((deaf.address() as AddressInfo).port, 1_000);
   await bytesOf((await client.request(get('/a'))).body);
-  assert.equal(await Promise.race([client.close().then(() => 'closed'), delay(5_000, 'still waiting', { ref: false })]), 'closed');
+  assert.equal(await Promise.race([client.close().then(() => 'closed'), delay(15_000, 'still waiting', { ref: false })]), 'closed');
 });
 
 test('a session that the server has left is ended with the client', async () => {
