@@ -4,7 +4,8 @@ import { OpError } from '../../base/errors.ts';
 import { errnoName } from '../../base/sys/errno.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { answersOf } from '../../base/netlink.ts';
-import { decodeFlows, encodeFlowDeletes, encodeFlowDump, staleFlows } from '../core/flows.ts';
+import { encodeFlowDeletes } from '../../base/conntrack.ts';
+import { decodeFlows, encodeFlowDump, staleFlows } from '../core/flows.ts';
 import {
   decodeAddresses,
   decodeLinks,
@@ -108,7 +109,8 @@ export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel
       for (const family of families) {
         const flows = decodeFlows(family, await dump(NETLINK_NETFILTER, null, encodeFlowDump(family), 'read UDP flows'));
         const stale = staleFlows(flows, ports, what, own);
-        if (stale.length > 0) await send(NETLINK_NETFILTER, null, encodeFlowDeletes(stale), stale.length);
+        if (stale.length > 0)
+          await send(NETLINK_NETFILTER, null, encodeFlowDeletes(stale.map(({ orig: tuple, ...flow }) => ({ ...flow, tuple }))), stale.length);
       }
     },
     async setting(path, value) {
