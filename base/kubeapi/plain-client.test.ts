@@ -19,7 +19,7 @@ const get = (path: string, more: Partial<HttpRequest> = {}): HttpRequest => ({
   path,
   headers: {},
   body: null,
-  headersTimeout: 5_000,
+  headersTimeout: 30_000,
   signal: new AbortController().signal,
   ...more,
 });
