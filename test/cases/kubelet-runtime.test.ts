@@ -39,8 +39,15 @@ interface Pull {
   readonly to: number;
 }
 
-/** The pulls of these images, as the tap saw them begin and end. */
+/** The pulls of these images, as the tap saw them begin and end. The recording is written in the background: each is waited for. */
 async function pulls(images: readonly string[], file = 'calls.crirec'): Promise<Pull[]> {
+  return eventually('the pulls are in the recording', 20_000, async () => {
+    const found = await recorded(images, file);
+    return images.every((name) => found.some(({ image, to }) => image === name && Number.isFinite(to))) ? found : null;
+  });
+}
+
+async function recorded(images: readonly string[], file: string): Promise<Pull[]> {
   const found: Pull[] = [];
   for await (const entry of readRecording(`${record}/${file}`)) {
     if (entry.type !== 'call' || entry.method !== 'PullImage') continue;
