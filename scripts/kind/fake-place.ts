@@ -28,7 +28,7 @@ export interface FakeState {
 export class FakePlace implements Place {
   readonly node = 'k-worker';
   readonly cluster = 'k';
-  readonly role = 'worker';
+  role = 'worker';
   readonly controlPlane = 'k-control-plane';
   readonly clock: FakeClock = createFakeClock();
   readonly engine: Place['engine'];

@@ -18,7 +18,7 @@ async function timed<T>(place: FakePlace, work: Promise<T>): Promise<T> {
   return work;
 }
 
-const options = (proxy: SwapOptions['proxy']): SwapOptions => ({ proxy, release: '/release', progress });
+const options = (proxy: SwapOptions['proxy']): SwapOptions => ({ proxy, release: async () => '/release', progress });
 const swapped = (place: FakePlace, proxy: SwapOptions['proxy'] = null): Promise<Swapped> => timed(place, swap(place, options(proxy)));
 const restored = (place: FakePlace): Promise<Swapped> => timed(place, restore(place, { progress }));
 
@@ -256,6 +256,14 @@ describe('what is not as expected is refused, and nothing is changed', () => {
       assert.deepEqual(place.state, before);
     });
   }
+
+  test('a control plane, without a release made for it', async () => {
+    const place = new FakePlace();
+    place.role = 'control-plane';
+    const release = (): Promise<string> => assert.fail('asked for the release');
+    await assert.rejects(timed(place, swap(place, { ...options(null), release })), /it is a control plane/);
+    assert.deepEqual(place.calls, []);
+  });
 
   test('twice, and back without a swap', async () => {
     const place = new FakePlace();

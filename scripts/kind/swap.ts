@@ -10,8 +10,8 @@ import { dropIn } from './unit.ts';
 
 export interface SwapOptions {
   readonly proxy: 'nftables' | 'iptables' | null;
-  /** The release's file on this machine. */
-  readonly release: string;
+  /** The release's file on this machine; asked for once the node was looked at, for it may have to be made. */
+  readonly release: () => Promise<string>;
   readonly progress: Progress;
 }
 
@@ -29,6 +29,11 @@ const minorOf = (text: string): string => /^v?(\d+\.\d+)\./.exec(text)?.[1] ?? '
 export async function swap(place: Place, options: SwapOptions): Promise<Swapped> {
   const { progress } = options;
   const doing = `swapping ${place.node}`;
+  // The UIDs of static pods are each kubelet's own: the API server would end in the midst of it.
+  if (place.role === 'control-plane')
+    throw new OpError('unsupported', doing, 'it is a control plane, whose static pods would be made anew, the API server among them', {
+      advice: 'name a worker',
+    });
   const facts = await progress.step(`${place.node} looked at`, () => look(place));
   if (facts.state !== null)
     throw new OpError('exists', doing, 'its kubelet was swapped already', { advice: `put it back with: nodelet kind restore ${place.node}` });
@@ -37,10 +42,11 @@ export async function swap(place: Place, options: SwapOptions): Promise<Swapped>
   if (minorOf(kubeletVersion) !== minorOf(version)) throw new OpError('unsupported', doing, `its kubelet is ${kubeletVersion}, ours behaves as ${version}`);
   const state: State = { version, was: { kubeletVersion, program: facts.program }, proxy: null };
   const remember = (proxy: ProxyChange | null): Promise<void> => place.write(STATE, JSON.stringify({ ...state, proxy }), '0600');
+  const release = await options.release();
   const undone = takenBack(place, options, doing);
   await undone(clean, async () => {
     await progress.step('release copied in', async () => {
-      await place.copy(options.release, PROGRAM);
+      await place.copy(release, PROGRAM);
       // Unpacked now, so that the kubelet's own start is short.
       await place.inside([PROGRAM, '--version']);
     });

@@ -92,13 +92,13 @@ export async function breakSwaps(
         const said = await killedAt(place, engine, [...itself, 'swap', place.node, '--proxy', 'nftables', '--release', options.release], at);
         const isRecorded = (await place.ask(['test', '-e', STATE])).code === 0;
         // Before anything was changed there is nothing to restore; what was copied is used by the next swap.
-        if (!isRecorded) await swap(place, { proxy: null, release: options.release, progress });
+        if (!isRecorded) await swap(place, { proxy: null, release: async () => options.release, progress });
         const { to } = await restore(place, { progress });
         return [said, `${isRecorded ? 'restore' : 'another swap and restore'}: ${to}`];
       });
     for (const at of RESTORE_KILLS)
       await done(`restore killed at "${at}"`, async () => {
-        await swap(place, { proxy: 'nftables', release: options.release, progress });
+        await swap(place, { proxy: 'nftables', release: async () => options.release, progress });
         const said = await killedAt(place, engine, [...itself, 'restore', place.node], at);
         const { to } = await restore(place, { progress });
         return [said, `another restore: ${to}`];
@@ -112,7 +112,7 @@ export async function breakSwaps(
 async function swapsDead({ progress }: Program, place: Place, release: string): Promise<string[]> {
   await using watch = new ReadyWatch(place);
   await watch.until('the node is seen', ({ ready }) => ready !== '', 60_000);
-  const error: unknown = await swap(place, { proxy: null, release, progress }).then(
+  const error: unknown = await swap(place, { proxy: null, release: async () => release, progress }).then(
     () => null,
     (reason: unknown) => reason,
   );

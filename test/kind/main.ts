@@ -64,8 +64,8 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
       ['sudo nodelet kind swap kind-worker', 'sudo nodelet kind swap kind-worker --proxy nftables', 'sudo nodelet kind swap kind-worker --json'],
       async (options, [node = '']) => {
         const place = await findPlace(await engine(program), node);
-        const release = await releaseFile(program, options.release);
-        return tell(program, options.json, await swap(place, { proxy: options.proxy ?? null, release, progress: program.progress }));
+        const release = (): Promise<string> => releaseFile(program, options.release);
+        return tell(program, options.json, 'swap', await swap(place, { proxy: options.proxy ?? null, release, progress: program.progress }));
       },
     )
     .addOption(PROXY)
@@ -75,7 +75,8 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     'restore <node>',
     'put a node’s own kubelet and proxy back; its pods run on',
     ['sudo nodelet kind restore kind-worker'],
-    async (options, [node = '']) => tell(program, options.json, await restore(await findPlace(await engine(program), node), { progress: program.progress })),
+    async (options, [node = '']) =>
+      tell(program, options.json, 'restore', await restore(await findPlace(await engine(program), node), { progress: program.progress })),
   );
   program
     .add<SwapWords & { rounds: string }>(
@@ -211,7 +212,7 @@ async function broken(program: Program, options: SwapWords, node: string): Promi
   return bad === 0 ? 0 : 1;
 }
 
-function tell(program: Program, json: boolean, done: Swapped): number {
+function tell(program: Program, json: boolean, what: 'swap' | 'restore', done: Swapped): number {
   const { containers, proxy } = done;
   program.answer(json, done, [
     `${done.node}: ${done.from} -> ${done.to}`,
@@ -219,7 +220,12 @@ function tell(program: Program, json: boolean, done: Swapped): number {
     `${containers.kept} containers run on${containers.lost.length === 0 ? '' : `; ended: ${containers.lost.join(', ')}`}${containers.added.length === 0 ? '' : `; new: ${containers.added.join(', ')}`}`,
     ...(proxy === null
       ? []
-      : [`proxy: ours in ${proxy.mode} mode; what was changed in the cluster, and is taken back by restore:`, ...proxy.commands.map((line) => `  ${line}`)]),
+      : [
+          what === 'swap'
+            ? `proxy: ours in ${proxy.mode} mode; what was changed in the cluster, and is taken back by restore:`
+            : 'proxy: the node’s own again; what was changed in the cluster was taken back:',
+          ...proxy.commands.map((line) => `  ${line}`),
+        ]),
   ]);
   return done.isReadyThroughout && containers.lost.length === 0 ? 0 : 1;
 }

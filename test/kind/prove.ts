@@ -96,7 +96,9 @@ export async function prove(program: Program, engine: Engine, options: ProveOpti
       const before = await lives(place);
       await using clients = new Clients(viewpoints);
       await delay(1_000);
-      const done = await (what === 'swap' ? swap(place, { proxy: options.proxy, release: options.release, progress }) : restore(place, { progress }));
+      const done = await (what === 'swap'
+        ? swap(place, { proxy: options.proxy, release: async () => options.release, progress })
+        : restore(place, { progress }));
       await delay(AFTER_MS);
       const byClient = await clients.end();
       const served = together(byClient);
