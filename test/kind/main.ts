@@ -52,8 +52,12 @@ await runProgram('kind', 'Nodes of kind clusters: ours from the start, swapped a
     .addOption(RELEASE);
   program
     .add<{ json: boolean; name: string }>('down', 'delete a kind cluster', ['sudo nodelet kind down --name kind'], async (options) => {
-      await deleteCluster(program, await openDocker(program), await findAssets({ env: program.host.env }), options.name);
-      program.answer(options.json, { deleted: options.name }, [`${options.name} deleted`]);
+      const { name } = options;
+      const isGone = await deleteCluster(program, await openDocker(program), await findAssets({ env: program.host.env }), {
+        name,
+        folder: stateOf(program, name),
+      });
+      program.answer(options.json, { deleted: isGone ? name : null }, [isGone ? `${name} deleted` : `no cluster of the name ${name} is in this engine`]);
       return 0;
     })
     .option('--name <name>', 'the cluster’s name', 'kind');
