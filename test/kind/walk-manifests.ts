@@ -8,7 +8,7 @@ export const web = shop();
 
 /** The StatefulSet of the documents with its headless Service, Secret and ConfigMap (M3). */
 export const redis = `${redisConfig}---
-${redisSet('readinessProbe: { exec: { command: [redis-cli, ping] }, periodSeconds: 1 }')}`;
+${redisSet({ more: 'readinessProbe: { exec: { command: [redis-cli, ping] }, periodSeconds: 1 }' })}`;
 
 /** M2 once more under another name, its pods never all on one node. */
 export const spread = shop()

@@ -3,7 +3,7 @@ import { after, before, test } from 'node:test';
 import type { Event, PersistentVolume, PersistentVolumeClaim } from '../../proto/kube/types.ts';
 import { eventually, testSet, type TestSet } from '../set.ts';
 import { realProblem } from '../real.ts';
-import { redisConfig } from './manifests.ts';
+import { redisConfig, redisSet } from './manifests.ts';
 import { podNamed, ready, skip as skipSet } from './world.ts';
 
 /*
@@ -41,36 +41,6 @@ metadata: { name: standard }
 provisioner: rancher.io/local-path
 volumeBindingMode: WaitForFirstConsumer
 reclaimPolicy: Delete
-`;
-
-const redis = (replicas = 1): string => `apiVersion: v1
-kind: Service
-metadata: { name: redis, namespace: shop }
-spec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: { name: redis, namespace: shop }
-spec:
-  serviceName: redis
-  replicas: ${replicas}
-  selector: { matchLabels: { app: redis } }
-  template:
-    metadata: { labels: { app: redis } }
-    spec:
-      containers:
-        - name: redis
-          image: ${image}
-          command: [redis-server, /etc/redis/redis.conf]
-          env: [{ name: REDIS_PASSWORD, valueFrom: { secretKeyRef: { name: redis-auth, key: password } } }]
-          volumeMounts: [{ name: config, mountPath: /etc/redis }, { name: data, mountPath: /data }]
-      volumes: [{ name: config, configMap: { name: redis-config } }]
-  volumeClaimTemplates:
-    - metadata: { name: data }
-      spec:
-        accessModes: [ReadWriteOnce]
-        storageClassName: standard
-        resources: { requests: { storage: 1Gi } }
 `;
 
 const pickedNode = 'volume.kubernetes.io/selected-node';
@@ -118,7 +88,7 @@ test('1.53: a claim gets its volume when a node is picked for its pod, and the v
   const alone = { apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name: 'alone', namespace: 'shop' } };
   const spec = { accessModes: ['ReadWriteOnce'], storageClassName: 'standard', resources: { requests: { storage: '1Gi' } } };
   await set.k(['apply', '-f', '-'], JSON.stringify({ ...alone, spec }));
-  await set.k(['apply', '-f', '-'], redis());
+  await set.k(['apply', '-f', '-'], redisSet({ image }));
   await ready(set, 'shop', 'redis-0', 120_000);
   const { metadata, spec: wanted, status } = await bound('data-redis-0');
   assert.deepEqual([wanted.storageClassName, status?.capacity, status?.accessModes], ['standard', { storage: '1Gi' }, ['ReadWriteOnce']]);
@@ -148,7 +118,7 @@ test('1.54: data outlives its StatefulSet; replicas come and go in order; a clai
   await eventually('redis-0 is gone', 60_000, async () => ((await set.kubectl(['-n', 'shop', 'get', 'pod', 'redis-0'])).code !== 0 ? true : null));
   const left = await claim('data-redis-0');
   assert.deepEqual([left.metadata.uid, left.status?.phase], [before.metadata.uid, 'Bound']);
-  await set.k(['apply', '-f', '-'], redis(2));
+  await set.k(['apply', '-f', '-'], redisSet({ image, replicas: 2 }));
   const first = await ready(set, 'shop', 'redis-0', 120_000);
   assert.equal(await set.k(['-n', 'shop', 'exec', 'redis-0', '--', 'cat', '/data/note']), 'kept');
   assert.equal((await set.k(['-n', 'shop', 'exec', 'redis-0', '--', 'cat', '/data/starts'])).split('\n').length, 2);

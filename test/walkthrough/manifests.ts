@@ -56,8 +56,16 @@ data:
     maxmemory-policy allkeys-lru
 `;
 
-/** The StatefulSet of the documents with its headless Service, whose password and settings are in `redisConfig`; `more` goes into its container, at ten blanks. */
-export const redisSet = (more: string, graceSeconds = 30): string => `apiVersion: v1
+export interface RedisSetOptions {
+  /** Goes into its container, at ten blanks. */
+  readonly more?: string;
+  readonly graceSeconds?: number;
+  readonly replicas?: number;
+  readonly image?: string;
+}
+
+/** The StatefulSet of the documents with its headless Service, whose password and settings are in `redisConfig`. */
+export const redisSet = ({ more = '', graceSeconds = 30, replicas = 1, image = 'redis:8.2-alpine' }: RedisSetOptions = {}): string => `apiVersion: v1
 kind: Service
 metadata: { name: redis, namespace: shop }
 spec: { clusterIP: None, selector: { app: redis }, ports: [{ port: 6379 }] }
@@ -67,7 +75,7 @@ kind: StatefulSet
 metadata: { name: redis, namespace: shop }
 spec:
   serviceName: redis
-  replicas: 1
+  replicas: ${replicas}
   selector: { matchLabels: { app: redis } }
   template:
     metadata: { labels: { app: redis } }
@@ -75,7 +83,7 @@ spec:
       terminationGracePeriodSeconds: ${graceSeconds}
       containers:
         - name: redis
-          image: redis:8.2-alpine
+          image: ${image}
           command: [redis-server, /etc/redis/redis.conf]
           env: [{ name: REDIS_PASSWORD, valueFrom: { secretKeyRef: { name: redis-auth, key: password } } }]
           ${more}

@@ -93,4 +93,4 @@ spec:
     required:
       nodeSelectorTerms: [{ matchExpressions: [{ key: kubernetes.io/hostname, operator: In, values: [${node}] }] }]
 ---
-${redisSet('resources: { requests: { cpu: 50m, memory: 32Mi } }', 5)}`;
+${redisSet({ more: 'resources: { requests: { cpu: 50m, memory: 32Mi } }', graceSeconds: 5 })}`;
