@@ -1,35 +1,16 @@
-import type { Clock } from '../clock.ts';
 import { messageOf, OpError } from '../errors.ts';
-import type { Log } from '../log.ts';
 import type { Rng } from '../rng.ts';
-import type { KubeConfig } from './config.ts';
-import type { OpenHttpClient } from './http-client.ts';
 import { LineSplitter } from './lines.ts';
 import { pathOf } from './refs.ts';
 import { reflectLoop, type ReflectSource, type WatchEvent } from './reflect.ts';
-import { Sender, type Request, type RequestObserver } from './sender.ts';
+import { Sender, type Request, type SenderOptions } from './sender.ts';
 import type { CallOptions, KubeApi, KubeList, KubeObject, ListOptions, PatchType, ReflectHandler, ResourceRef } from './types.ts';
 
-export interface KubeApiOptions {
-  config: KubeConfig;
-  log: Log;
-  clock: Clock;
+export interface KubeClientOptions extends SenderOptions {
   rng: Rng;
-  userAgent: string;
-  /** Requests a second, beyond a first `burst` (default twice as many); without it there is no limit. Lane heartbeat has none. */
-  qps?: number;
-  burst?: number;
-  /** How often a connection is pinged; unanswered for that long, it is dead. Default 15 s, lane heartbeat 5 s. */
-  pingMs?: number;
-  /** For a kubeconfig that may change: `followKubeConfig` of its path. */
-  reload?: () => Promise<KubeConfig | undefined>;
-  /** Counts and traces requests. */
-  observer?: RequestObserver;
 }
 
-export interface KubeClientOptions extends KubeApiOptions {
-  openClient: OpenHttpClient;
-}
+export type KubeApiOptions = Omit<KubeClientOptions, 'openClient'>;
 
 export const patchContentTypes: Readonly<Record<PatchType, string>> = {
   json: 'application/json-patch+json',

@@ -133,11 +133,17 @@ export interface SenderOptions {
   clock: Clock;
   log: Log;
   userAgent: string;
+  /** Requests a second, beyond a first `burst` (default twice as many); without it there is no limit. Lane heartbeat has none. */
   qps?: number;
   burst?: number;
+  /** How often a connection is pinged; unanswered for that long, it is dead. Default 15 s, lane heartbeat 5 s. */
   pingMs?: number;
-  /** Asked every ten seconds while there are requests: another configuration, or undefined while it is the same. */
+  /**
+   * For a kubeconfig that may change: `followKubeConfig` of its path. Asked every ten seconds while there are requests:
+   * another configuration, or undefined while it is the same.
+   */
   reload?: () => Promise<KubeConfig | undefined>;
+  /** Counts and traces requests. */
   observer?: RequestObserver;
 }
 
