@@ -1,5 +1,8 @@
 import type { Pod } from '../../proto/kube/types.ts';
+import { durationMs } from '../../base/duration.ts';
+import type { KubeletConfiguration } from './config.ts';
 import { specContainers } from './containers.ts';
+import { gateEnabled } from './feature-gates.ts';
 import { backOffKey } from './hash.ts';
 import type { PodFacts } from './types.ts';
 
@@ -21,11 +24,19 @@ export interface BackoffRules {
 export const defaultBackoffMaxMs = 300_000;
 const firstMs = 10_000;
 const reducedFirstMs = 1_000;
+const reducedMaxMs = 60_000;
 const clockSlackMs = 1000;
 
 /** A smaller cap (`crashLoopBackOff.maxContainerRestartPeriod`) also bounds the first delay, which `ReduceDefaultCrashLoopBackOffDecay` makes one second. */
 export function backoffRules(maxMs: number = defaultBackoffMaxMs, isReduced = false): BackoffRules {
   return { firstMs: Math.min(isReduced ? reducedFirstMs : firstMs, maxMs), maxMs };
+}
+
+/** The cap that a configuration asks for: its own where `KubeletCrashLoopBackOffMax` lets it have one, else by `ReduceDefaultCrashLoopBackOffDecay`. */
+export function crashLoopMaxMs({ crashLoopBackOff, featureGates }: Pick<KubeletConfiguration, 'crashLoopBackOff' | 'featureGates'>): number {
+  const own = crashLoopBackOff.maxContainerRestartPeriod;
+  if (own !== null && gateEnabled(featureGates, 'KubeletCrashLoopBackOffMax')) return durationMs(own);
+  return gateEnabled(featureGates, 'ReduceDefaultCrashLoopBackOffDecay') ? reducedMaxMs : defaultBackoffMaxMs;
 }
 
 /** The state after one more failure at `eventMs`. */

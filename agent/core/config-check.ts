@@ -1,6 +1,8 @@
 import { defaultSysctlsProblems } from './admit-sysctls.ts';
 import type { KubeletConfiguration } from './config.ts';
 import { durationMs } from '../../base/duration.ts';
+import { gatedProblems, loggingProblems, podLogsDirProblems, reservationProblems } from './config-check-gated.ts';
+import { checkGateNeeds } from './feature-gate-needs.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
 import { allowlistProblem } from './pull-records.ts';
 import { readQosReserved } from './qos-reserved.ts';
@@ -17,12 +19,20 @@ export interface MachineLimits {
 /** All that is wrong with a configuration, in upstream's words; empty when it can be used. */
 export function checkConfiguration(config: KubeletConfiguration): string[] {
   return [
-    ...checkFeatureGates(config.featureGates),
+    ...gateProblems(config.featureGates),
     ...tracingProblems(config.tracing),
-    ...[...numbers(config), ...periods(config), ...choices(config), ...allocatable(config), ...amounts(config), ...pulls(config)].map(
-      (problem) => `invalid configuration: ${problem}`,
-    ),
+    ...loggingProblems(config),
+    ...[numbers, periods, choices, allocatable, amounts, pulls, gatedProblems, reservationProblems]
+      .flatMap((check) => check(config))
+      .concat(podLogsDirProblems(config.podLogsDir))
+      .map((problem) => `invalid configuration: ${problem}`),
   ];
+}
+
+/** Names and locks first: what depends on what says nothing of a set that cannot be. */
+function gateProblems(wanted: Readonly<Record<string, boolean>>): string[] {
+  const problems = checkFeatureGates(wanted);
+  return problems.length > 0 ? problems : checkGateNeeds(wanted);
 }
 
 /** What the machine rules out. */
@@ -108,12 +118,17 @@ function periods(config: KubeletConfiguration): string[] {
     problems.push(`shutdownGracePeriodCriticalPods {${config.shutdownGracePeriodCriticalPods}} must be either zero or otherwise >= 1 sec`);
   if (config.shutdownGracePeriodByPodPriority.length > 0 && (graceMs > 0 || criticalMs > 0))
     problems.push('Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time');
-  const restartMs = durationMs(config.crashLoopBackOff.maxContainerRestartPeriod);
-  if (!between(restartMs, 1_000, 300_000))
+  const restart = config.crashLoopBackOff.maxContainerRestartPeriod;
+  const restartMs = durationMs(restart ?? '');
+  if (restart !== null && gateEnabled(config.featureGates, 'KubeletCrashLoopBackOffMax') && !between(restartMs, 1_000, 300_000))
     problems.push(`CrashLoopBackOff.MaxContainerRestartPeriod (got: ${restartMs / 1_000} seconds) must be set between 1s and 300s`);
   if (durationMs(config.containerLogMonitorInterval) < 3_000)
     problems.push('containerLogMonitorInterval must be a positive time duration greater than or equal to 3s');
   return problems;
+}
+
+function optionProblem(value: string, allowed: readonly string[], name: string): string {
+  return `option ${JSON.stringify(value)} specified for ${name}. Valid options are ${quoted(allowed.slice(0, -1))} or ${JSON.stringify(allowed.at(-1))}`;
 }
 
 const quoted = (values: readonly string[]): string => values.map((value) => JSON.stringify(value)).join(', ');
@@ -125,11 +140,14 @@ function choices(config: KubeletConfiguration): string[] {
   };
   oneOf(config.topologyManagerPolicy, ['none', 'best-effort', 'restricted', 'single-numa-node'], 'topologyManagerPolicy (--topology-manager-policy)');
   oneOf(config.topologyManagerScope, ['container', 'pod'], 'topologyManagerScope (--topology-manager-scope)');
-  oneOf(config.hairpinMode, ['none', 'hairpin-veth', 'promiscuous-bridge'], 'hairpinMode (--hairpin-mode)');
+  const option = (value: string, allowed: readonly string[], name: string): void => {
+    if (!allowed.includes(value)) problems.push(optionProblem(value, allowed, name));
+  };
+  option(config.hairpinMode, ['none', 'hairpin-veth', 'promiscuous-bridge'], 'hairpinMode (--hairpin-mode)');
   oneOf(config.memorySwap.swapBehavior, ['', 'LimitedSwap', 'NoSwap'], 'memorySwap.swapBehavior');
   oneOf(config.cgroupDriver, ['cgroupfs', 'systemd'], 'cgroupDriver (--cgroup-driver)');
   oneOf(config.authorization.mode, ['AlwaysAllow', 'Webhook'], 'authorization.mode (--authorization-mode)');
-  oneOf(config.memoryReservationPolicy, ['None', 'TieredReservation'], 'memoryReservationPolicy');
+  option(config.memoryReservationPolicy, ['None', 'TieredReservation'], 'memoryReservationPolicy');
   oneOf(config.configMapAndSecretChangeDetectionStrategy, ['Get', 'Cache', 'Watch'], 'configMapAndSecretChangeDetectionStrategy');
   if (config.systemCgroups !== '' && config.cgroupRoot === '')
     problems.push('systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified');
@@ -138,10 +156,17 @@ function choices(config: KubeletConfiguration): string[] {
   if (config.runOnce) problems.push('runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set');
   if (config.enableSystemLogQuery && !config.enableSystemLogHandler) problems.push('enableSystemLogHandler is required for enableSystemLogQuery');
   for (const { key, effect } of config.registerWithTaints) {
-    if (key === '' || !['NoSchedule', 'PreferNoSchedule', 'NoExecute'].includes(effect))
+    if (!isQualifiedName(key) || !['NoSchedule', 'PreferNoSchedule', 'NoExecute'].includes(effect))
       problems.push(`registerWithTaints: invalid taint ${JSON.stringify(key)} with effect ${JSON.stringify(effect)}`);
   }
   return problems;
+}
+
+/** A label's or a taint's key: perhaps a domain and a slash, then a short name. */
+function isQualifiedName(key: string): boolean {
+  const [name = '', domain, more] = key.split('/').toReversed();
+  const isDomain = domain === undefined || (domain.length <= 253 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/.test(domain));
+  return more === undefined && isDomain && /^(?!.{64})[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(name);
 }
 
 const enforcements = ['pods', 'system-reserved', 'system-reserved-compressible', 'kube-reserved', 'kube-reserved-compressible', 'none'];
@@ -156,7 +181,7 @@ function allocatable(config: KubeletConfiguration): string[] {
   }
   for (const [index, each] of wanted.entries()) {
     if (wanted.indexOf(each) < index) problems.push(`duplicated enforcements ${JSON.stringify(each)} in ${name}`);
-    else if (!enforcements.includes(each)) problems.push(`option ${JSON.stringify(each)} specified for ${name}. Valid options are ${quoted(enforcements)}`);
+    else if (!enforcements.includes(each)) problems.push(optionProblem(each, enforcements, name));
     else if (each === 'none') {
       if (wanted.length > 1) problems.push(`${name} may not contain additional enforcements when "none" is specified`);
     } else {
@@ -216,13 +241,11 @@ function pulls(config: KubeletConfiguration): string[] {
   const problems: string[] = [];
   const parallel = config.maxParallelImagePulls;
   if (parallel !== null && parallel < 1) problems.push(`maxParallelImagePulls ${parallel} must be a positive number`);
+  const isVerified = gateEnabled(config.featureGates, 'KubeletEnsureSecretPulledImages');
   if (config.serializeImagePulls && parallel !== null && parallel > 1)
     problems.push('maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false');
-  if (!pullPolicies.includes(config.imagePullCredentialsVerificationPolicy)) {
-    problems.push(
-      `option ${JSON.stringify(config.imagePullCredentialsVerificationPolicy)} specified for imagePullCredentialsVerificationPolicy. Valid options are ${quoted(pullPolicies)}`,
-    );
-  }
+  if (isVerified && !pullPolicies.includes(config.imagePullCredentialsVerificationPolicy))
+    problems.push(optionProblem(config.imagePullCredentialsVerificationPolicy, pullPolicies, 'imagePullCredentialsVerificationPolicy'));
   const { preloadedImagesVerificationAllowlist: allowlist } = config;
   if (allowlist.length > 0 && config.imagePullCredentialsVerificationPolicy !== 'NeverVerifyAllowlistedImages')
     problems.push('can\'t set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVertificationPolicy` is not "NeverVerifyAllowlistedImages"');

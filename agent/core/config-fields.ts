@@ -76,6 +76,15 @@ export const duration = (fallback: string): Field<string> => ({
   isAbsent: (value) => value === undefined || value === null || value === '0s' || value === '0',
 });
 export const plainDuration = (fallback: string): Field<string> => field('a duration such as 1m30s', asDuration, fallback);
+export const optionalDuration = (): Field<string | null> => field<string | null>('a duration such as 1m30s', asDuration, null);
+/** A number is nanoseconds. */
+export const durationOrNs = (fallback: string): Field<string> => ({
+  ...field('a duration such as 1m30s', (value) => (typeof value === 'number' && value >= 0 ? goDuration(value / 1e6) : asDuration(value)), fallback),
+  isAbsent: (value) => value === undefined || value === null || value === 0 || value === '0s' || value === '0',
+});
+/** A number is taken as its text. */
+export const quantityText = (fallback: string): Field<string> =>
+  field('a quantity', (value) => (typeof value === 'number' ? String(value) : asText(value)), fallback, '');
 export const texts = (fallback: string[] = []): Field<string[]> => field('a list of strings', listOf(asText), fallback);
 export const ints = (): Field<number[]> => field<number[]>('a list of integers', listOf(asInt), []);
 export const textMap = (): Field<Record<string, string>> => field<Record<string, string>>('a map of strings', mapOf(asText), {});

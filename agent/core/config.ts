@@ -2,17 +2,20 @@ import {
   bool,
   boolMap,
   duration,
+  durationOrNs,
   group,
   groups,
   int,
   ints,
   optionalBool,
+  optionalDuration,
   optionalFloat,
   optionalInt,
   optionalTextMap,
   plainDuration,
   plainInt,
   plainText,
+  quantityText,
   readFields,
   record,
   text,
@@ -21,6 +24,9 @@ import {
   textsMap,
   type ValuesOf,
 } from './config-fields.ts';
+import { gateEnabled } from './feature-gates.ts';
+
+const outputOptions = { splitStream: bool(false), infoBufferSize: quantityText('0') };
 
 /** KubeletConfiguration kubelet.config.k8s.io/v1beta1 as of 1.37: every field with its default. */
 export const configFields = {
@@ -53,7 +59,7 @@ export const configFields = {
   }),
   registryPullQPS: plainInt(5),
   registryBurst: int(10),
-  imagePullCredentialsVerificationPolicy: text('NeverVerifyPreloadedImages'),
+  imagePullCredentialsVerificationPolicy: text(),
   preloadedImagesVerificationAllowlist: texts(),
   eventRecordQPS: plainInt(50),
   eventBurst: int(100),
@@ -138,17 +144,17 @@ export const configFields = {
   kernelMemcgNotification: bool(false),
   logging: group({
     format: text('text'),
-    flushFrequency: record(null),
+    flushFrequency: durationOrNs('5s'),
     verbosity: plainInt(0),
     vmodule: groups({ filePattern: text(), verbosity: plainInt(0) }),
-    options: record({ text: { infoBufferSize: '0' }, json: { infoBufferSize: '0' } }),
+    options: group({ text: group(outputOptions), json: group(outputOptions) }),
   }),
   enableSystemLogHandler: bool(true),
   enableSystemLogQuery: bool(false),
   shutdownGracePeriod: plainDuration('0s'),
   shutdownGracePeriodCriticalPods: plainDuration('0s'),
   shutdownGracePeriodByPodPriority: groups({ priority: plainInt(0), shutdownGracePeriodSeconds: plainInt(0) }),
-  crashLoopBackOff: group({ maxContainerRestartPeriod: plainDuration('5m0s') }),
+  crashLoopBackOff: group({ maxContainerRestartPeriod: optionalDuration() }),
   reservedMemory: groups({ numaNode: plainInt(0), limits: textMap() }),
   enableProfilingHandler: bool(true),
   enableDebugFlagsHandler: bool(true),
@@ -194,15 +200,7 @@ export function readConfiguration(document: unknown): { config: KubeletConfigura
         version === undefined ? "Object 'apiVersion' is missing" : `no kind "KubeletConfiguration" is registered for version ${JSON.stringify(version)}`,
       );
   }
-  return { config: withDefaults(readFields(configFields, spellOut(body), '', problems) as ValuesOf<typeof configFields>), problems };
-}
-
-/** `logging.flushFrequency` is a duration or a number of nanoseconds; nothing here uses it. */
-function spellOut(body: Record<string, unknown>): Record<string, unknown> {
-  const { logging } = body;
-  if (typeof logging !== 'object' || logging === null || !('flushFrequency' in logging)) return body;
-  const { flushFrequency: _, ...rest } = logging;
-  return { ...body, logging: rest };
+  return { config: withDefaults(readFields(configFields, body, '', problems) as ValuesOf<typeof configFields>), problems };
 }
 
 /** Defaults that depend on other fields. */
@@ -211,8 +209,13 @@ function withDefaults(values: ValuesOf<typeof configFields>): KubeletConfigurati
   const report = values.nodeStatusReportFrequency;
   const evictionHard =
     values.evictionHard === null || values.mergeDefaultEvictionSettings ? { ...defaultEvictionHard, ...values.evictionHard } : values.evictionHard;
+  const isOn = (gate: string): boolean => gateEnabled(values.featureGates, gate);
+  const period = values.crashLoopBackOff.maxContainerRestartPeriod ?? (isOn('KubeletCrashLoopBackOffMax') ? '5m0s' : null);
+  const verification = isOn('KubeletEnsureSecretPulledImages') ? 'NeverVerifyPreloadedImages' : '';
   return {
     ...values,
+    crashLoopBackOff: { maxContainerRestartPeriod: period },
+    imagePullCredentialsVerificationPolicy: values.imagePullCredentialsVerificationPolicy || verification,
     nodeStatusUpdateFrequency: updateMs === '0s' ? '10s' : updateMs,
     // Whoever sets how often it is looked at, and nothing else, means how often it is reported too.
     nodeStatusReportFrequency: report !== '0s' ? report : updateMs === '0s' ? '5m0s' : updateMs,

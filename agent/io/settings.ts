@@ -1,6 +1,7 @@
 import { version } from '../../base/version.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
+import { crashLoopMaxMs } from '../core/backoff.ts';
 import { declaredFeatures } from '../core/feature-gate-state.ts';
 import { gateEnabled } from '../core/feature-gates.ts';
 import type { NodeSettings } from '../core/node-status.ts';
@@ -25,7 +26,7 @@ export function agentSettings(config: KubeletConfiguration, flags: AgentFlags, h
     registryBurst: config.registryBurst,
     cpuCFSQuota: config.cpuCFSQuota,
     cpuCFSQuotaPeriodMs: durationMs(config.cpuCFSQuotaPeriod),
-    crashLoopMaxMs: durationMs(config.crashLoopBackOff.maxContainerRestartPeriod),
+    crashLoopMaxMs: crashLoopMaxMs(config),
     seccompDefault: config.seccompDefault,
     runtimeRequestTimeoutMs: durationMs(config.runtimeRequestTimeout),
     syncFrequencyMs: durationMs(config.syncFrequency),
