@@ -95,10 +95,10 @@ async function setUp(t: TestContext, rotate: boolean) {
   await writeFile(flags.bootstrapKubeconfig, document({ token: 'abcdef.0123456789abcdef' }));
   const stop = new AbortController();
   t.after(() => stop.abort());
-  const open = (signal = stop.signal, bootstrapKubeconfig = flags.bootstrapKubeconfig): Promise<Identity> =>
+  const open = (signal = stop.signal, bootstrapKubeconfig = flags.bootstrapKubeconfig, clock = quick): Promise<Identity> =>
     openIdentity(
       {
-        clock: quick,
+        clock,
         rng: seededRng(1),
         log: silentLog,
         config: configuration(rotate),
@@ -205,4 +205,14 @@ test('a token in the kubeconfig is used as it is', async (t) => {
   assert.ok(await works(identity)());
   assert.equal(signing.users.at(-1), 'Bearer mine GET /api/v1/namespaces/a/pods/p');
   assert.equal(signing.requests.length, 0);
+});
+
+test('without a certificate and with a server that refuses, the agent ends after five minutes, so that a new start reads new credentials', async (t) => {
+  const { open, signing, stop } = await setUp(t, true);
+  let nowMs = 0;
+  signing.server.handler = () => ({ status: 401, body: { kind: 'Status', status: 'Failure', code: 401, reason: 'Unauthorized', message: 'Unauthorized' } });
+  const jumping: Clock = { ...quick, monoMs: () => nowMs, sleep: (ms, signal) => ((nowMs += ms), realClock.sleep(1, signal)) };
+  await using identity = await open(stop.signal, undefined, jumping);
+  await assert.rejects(identity.run(stop.signal), { code: 'denied', message: /no valid client certificate is found and the server is responsive/ });
+  assert.ok(nowMs > 300_000, String(nowMs));
 });

@@ -100,9 +100,27 @@ test('the files of --config-dir come after the file, in order of their names', a
   await writeFile(join(dir, 'd', '20-b.conf'), `${head}maxPods: 70\n`);
   await writeFile(join(dir, 'd', '10-a.conf'), `${head}maxPods: 60\nauthentication: {x509: {clientCAFile: /ca}}\n`);
   await writeFile(join(dir, 'd', 'note.txt'), 'not read');
+  await mkdir(join(dir, 'd', '15-c'));
+  await writeFile(join(dir, 'd', '15-c', 'x.conf'), `${head}maxPods: 65\nport: 10350\n`);
   const { config } = await run([...base, '--config-dir', join(dir, 'd')]);
-  assert.equal(config.maxPods, 70);
+  assert.deepEqual([config.maxPods, config.port], [70, 10_350]);
   assert.deepEqual([config.authentication.anonymous.enabled, config.authentication.x509.clientCAFile], [true, '/ca']);
+});
+
+test('paths in the file are meant from its folder; in its parts and in flags they stay', async (t) => {
+  const { dir, base } = await setUp(t, 'staticPodPath: manifests\nauthentication: {x509: {clientCAFile: ../ca.crt}}\ntlsCertFile: /abs\nresolvConf: ""\n');
+  await mkdir(join(dir, 'd'));
+  await writeFile(join(dir, 'd', 'a.conf'), `${head}tlsPrivateKeyFile: key\n`);
+  const { config } = await run([...base, '--config-dir', join(dir, 'd')]);
+  assert.deepEqual([config.staticPodPath, config.authentication.x509.clientCAFile], [join(dir, 'manifests'), join(dir, '..', 'ca.crt')]);
+  assert.deepEqual([config.tlsCertFile, config.resolvConf, config.tlsPrivateKeyFile], ['/abs', '', 'key']);
+  assert.equal((await run([...base, '--pod-manifest-path=here'])).config.staticPodPath, 'here');
+});
+
+test('a flag may have underscores for dashes, its value keeps them', async (t) => {
+  const { base } = await setUp(t);
+  const { config, flags } = await run([...base, '--max_pods=7', '--hostname_override', 'a_b', '--node_labels=x_y=z_z']);
+  assert.deepEqual([config.maxPods, flags.hostnameOverride, flags.nodeLabels], [7, 'a_b', { x_y: 'z_z' }]);
 });
 
 test('without a file the defaults are the same, and that is said', async (t) => {

@@ -1,5 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { version } from '../../base/version.ts';
@@ -89,7 +89,7 @@ function readFlags(args: readonly string[]): Map<string, unknown> {
   const options: Record<string, { type: 'string' | 'boolean'; short?: string }> = { version: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } };
   for (const [name, { kind }] of Object.entries(flags))
     options[name] = { type: kind === 'bool' ? 'boolean' : 'string', ...(name === 'v' ? { short: 'v' } : {}) };
-  const { tokens } = parseArgs({ args: [...args], options, strict: false, tokens: true, allowPositionals: true });
+  const { tokens } = parseArgs({ args: args.map(plainFlag), options, strict: false, tokens: true, allowPositionals: true });
   const given = new Map<string, unknown>();
   for (const token of tokens) {
     if (token.kind === 'positional') throw bad(`unknown command ${JSON.stringify(token.value)}`, 'The agent takes flags only.');
@@ -109,6 +109,12 @@ function readFlags(args: readonly string[]): Map<string, unknown> {
   return given;
 }
 
+/** `--node_ip` is `--node-ip`, as for all of Kubernetes' programs. */
+function plainFlag(arg: string): string {
+  const [, name, rest = ''] = /^(--[A-Za-z0-9_-]+)(=[^]*)?$/.exec(arg) ?? [];
+  return name === undefined ? arg : `${name.replaceAll('_', '-')}${rest}`;
+}
+
 function added(before: unknown, value: unknown): unknown {
   if (Array.isArray(before) && Array.isArray(value)) return [...(before as unknown[]), ...(value as unknown[])];
   if (typeof before === 'object' && before !== null && typeof value === 'object' && value !== null) {
@@ -125,7 +131,8 @@ function added(before: unknown, value: unknown): unknown {
 /** File, then the files of `--config-dir` in order of their names, then flags: the later one wins. */
 async function readConfig(file: string, directory: string, given: ReadonlyMap<string, unknown>): Promise<{ config: KubeletConfiguration; warnings: string[] }> {
   let document: Record<string, unknown> = { apiVersion: 'kubelet.config.k8s.io/v1beta1', kind: 'KubeletConfiguration' };
-  for (const path of [...(file === '' ? [] : [file]), ...(await partsOf(directory))]) document = merged(document, await readDocument(path));
+  if (file !== '') document = merged(document, withWholePaths(await readDocument(file), dirname(resolve(file))));
+  for (const path of await partsOf(directory)) document = merged(document, await readDocument(path));
   const warnings: string[] = [];
   if (file === '' && directory === '')
     warnings.push(
@@ -149,14 +156,28 @@ async function readConfig(file: string, directory: string, given: ReadonlyMap<st
   return { config, warnings: [...warnings, ...warningsOf(config)] };
 }
 
+/** Fields whose paths are meant from the folder of the file that they stand in; a part's are meant from where the agent runs, as upstream has it. */
+const pathFields = ['staticPodPath', 'authentication.x509.clientCAFile', 'tlsCertFile', 'tlsPrivateKeyFile', 'resolvConf', 'volumePluginDir', 'podLogsDir'];
+
+function withWholePaths(document: Record<string, unknown>, folder: string): Record<string, unknown> {
+  return pathFields.reduce((so, field) => {
+    const path = field.split('.');
+    const value = path.reduce<unknown>((tree, name) => (tree as Record<string, unknown> | null | undefined)?.[name], so);
+    return typeof value === 'string' && value !== '' && !isAbsolute(value) ? withField(so, path, join(folder, value)) : so;
+  }, document);
+}
+
+/** The `.conf` files of a folder and of those in it, each folder by its names. */
 async function partsOf(directory: string): Promise<string[]> {
   if (directory === '') return [];
   try {
-    const names = await readdir(directory);
-    return names
-      .filter((name) => name.endsWith('.conf'))
-      .toSorted()
-      .map((name) => join(directory, name));
+    const paths: string[] = [];
+    for (const entry of (await readdir(directory, { withFileTypes: true })).toSorted((left, right) => (left.name < right.name ? -1 : 1))) {
+      const path = join(directory, entry.name);
+      if (entry.isDirectory()) paths.push(...(await partsOf(path)));
+      else if (entry.name.endsWith('.conf')) paths.push(path);
+    }
+    return paths;
   } catch (cause) {
     throw new OpError('invalid', 'start the agent', `--config-dir ${directory}: ${messageOf(cause)}`, { cause });
   }
