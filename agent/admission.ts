@@ -25,6 +25,8 @@ export interface AdmissionOptions {
   readonly declaredFeatures: () => readonly string[];
   /** `TaintTolerationComparisonOperators`. */
   readonly comparesTaints?: boolean;
+  /** `PodLevelResources` is off. */
+  readonly refusesPodResources?: boolean;
   /** `InPlacePodVerticalScalingSchedulerPreemption`. */
   readonly schedulerPreempts?: boolean;
   /** A pod had to go for a critical one that lacked this resource most of all. */
@@ -80,10 +82,11 @@ export class Admission {
   }
 
   #input(pod: Pod): AdmitInput | null {
-    const { allowedUnsafeSysctls, hasApparmor, declaredFeatures, comparesTaints, others, pressures } = this.#options;
+    const { allowedUnsafeSysctls, hasApparmor, declaredFeatures, comparesTaints, refusesPodResources, others, pressures } = this.#options;
     const node = this.#options.node.node();
     if (node === undefined) return null;
-    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures: declaredFeatures(), comparesTaints, pressures: pressures() };
+    const gates = { comparesTaints, refusesPodResources };
+    return { pod, node, others: others(pod), allowedUnsafeSysctls, hasApparmor, declaredFeatures: declaredFeatures(), ...gates, pressures: pressures() };
   }
 
   #misplaced(pod: Pod, verdict: Verdict | null): Verdict | null | 'later' {

@@ -246,6 +246,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     declaredFeatures: () => withRuntime(declaredFeatures(options.config.featureGates), options.runtime().abilities ?? {}),
     schedulerPreempts: gateEnabled(options.config.featureGates, 'InPlacePodVerticalScalingSchedulerPreemption'),
     comparesTaints: gateEnabled(options.config.featureGates, 'TaintTolerationComparisonOperators'),
+    refusesPodResources: !gateEnabled(options.config.featureGates, 'PodLevelResources'),
     preempted: (resource) => metrics.preempted(resource),
   });
   const resizes = await openResizes(

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Pod } from '../../proto/kube/types.ts';
-import { defaultSysctlsOf, defaultSysctlsProblems } from './admit-sysctls.ts';
+import { allowedSysctlsProblems, defaultSysctlsOf, defaultSysctlsProblems } from './admit-sysctls.ts';
 
 const defaults = { 'net/ipv4/tcp_syncookies': '1', 'kernel.shmmax': '2', 'user.max_net_namespaces': '3', 'kernel.domainname': 'd' };
 const of = (spec: Partial<Pod['spec']>): string[] => Object.keys(defaultSysctlsOf({ metadata: {}, spec: { containers: [], ...spec } }, defaults)).toSorted();
@@ -21,4 +21,18 @@ test('defaults that cannot be had are said', () => {
     '"Net.x" is not a valid sysctl name for defaultPodSysctls',
     'duplicate sysctl "net.a" found in defaultPodSysctls',
   ]);
+});
+
+test('only what each namespace has its own of may be allowed', () => {
+  assert.deepEqual(
+    allowedSysctlsProblems(['net.ipv4.route.*', 'net/core/somaxconn', 'kernel.shm*', 'kernel.msg*', 'kernel.sem', 'fs.mqueue.*', 'user.max_net_namespaces']),
+    [],
+  );
+  assert.deepEqual(allowedSysctlsProblems(['kernel.panic', 'kernel.*', 'vm.*']), [
+    'allowedUnsafeSysctls: the sysctls "kernel.panic" are not known to be namespaced',
+    'allowedUnsafeSysctls: the sysctls "kernel." are not known to be namespaced',
+    'allowedUnsafeSysctls: the sysctls "vm." are not known to be namespaced',
+  ]);
+  for (const wrong of ['*', '', 'net.*.a', 'Net.core', 'net..a', 'net.'])
+    assert.match(allowedSysctlsProblems([wrong]).join(), /must have at most 253|not known to be namespaced/, wrong);
 });

@@ -84,6 +84,28 @@ export function defaultSysctlsProblems(defaults: Readonly<Record<string, string>
   });
 }
 
+const segment = '[a-z0-9]([-_a-z0-9]*[a-z0-9])?';
+const sysctlPattern = new RegExp(`^(${segment}[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`);
+
+/** What is wrong with `allowedUnsafeSysctls`, in upstream's words: only what the kernel keeps for each namespace can be let to pods. */
+export function allowedSysctlsProblems(allowed: readonly string[]): string[] {
+  return allowed.flatMap((pattern) => {
+    if (pattern.length > 253 || !sysctlPattern.test(pattern))
+      return [`allowedUnsafeSysctls: sysctl ${JSON.stringify(pattern)} must have at most 253 characters and match regex ${sysctlPattern.source.slice(1, -1)}`];
+    const name = dotted(pattern).replace(/\*$/, '');
+    return hasNamespace(name) ? [] : [`allowedUnsafeSysctls: the sysctls ${JSON.stringify(name)} are not known to be namespaced`];
+  });
+}
+
+const namespaced = new Set(
+  ['domainname', 'sem', 'shm', 'shmall', 'shmmax', 'shmmni', 'shm_rmid_forced', 'msg', 'msgmax', 'msgmnb', 'msgmni'].map((name) => `kernel.${name}`),
+);
+
+/** Of a prefix, too, whole names count: `kernel.sh*` may be anything. */
+function hasNamespace(name: string): boolean {
+  return namespaced.has(name) || /^(net|fs\.mqueue|user)\./.test(name);
+}
+
 /** sysctl(8): with a slash before the first dot, slashes separate and dots belong to names. */
 function dotted(name: string): string {
   const first = /[./]/.exec(name)?.[0];

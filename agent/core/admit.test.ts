@@ -44,6 +44,9 @@ test('taints that are numbers are compared where that is on', () => {
 test("why pods are refused, in upstream's words", () => {
   const gpu = pod(asks({ 'example.com/gpu': '1' }), { uid: 'g' });
   const port = pod({ containers: [{ name: 'm', ports: [{ containerPort: 80, hostPort: 8080 }] }] }, { uid: 'h' });
+  const claimed = {
+    extendedResourceClaimStatus: { resourceClaimName: 'c', requestMappings: [{ containerName: 'm', resourceName: 'example.com/gpu', requestName: 'r' }] },
+  };
   const lacks = (name: string, requested: number, used: number, capacity: number): string =>
     `OutOf${name}: Node didn't have enough resource: ${name}, requested: ${requested}, used: ${used}, capacity: ${capacity}`;
   const cases: [string, string, string][] = [
@@ -113,6 +116,13 @@ test("why pods are refused, in upstream's words", () => {
       said(pod({ hostNetwork: true, hostUsers: false })),
       'PodFeatureUnsupported: Pod requires node features that are not available: UserNamespacesHostNetworkSupport',
     ],
+    [
+      'an amount for the whole pod where its gate is off',
+      said(pod({ resources: { requests: { cpu: '1' } } }), { refusesPodResources: true }),
+      'PodLevelResourcesNotSupported: PodLevelResources feature gate is disabled',
+    ],
+    ['an amount for the whole pod', said(pod({ resources: { requests: { cpu: '5' } } })), lacks('cpu', 5000, 0, 4000)],
+    ['an extended resource that a claim stands in for', said({ ...pod(asks({ 'example.com/gpu': '2' })), status: claimed }), ''],
     ['unconfined', said(pod({ securityContext: { appArmorProfile: { type: 'Unconfined' } } })), ''],
   ];
   for (const [what, is, wanted] of cases) assert.equal(is, wanted, what);

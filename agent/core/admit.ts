@@ -1,11 +1,11 @@
-import type { Node, Pod } from '../../proto/kube/types.ts';
+import type { Container, Node, Pod } from '../../proto/kube/types.ts';
 import { apparmorProblem } from './admit-apparmor.ts';
 import { sysctlProblem } from './admit-sysctls.ts';
 import { isCritical } from './evict-storage.ts';
 import type { PressureCondition } from './evict-thresholds.ts';
 import { matchesTerm } from './node-selector.ts';
 import type { Requirement } from './preempt.ts';
-import { podRequests, qosClassOf } from './qos.ts';
+import { hasPodLevelResources, podRequests, qosClassOf } from './qos.ts';
 import { canRestartAll } from './restart-all.ts';
 import { isStatic } from './static-pod.ts';
 import type { Verdict } from './status.ts';
@@ -26,6 +26,8 @@ export interface AdmitInput {
   readonly declaredFeatures: readonly string[];
   /** `TaintTolerationComparisonOperators`. */
   readonly comparesTaints?: boolean;
+  /** `PodLevelResources` is off: what a pod asks for as a whole is not known here. */
+  readonly refusesPodResources?: boolean;
 }
 
 /** Why a pod is refused. `missing` where a resource is short, and by how much: what preemption for a critical pod must free. */
@@ -68,10 +70,11 @@ export function generalProblems(input: AdmitInput): Refusal[] {
 }
 
 /** Asked for last, and only of pods that have not run. */
-export function lateProblem({ pod, hasApparmor, declaredFeatures }: AdmitInput): Verdict | null {
+export function lateProblem({ pod, hasApparmor, declaredFeatures, refusesPodResources }: AdmitInput): Verdict | null {
   const phase = pod.status?.phase ?? 'Pending';
   const problem = phase === 'Pending' ? apparmorProblem(pod, hasApparmor) : null;
   if (problem !== null) return refuse('AppArmor', problem);
+  if (refusesPodResources === true && hasPodLevelResources(pod)) return refuse('PodLevelResourcesNotSupported', 'PodLevelResources feature gate is disabled');
   const missing = neededFeatures(pod).filter((feature) => !declaredFeatures.includes(feature));
   return missing.length === 0 ? null : refuse('PodFeatureUnsupported', `Pod requires node features that are not available: ${missing.join(', ')}`);
 }
@@ -148,7 +151,7 @@ function resourceProblems(input: AdmitInput): Refusal[] {
     problems.push({ reason: `OutOf${name}`, message, missing: { resource: name, amount: BigInt(requested) - (BigInt(capacity) - BigInt(used)) } });
   };
   if (others.length + 1 > podsAllowed) lacks('pods', 1, others.length, podsAllowed);
-  const wanted = podRequests(pod);
+  const wanted = podRequests(withoutClaimed(pod));
   for (const name of inOrder([...wanted.keys()])) {
     const requested = amountOf(name, wanted.get(name)!.nano);
     if (requested === 0n) continue;
@@ -159,6 +162,19 @@ function resourceProblems(input: AdmitInput): Refusal[] {
     if (requested > capacity - used) lacks(name, requested, used, capacity);
   }
   return problems;
+}
+
+/** Without what a claim made for the pod stands in for (DRAExtendedResource): a device plugin of the same name need not have it. */
+function withoutClaimed(pod: Pod): Pod {
+  const mappings = pod.status?.extendedResourceClaimStatus?.requestMappings ?? [];
+  if (mappings.length === 0) return pod;
+  const plain = (containers: readonly Container[]): Container[] =>
+    containers.map((container) => {
+      const claimed = new Set(mappings.filter((each) => each.containerName === container.name).map((each) => each.resourceName));
+      const requests = Object.fromEntries(Object.entries(container.resources?.requests ?? {}).filter(([name]) => !claimed.has(name)));
+      return { ...container, resources: { ...container.resources, requests } };
+    });
+  return { ...pod, spec: { ...pod.spec, containers: plain(pod.spec.containers), initContainers: plain(pod.spec.initContainers ?? []) } };
 }
 
 function inOrder(names: readonly string[]): string[] {

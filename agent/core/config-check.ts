@@ -1,4 +1,4 @@
-import { defaultSysctlsProblems } from './admit-sysctls.ts';
+import { allowedSysctlsProblems, defaultSysctlsProblems } from './admit-sysctls.ts';
 import type { KubeletConfiguration } from './config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { gatedProblems, loggingProblems, podLogsDirProblems, reservationProblems } from './config-check-gated.ts';
@@ -87,6 +87,7 @@ function numbers(config: KubeletConfiguration): string[] {
   for (const name of Object.keys(unknown)) problems.push(`userNamespaces: unknown field "${name}"`);
   const ids = idsPerPod === undefined || idsPerPod === null ? null : idsPerPodProblem(idsPerPod);
   if (ids !== null) problems.push(ids.replace('invalid configuration: ', ''));
+  problems.push(...allowedSysctlsProblems(config.allowedUnsafeSysctls));
   problems.push(...defaultSysctlsProblems(config.defaultPodSysctls, gateEnabled(config.featureGates, 'DefaultPodSysctls')));
   const qosReserved = readQosReserved(config.qosReserved);
   if (typeof qosReserved === 'string') problems.push(qosReserved);
