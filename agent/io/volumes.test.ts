@@ -248,11 +248,17 @@ test('claims that end on this node', async () => {
     const metadata = { name, namespace: 'n', ...more };
     const object: PersistentVolumeClaim = { metadata, spec: { volumeName: `pv-${name}` }, status: { phase } };
     const { uid } = api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', name), object).metadata;
-    const source = name === 'host' ? { hostPath: { path: '/data/h', type: 'Directory' } } : { local: { path: name === 'away' ? '/data/none' : '/data/v' } };
+    const nfs = { server: 'nfs.example', path: '/x', readOnly: true };
+    const source =
+      name === 'export'
+        ? { nfs }
+        : name === 'host'
+          ? { hostPath: { path: '/data/h', type: 'Directory' } }
+          : { local: { path: name === 'away' ? '/data/none' : '/data/v' } };
     const spec = { ...source, claimRef: { uid: name === 'other' ? 'x' : (uid ?? '') }, ...(name === 'block' ? { volumeMode: 'Block' } : {}) };
     api.put<PersistentVolume>(persistentVolumes(`pv-${name}`), { metadata: { name: `pv-${name}` }, spec });
   };
-  for (const name of ['bound', 'host', 'other', 'away', 'block']) claim(name, 'Bound');
+  for (const name of ['bound', 'host', 'export', 'other', 'away', 'block']) claim(name, 'Bound');
   claim('open', 'Pending');
   claim('u-made-v', 'Bound', { ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: 'p', uid: 'u-made', controller: true }] });
   claim('u-taken-v', 'Bound');
@@ -271,6 +277,17 @@ test('claims that end on this node', async () => {
   await volumes.teardown('u-bound', signal);
   assert.deepEqual(sys.mounts, []);
   assert.equal(await ofClaim('host'), '/data/h');
+  const exported = '/r/pods/u-export/volumes/kubernetes.io~nfs/pv-export';
+  assert.equal(await ofClaim('export'), exported);
+  assert.match(await of('inline', { name: 'v', nfs: { server: 'nfs.example', path: '/y' } }), /kubernetes\.io~nfs\/v$/);
+  // Whose content is not the agent's own is asked for how full it is; a hostPath is not, as with upstream.
+  assert.deepEqual(
+    volumes.measured().map(({ uid, how, claim }) => [uid, how, claim?.name ?? null]),
+    [
+      ['u-export', 'fs', 'export'],
+      ['u-inline', 'fs', null],
+    ],
+  );
   assert.match(await ofClaim('away'), /^MountVolume.SetUp failed for volume "pv-away" : path "\/data\/none": does not exist$/);
   assert.match(await ofClaim('other'), /pv.Spec.ClaimRef.UID "x" does not point to claim.UID/);
   assert.match(await ofClaim('block'), /volume v has volumeMode Block, but is specified in volumeMounts$/);

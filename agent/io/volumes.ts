@@ -13,7 +13,7 @@ import type { PayloadFile } from '../core/volumes-payload.ts';
 import { planDevices } from '../core/volumes-mounts.ts';
 import type { ClaimPlace } from '../core/volumes-mounts.ts';
 import { planVolumes, volumesUsed } from '../core/volumes-plan.ts';
-import type { VolumeGates, VolumePlan } from '../core/volumes-plan.ts';
+import type { NfsExport, VolumeGates, VolumePlan } from '../core/volumes-plan.ts';
 import type { WriterState } from '../core/volumes-writer.ts';
 import type { ContainerDevice, ContainerMount, EnvSources, Volumes } from '../seams.ts';
 import { sha256 } from './csi/disk.ts';
@@ -332,7 +332,7 @@ export class PodVolumes implements Volumes {
           record.measured.set(plan.name, { how: 'once', path: this.#pathOf(uid, plan.base.dir), claim: null, csi: null });
           return failed(await this.#fill(pod, plan, record, signal));
         case 'nfs':
-          record.claims.set(plan.name, { path: await this.#options.mounted.nfs(uid, plan.export, signal), readOnly: plan.export.readOnly });
+          await this.#setUpNfs(uid, plan.name, plan.export, null, record, signal);
           return null;
         case 'csi': {
           const volume = csiOfInline(pod, plan.volume, sha256);
@@ -382,7 +382,7 @@ export class PodVolumes implements Volumes {
         }
       case 'nfs':
         try {
-          record.claims.set(plan.name, { path: await mounted.nfs(uid, claim.export, signal), readOnly: claim.export.readOnly });
+          await this.#setUpNfs(uid, plan.name, claim.export, claimOf(pod, plan.claimName), record, signal);
           return null;
         } catch (error) {
           if (!isExpected(error)) throw error;
@@ -391,6 +391,12 @@ export class PodVolumes implements Volumes {
       case 'csi':
         return await this.#setUpCsi(pod, plan.name, claim.volume, { ...claim, ref: claimOf(pod, plan.claimName) }, record, signal);
     }
+  }
+
+  async #setUpNfs(uid: string, name: string, nfs: NfsExport, claim: MeasuredVolume['claim'], record: PodRecord, signal: AbortSignal): Promise<void> {
+    const path = await this.#options.mounted.nfs(uid, nfs, signal);
+    record.claims.set(name, { path, readOnly: nfs.readOnly });
+    record.measured.set(name, { how: 'fs', path, claim, csi: null });
   }
 
   /** A volume that is done is asked for again only where its driver wishes so, or where it is to grow. */
