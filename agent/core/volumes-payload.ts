@@ -169,7 +169,8 @@ function ownedFile(inputs: PayloadInputs, source: { readonly user?: number }, pa
 /** The user that all containers run as, where there is exactly one; tokens and certificates are made readable for it alone. */
 export function singleUser(pod: Pod): number | undefined {
   const podUser = pod.spec.securityContext?.runAsUser;
-  const users = [...(pod.spec.initContainers ?? []), ...pod.spec.containers].map((container) => container.securityContext?.runAsUser ?? podUser);
+  const { initContainers = [], containers, ephemeralContainers = [] } = pod.spec;
+  const users = [...initContainers, ...containers, ...ephemeralContainers].map((container) => container.securityContext?.runAsUser ?? podUser);
   const [first] = users;
   return users.every((user) => user === first) ? first : undefined;
 }

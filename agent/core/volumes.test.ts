@@ -119,6 +119,8 @@ test('a token belongs to the only user of the pod, or is private to its group', 
   assert.deepEqual(of(podOf({ securityContext: { runAsUser: 1000 } })), { path: 't', text: 'T', encoding: 'utf8', mode: 0o600, uid: 1000 });
   assert.equal(of(podOf({ securityContext: { fsGroup: 5 } }))?.mode, 0o600);
   assert.equal(singleUser(podOf({ containers: [{ name: 'a', securityContext: { runAsUser: 1 } }, { name: 'b' }] })), undefined);
+  const debugged = podOf({ securityContext: { runAsUser: 1 }, ephemeralContainers: [{ name: 'd', securityContext: { runAsUser: 2 } }] });
+  assert.equal(singleUser(debugged), undefined, 'containers that come to look at the pod count');
 });
 
 test('the atomic write swaps one link and keeps visible names', () => {
