@@ -12,7 +12,8 @@ export interface ImageList {
   run(signal: AbortSignal): Promise<void>;
 }
 
-const periodMs = 60_000;
+/** As often as upstream's own list of images is renewed. */
+const periodMs = 30_000;
 const maxNames = 5;
 const timeoutMs = 30_000;
 
