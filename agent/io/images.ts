@@ -176,7 +176,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         const mustProve = here.imageRef !== null && records !== null && (await records.mustPull(asked, here.imageRef, () => shownBy(need, name, signal)));
         options.metrics?.ensured(policy, here.imageRef !== null, policy === 'Never' && here.imageRef === null ? null : here.imageRef === null || mustProve);
         if (here.imageRef !== null && !mustProve) {
-          say('Normal', 'Pulled', `Container image "${asked}" already present on machine and can be accessed by the pod`);
+          say('Normal', 'Pulled', `Container image "${asked}" already present on machine${records === null ? '' : ' and can be accessed by the pod'}`);
           return { ok: true, imageRef: here.imageRef, user: here.user };
         }
         if (policy === 'Never') {

@@ -301,9 +301,8 @@ export function countCalls(clock: Clock, metrics: Pick<AgentMetrics, 'runtimeCal
         const tookMs = clock.monoMs() - beganMs;
         metrics.runtimeCalled(operation, tookMs, failed);
         if (call.method === 'RunPodSandbox') {
-          const { runtimeHandler = '', config } = call.request as Partial<RunPodSandboxRequest>;
-          const users = config?.linux?.securityContext?.namespaceOptions?.usernsOptions?.mode;
-          metrics.lives.sandboxRun(runtimeHandler, tookMs, failed, users === 'POD');
+          const { runtimeHandler = '' } = call.request as Partial<RunPodSandboxRequest>;
+          metrics.lives.sandboxRun(runtimeHandler, tookMs, failed);
         }
       }
     },

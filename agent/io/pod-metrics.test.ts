@@ -39,7 +39,17 @@ test('containers that start, fail and end, and pods by what they are', () => {
   metrics.containerStarts('sidecar');
   metrics.containerStarts('app');
   metrics.containerFailed('app', 'ErrImagePull');
-  metrics.sandboxRun('gvisor', 500, true, false);
+  const one = { metadata: { name: 'p', uid: 'u' }, spec: { containers: [] } };
+  const namespaced = { ...one, spec: { ...one.spec, hostUsers: false } };
+  metrics.podStarts(one);
+  metrics.sandboxRun('gvisor', 500, true);
+  metrics.podFailed();
+  metrics.roundFailed(one);
+  metrics.podStarts(namespaced);
+  metrics.roundFailed(namespaced);
+  metrics.imageVolumes(1, 2, null);
+  metrics.imageVolumes(1, 1, { reason: 'CreateContainerError', message: 'ImageVolumeMountFailed: no' });
+  metrics.imageVolumes(1, 1, { reason: 'CreateContainerError', message: 'no such user' });
   const ended = {
     containerStatuses: [{ name: 'm', image: '', imageID: '', ready: false, restartCount: 0, state: { terminated: { exitCode: 1, reason: 'Error' } } }],
   };
@@ -55,7 +65,13 @@ test('containers that start, fail and end, and pods by what they are', () => {
     'kubelet_started_containers_errors_total{code="ErrImagePull",container_type="container"} 1',
     'kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 1',
     'kubelet_run_podsandbox_errors_total{runtime_handler="gvisor"} 1',
+    'kubelet_started_pods_total 2',
     'kubelet_started_pods_errors_total 1',
+    'kubelet_started_user_namespaced_pods_total 1',
+    'kubelet_started_user_namespaced_pods_errors_total 1',
+    'kubelet_image_volume_requested_total 3',
+    'kubelet_image_volume_mounted_succeed_total 3',
+    'kubelet_image_volume_mounted_errors_total 1',
     'kubelet_active_pods{static="true"} 1',
     'kubelet_desired_pods{static=""} 0',
     'kubelet_mirror_pods 1',

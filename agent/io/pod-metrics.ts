@@ -147,15 +147,29 @@ export class PodMetrics {
     this.#starting.delete(uid);
   }
 
-  /** A sandbox was asked for; `namespaced`: with a user namespace of its own. */
-  sandboxRun(handler: string, tookMs: number, failed: boolean, namespaced: boolean): void {
+  /** The runtime was asked for a sandbox. */
+  sandboxRun(handler: string, tookMs: number, failed: boolean): void {
     this.#sandbox.observe({ runtime_handler: handler }, tookMs / 1000);
+    if (failed) this.#sandboxErrors.add({ runtime_handler: handler });
+  }
+
+  /** A pod is to get a sandbox. */
+  podStarts(pod: Pod): void {
     this.#startedPods.add({});
-    if (namespaced) this.#namespacedPods.add({});
-    if (!failed) return;
-    this.#sandboxErrors.add({ runtime_handler: handler });
+    if (isNamespaced(pod)) this.#namespacedPods.add({});
+  }
+
+  /** It did not get one. */
+  podFailed(): void {
     this.#startedPodErrors.add({});
-    if (namespaced) this.#namespacedPodErrors.add({});
+  }
+
+  /**
+   * Something failed in the round in which the pod got its sandbox, or was to: what is wrong with a user namespace shows
+   * anywhere up to the start of the containers.
+   */
+  roundFailed(pod: Pod): void {
+    if (isNamespaced(pod)) this.#namespacedPodErrors.add({});
   }
 
   containerStarts(kind: ContainerKind): void {
@@ -191,9 +205,11 @@ export class PodMetrics {
     this.#restarted.add({ static: isStatic(pod) ? 'true' : '' });
   }
 
-  imageVolumes(mounts: number, failed: boolean): void {
+  /** A container has mounts of images. As upstream counts: what failed for another reason than the mount counts as mounted. */
+  imageVolumes(volumes: number, mounts: number, failure: { readonly reason: string; readonly message: string } | null): void {
     if (mounts === 0) return;
-    this.#imageVolumes.requested.add({}, mounts);
+    this.#imageVolumes.requested.add({}, volumes);
+    const failed = failure?.reason === 'CreateContainerError' && failure.message.startsWith('ImageVolumeMountFailed');
     (failed ? this.#imageVolumes.failed : this.#imageVolumes.mounted).add({}, mounts);
   }
 
@@ -214,6 +230,9 @@ export class PodMetrics {
     return all.map((metric) => metric.text()).join('') + countsText(counts);
   }
 }
+
+/** With a user namespace of its own. */
+const isNamespaced = ({ spec }: Pod): boolean => spec.hostUsers === false;
 
 function countsText({ pods, isActive, mirrors, workers }: PodCounts): string {
   const active = alpha(

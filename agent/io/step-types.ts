@@ -56,7 +56,7 @@ export interface StepDeps {
   readonly grants?: Pick<Grants, 'forContainer' | 'made'>;
   /** What is counted; absent: nothing is. */
   readonly resizeDone?: (tookMs: number, failed: boolean) => void;
-  readonly metrics?: Pick<PodMetrics, 'containerStarts' | 'containerFailed' | 'imageVolumes'>;
+  readonly metrics?: Pick<PodMetrics, 'podStarts' | 'podFailed' | 'roundFailed' | 'containerStarts' | 'containerFailed' | 'imageVolumes'>;
   /** User namespaces of pods; absent: none has one of its own. */
   readonly userNamespaces?: Pick<UserNamespaces, 'of' | 'release'>;
   /** Dynamic resources; absent: no container has any. */

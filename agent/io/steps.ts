@@ -14,6 +14,13 @@ import type { OpenSandbox, RunContext, StartFailure, StepDeps, StepsOutcome } fr
 
 /** Does the steps one after another. What fails is reported; nothing is decided here. */
 export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly Step[], signal: AbortSignal): Promise<StepsOutcome> {
+  const outcome = await inOrder(deps, run, steps, signal);
+  const failed = outcome.error !== null || outcome.failures.length > 0;
+  if (failed && !signal.aborted && steps.some(({ kind }) => kind === 'create-sandbox')) deps.metrics?.roundFailed(run.pod);
+  return outcome;
+}
+
+async function inOrder(deps: StepDeps, run: RunContext, steps: readonly Step[], signal: AbortSignal): Promise<StepsOutcome> {
   const started: string[] = [];
   const failures: StartFailure[] = [];
   let done = 0;
@@ -65,8 +72,8 @@ async function countedStart(deps: StepDeps, run: RunContext, step: Extract<Step,
   const failure = await startContainer(deps, run, step, sandbox, signal);
   if (failure !== null) deps.metrics?.containerFailed(kind, failure.reason);
   const images = new Set((run.pod.spec.volumes ?? []).filter(({ image }) => image !== undefined).map(({ name }) => name));
-  const mounts = (place?.container.volumeMounts ?? []).filter(({ name }) => images.has(name)).length;
-  deps.metrics?.imageVolumes(mounts, failure?.reason === 'CreateContainerError');
+  const mounted = (place?.container.volumeMounts ?? []).map(({ name }) => name).filter((name) => images.has(name));
+  deps.metrics?.imageVolumes(new Set(mounted).size, mounted.length, failure);
   return failure;
 }
 
@@ -129,6 +136,7 @@ async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, s
   let id: string;
   let config: PodSandboxConfig;
   let runtimeHandler = '';
+  deps.metrics?.podStarts(run.pod);
   try {
     runtimeHandler = await deps.runtimeClasses.handlerOf(run.pod.spec.runtimeClassName, signal);
     config = await configOf(deps, run, attempt, runtimeHandler, signal);
@@ -138,7 +146,10 @@ async function createSandbox(deps: StepDeps, run: RunContext, attempt: number, s
     signal.throwIfAborted();
     ({ podSandboxId: id } = await cri.runtime.runPodSandbox({ config, runtimeHandler }, { timeoutMs: timeoutMs * 2 }));
   } catch (error) {
-    if (!signal.aborted) run.tell({ type: 'Warning', reason: 'FailedCreatePodSandBox', message: `Failed to create pod sandbox: ${rpcErrorText(error)}` });
+    if (!signal.aborted) {
+      deps.metrics?.podFailed();
+      run.tell({ type: 'Warning', reason: 'FailedCreatePodSandBox', message: `Failed to create pod sandbox: ${rpcErrorText(error)}` });
+    }
     throw error;
   }
   try {

@@ -15,6 +15,7 @@ import { createImagePuller } from '../../agent/io/images.ts';
 import { createApiPods } from '../../agent/io/pods-api.ts';
 import { createStatusApi } from '../../agent/io/status-api.ts';
 import type { StepDeps } from '../../agent/io/step-types.ts';
+import { PodMetrics } from '../../agent/io/pod-metrics.ts';
 import { createPodLines } from '../../agent/io/pod-lines.ts';
 import { createLoop } from '../../agent/loop.ts';
 import type { Loop } from '../../agent/loop.ts';
@@ -67,6 +68,8 @@ export class AgentWorld implements GoldenWorld {
   /** The files that outlive an agent. */
   readonly disk = new Map<string, string>();
   probes = new FakeProbes();
+  readonly lives = new PodMetrics(this.clock);
+  userNamespaces: Pick<StepDeps, 'userNamespaces'> = {};
   crashLoopMaxMs: number | undefined;
   serial = true;
   maxParallel = 0;
@@ -132,7 +135,14 @@ export class AgentWorld implements GoldenWorld {
       cri,
       clock,
       rules: backoffRules(),
-      records: null,
+      records: {
+        begin: async () => undefined,
+        done: async () => undefined,
+        failed: async () => undefined,
+        mustPull: async () => false,
+        prune: async () => undefined,
+        recover: async () => undefined,
+      },
       credentials: { forImage: async () => ({ auths: [], missing: [] }) },
       serial: this.serial,
       maxParallel: this.maxParallel,
@@ -170,6 +180,8 @@ export class AgentWorld implements GoldenWorld {
       containersLogDir: '/var/log/containers',
       timeoutMs,
       runtimeClasses: { handlerOf: async () => '' },
+      metrics: this.lives,
+      ...this.userNamespaces,
       resizes,
       lines: createPodLines(clock, this.startsAtOnce),
       context: {
