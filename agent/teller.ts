@@ -1,8 +1,8 @@
 import type { Clock } from '../base/clock.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
-import { keyOf, podText, specContainers } from './core/containers.ts';
+import { isUp, keyOf, podText, specContainers } from './core/containers.ts';
 import type { PodLife } from './core/phase.ts';
-import { podIPsOf, statusOf } from './core/status.ts';
+import { lastStatus, podIPsOf, statusOf } from './core/status.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { Plan } from './core/step.ts';
 import type { ContainerFacts, EventText, PodFacts, PodKey } from './core/types.ts';
@@ -86,7 +86,11 @@ export class Teller {
     });
     const withDevices = this.#deps.grants?.withHealth(uid, plain) ?? plain;
     const withClaims = this.#deps.claims?.withHealth(pod, withDevices) ?? withDevices;
-    const status = this.#deps.volumeHealth?.withHealth(uid, withClaims) ?? withClaims;
+    const seen = this.#deps.volumeHealth?.withHealth(uid, withClaims) ?? withClaims;
+    const wasOver = isTerminalPhase(pod.status?.phase);
+    // An earlier process told the end; what there is to add is told once, when it is known that nothing runs.
+    if (wasOver && !stopped && !isUp(facts)) return seen;
+    const status = wasOver && stopped ? lastStatus(pod, seen) : seen;
     // A terminal phase is told only when nothing can run any more: others take it as leave to use what the pod held.
     if (!stopped && isTerminalPhase(status.phase) && !isTerminalPhase(old.phase)) return status;
     this.#deps.metrics?.told(old, status);
