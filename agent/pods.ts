@@ -62,7 +62,7 @@ import { Resizes } from './resizes.ts';
 import { openStatics } from './statics.ts';
 import type { Statics } from './statics.ts';
 import type { OpenGrants } from './grants-open.ts';
-import type { AgentSettings, Events, NodeInfo, Volumes } from './seams.ts';
+import type { AgentSettings, Events, EventTarget, NodeInfo, Volumes } from './seams.ts';
 
 export interface PodSideOptions {
   readonly clock: Clock;
@@ -77,6 +77,7 @@ export interface PodSideOptions {
   readonly node: NodeInfo & {
     /** The Node's status has something new to say. */
     kick(): void;
+    readonly target: EventTarget;
   };
   readonly events: Events;
   readonly cgroups: PodCgroups;
@@ -254,6 +255,14 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     () => loop,
     (pod) => admission.resize(pod),
   );
+  const dns = new PodDns({
+    resolvConf: settings.resolvConf,
+    clusterDNS: settings.clusterDNS,
+    clusterDomain,
+    nodeIPs: () => node.hostIPs(),
+    tellNode: ({ type, reason, message }) => events.event(node.target, type, reason, message),
+  });
+  await dns.checkLimits();
   const steps: StepDeps = {
     cri,
     clock,
@@ -273,7 +282,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       tell: (pod, reason, message) => tell(pod, { type: 'Warning', reason, message }),
       metrics: metrics.lives,
     }),
-    dns: new PodDns({ resolvConf: settings.resolvConf, clusterDNS: settings.clusterDNS, clusterDomain, nodeIPs: () => node.hostIPs() }),
+    dns,
     runtimeClasses: createRuntimeClasses(api),
     resizes,
     grants: granted.grants,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Pod } from '../../proto/kube/types.ts';
-import { parseResolvConf, podDns } from './dns.ts';
+import { parseResolvConf, podDns, resolvConfProblem } from './dns.ts';
 
 const file = 'search svc.cluster.local cluster.local d1.example d2.example d3.example d4.example\nnameserver 192.0.2.1\noptions timeout:2\n';
 const input = { host: parseResolvConf(file), clusterDNS: ['10.96.0.10'], clusterDomain: 'cluster.local', nodeIPs: ['192.0.2.5'] };
@@ -51,4 +51,14 @@ test('the last search line and the last option of a name count', () => {
     searches: ['c'],
     options: ['ndots:3', 'edns0'],
   });
+});
+
+test("what of the machine's own search line no pod could be given is said in upstream's words", () => {
+  const of = (...searches: string[]): string | null => resolvConfProblem('/r', { servers: [], searches, options: [] }, 'cluster.local');
+  const many = (count: number): string[] => Array.from({ length: count }, (_, index) => `d${index}`);
+  assert.equal(of(...many(29)), null);
+  assert.equal(of(...many(30)), "Resolv.conf file '/r' contains search line consisting of more than 29 domains!");
+  assert.equal(resolvConfProblem('/r', { servers: [], searches: many(32), options: [] }, ''), null);
+  assert.equal(of('a'.repeat(254)), 'Resolv.conf file "/r" contains a search path which length is more than allowed 253 chars!');
+  assert.equal(of(...many(9).map((name) => name.padEnd(250, 'x'))), "Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!");
 });

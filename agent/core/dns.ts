@@ -16,6 +16,11 @@ export interface DnsInput {
   readonly nodeIPs: readonly string[];
 }
 
+const missingClusterDns = 'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.';
+
+/** What the node itself is told when pods want a cluster DNS that it was not told of. */
+export const missingClusterDnsEvent: EventText = { type: 'Warning', reason: 'MissingClusterDNS', message: missingClusterDns };
+
 const maxServers = 3;
 const maxSearches = 32;
 const maxSearchChars = 2048;
@@ -35,6 +40,17 @@ export function parseResolvConf(text: string): DnsConfig {
     if (keyword === 'options') options = mergeOptions(options, fields);
   }
   return { servers, searches, options };
+}
+
+/** What of the machine's own search line pods could not be given whole, as the node is told at the start; null: nothing. */
+export function resolvConfProblem(path: string, { searches }: DnsConfig, clusterDomain: string): string | null {
+  const domains = maxSearches - (clusterDomain === '' ? 0 : 3);
+  if (searches.length > domains) return `Resolv.conf file '${path}' contains search line consisting of more than ${domains} domains!`;
+  if (searches.some((search) => search.length > maxDomainChars))
+    return `Resolv.conf file "${path}" contains a search path which length is more than allowed ${maxDomainChars} chars!`;
+  if (searches.join(' ').length > maxSearchChars)
+    return `Resolv.conf file '${path}' contains search line which length is more than allowed ${maxSearchChars} chars!`;
+  return null;
 }
 
 /** The DNS settings of a pod by its dnsPolicy and dnsConfig, cut to what resolvers take; what was cut is told. */
@@ -66,8 +82,7 @@ function base(pod: Pod, input: DnsInput, events: EventText[]): DnsConfig {
   }
   if (policy === 'Cluster') {
     const name = `${pod.metadata.name ?? ''}_${pod.metadata.namespace ?? ''}(${pod.metadata.uid ?? ''})`;
-    const why = 'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.';
-    events.push({ type: 'Warning', reason: 'MissingClusterDNS', message: `pod: ${JSON.stringify(name)}. ${why}` });
+    events.push({ ...missingClusterDnsEvent, message: `pod: ${JSON.stringify(name)}. ${missingClusterDns}` });
   }
   if (input.host !== null) return host;
   // No resolv.conf at all: look-ups are to fail at once, on a local server that is not there.

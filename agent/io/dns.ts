@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Pod } from '../../proto/kube/types.ts';
-import { parseResolvConf, podDns } from '../core/dns.ts';
+import { missingClusterDnsEvent, parseResolvConf, podDns, resolvConfProblem } from '../core/dns.ts';
 import type { DnsConfig } from '../core/dns.ts';
 import type { EventText } from '../core/types.ts';
 import type { Dns } from '../seams.ts';
@@ -12,6 +12,8 @@ export interface PodDnsOptions {
   readonly clusterDNS: readonly string[];
   readonly clusterDomain: string;
   readonly nodeIPs: () => readonly string[];
+  /** Said of the node, not of a pod. */
+  readonly tellNode: (event: EventText) => void;
 }
 
 const maxFileBytes = 10 << 20;
@@ -27,7 +29,17 @@ export class PodDns implements Dns {
   async forPod(pod: Pod): Promise<DnsConfig & { events: readonly EventText[] }> {
     const { resolvConf, clusterDNS, clusterDomain } = this.#options;
     const host = resolvConf === '' ? null : parseResolvConf(await this.#read(resolvConf));
-    return podDns(pod, { host, clusterDNS, clusterDomain, nodeIPs: this.#options.nodeIPs() });
+    const dns = podDns(pod, { host, clusterDNS, clusterDomain, nodeIPs: this.#options.nodeIPs() });
+    if (dns.events.some(({ reason }) => reason === missingClusterDnsEvent.reason)) this.#options.tellNode(missingClusterDnsEvent);
+    return dns;
+  }
+
+  /** Tells the node of a resolv.conf that cannot be read or that pods cannot be given whole. */
+  async checkLimits(): Promise<void> {
+    const { resolvConf, clusterDomain, tellNode } = this.#options;
+    if (resolvConf === '') return;
+    const problem = await this.#read(resolvConf).then((text) => resolvConfProblem(resolvConf, parseResolvConf(text), clusterDomain), messageOf);
+    if (problem !== null) tellNode({ type: 'Warning', reason: 'CheckLimitsForResolvConf', message: problem });
   }
 
   async #read(path: string): Promise<string> {
