@@ -88,7 +88,7 @@ export interface FamilyRules {
 
 /** What the API server's objects come to in one family, in one mode. */
 function rulesOf(cluster: Cluster, config: ProxyConfig, nodeName: string, family: Family): FamilyRules {
-  const world = emptyWorld();
+  const world = emptyWorld(config);
   for (const service of cluster.services) applyService(world, service, false);
   for (const slice of cluster.slices) applySlice(world, slice, false);
   const machineAddresses = Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address));

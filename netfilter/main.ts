@@ -1,5 +1,5 @@
 import { writeFile } from 'node:fs/promises';
-import { availableParallelism, hostname } from 'node:os';
+import { cpus, hostname } from 'node:os';
 import { realClock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
@@ -11,12 +11,12 @@ import { seededRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
-import type { ProxyConfig } from './core/config.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
-import { announceStart, DEFAULT_MODE_NOTE } from './io/birth.ts';
+import { announce, DEFAULT_MODE_NOTE, type ProxyEvent } from './io/birth.ts';
+import { watchConfigFile } from './io/config-watch.ts';
 import { HELP, readCommand, type RunCommand } from './io/flags.ts';
-import { splitHostPort } from './io/http.ts';
+import { listen, type ListenOptions } from './io/listen.ts';
 import { machineAddresses, setOomScore } from './io/machine.ts';
 import { proxyMetrics, type Metrics } from './io/metrics.ts';
 import { metricsPage } from './io/page.ts';
@@ -32,34 +32,14 @@ async function openSys(host: Host, log: Log): Promise<Sys> {
   return path === '' ? (await import('../base/sys/fallback.ts')).createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
-/** Starts one of the HTTP servers; a taken address only ends the program when that was asked for. */
-async function listen(
-  what: string,
-  address: string,
-  config: ProxyConfig,
-  log: Log,
-  open: (at: { host: string; port: number }) => Promise<AsyncDisposable>,
-): Promise<AsyncDisposable> {
-  const nothing: AsyncDisposable = { [Symbol.asyncDispose]: async () => {} };
-  const at = splitHostPort(address);
-  if (address === '' || at.port === 0) return nothing;
-  try {
-    return await open(at);
-  } catch (error) {
-    if (config.bindAddressHardFail) throw error;
-    log.error(`Failed to start the ${what} server`, { address, error });
-    return nothing;
-  }
-}
-
-async function runProxy(host: Host, { config, document, master }: RunCommand, sys: Sys, log: Log): Promise<number> {
+async function runProxy(host: Host, { config, document, master, file }: RunCommand, sys: Sys, log: Log): Promise<number> {
   const clock = realClock;
   // Pauses of this proxy are to differ from those of others, and nobody is to be kept from guessing them.
   const rng = seededRng(host.pid ^ clock.nowMs());
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
   const kubeConfig = await reachApi(config.kubeconfig, master, host.env);
   const metrics: Metrics = proxyMetrics();
-  const tracking = setConntrackSysctls(sys, config.conntrack, availableParallelism(), log);
+  const tracking = setConntrackSysctls(sys, config.conntrack, cpus().length, log);
   // The rules of this mode depend on how connections are tracked; otherwise none of these waits for another.
   if (config.mode === 'iptables') await tracking;
   const [mode] = await Promise.all([openMode(sys, { config, metrics, log }), tracking, setOomScore(host.pid, config.oomScoreAdj, log)]);
@@ -75,20 +55,34 @@ async function runProxy(host: Host, { config, document, master }: RunCommand, sy
     userAgent: `nodelet-netfilter/${version}`,
     observer: requests,
   });
-  await using _healthz = await listen('healthz', config.healthzBindAddress, config, log, (at) => serveHealthz(at, health, metrics));
-  await using _metrics = await listen('metrics', config.metricsBindAddress, config, log, (at) => serveMetrics(at, page, config.mode, document));
-  await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy });
+  const tell = (event: ProxyEvent): Promise<void> => announce(api, event, { nodeName, clock, rng, log }, host.signal);
+  const server = async (what: 'healthz' | 'metrics', open: ListenOptions['open']): Promise<AsyncDisposable> => {
+    const address = config[`${what}BindAddress`];
+    try {
+      return await listen({ what, address, hardFail: config.bindAddressHardFail, clock, log, open });
+    } catch (error) {
+      await tell({ type: 'Warning', reason: what === 'healthz' ? 'FailedToStartProxierHealthcheck' : 'FailedToStartMetricServer', note: messageOf(error) });
+      throw error;
+    }
+  };
+  await using _healthz = await server('healthz', (at) => serveHealthz(at, health, metrics));
+  await using _metrics = await server('metrics', (at) => serveMetrics(at, page, config.mode, document));
+  const failed = (service: string, note: string): void =>
+    void tell({ type: 'Warning', reason: 'FailedToStartServiceHealthcheck', action: 'Listen', note, service });
+  await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy, failed });
   const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
   if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0)
     log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
-  const facts = { nodeName, clock, rng, log };
-  void announceStart(api, { type: 'Normal', reason: 'Starting' }, facts, host.signal);
+  void tell({ type: 'Normal', reason: 'Starting' });
   if (config.modeDefaulted) {
     log.warn(DEFAULT_MODE_NOTE);
-    void announceStart(api, { type: 'Warning', reason: 'KubeProxyDefaultMode', note: DEFAULT_MODE_NOTE }, facts, host.signal);
+    void tell({ type: 'Warning', reason: 'KubeProxyDefaultMode', note: DEFAULT_MODE_NOTE });
   }
-  await proxy.run(api, host.signal);
+  const outdated = new AbortController();
+  await using _file = file === '' ? null : await watchConfigFile(file, () => outdated.abort());
+  await proxy.run(api, AbortSignal.any([host.signal, outdated.signal]));
+  if (outdated.signal.aborted) throw new OpError('conflict', 'run the proxy', `the configuration ${file} was changed`, { advice: 'Start it again.' });
   log.info('Stopped; the rules stay in place');
   return 0;
 }
@@ -124,8 +118,9 @@ export async function main(host: Host): Promise<number> {
     await using sys = await openSys(host, log);
     if (command.kind === 'cleanup') return await removeAll(sys, log);
     if (command.ignored.length > 0) log.warn('Flags that the configuration file covers are ignored', { flags: command.ignored.join(' ') });
+    if (command.unknown.length > 0) log.warn('The configuration file has fields that there are not; they are ignored', { fields: command.unknown.join(' ') });
     if (command.initOnly) {
-      await setConntrackSysctls(sys, command.config.conntrack, availableParallelism(), log);
+      await setConntrackSysctls(sys, command.config.conntrack, cpus().length, log);
       if (wantsLocalhostNodePorts(command.config)) await allowLocalhostNodePorts(sys, log);
       return 0;
     }

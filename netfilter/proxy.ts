@@ -7,7 +7,7 @@ import type { Family } from './core/ip.ts';
 import type { EndpointSliceObject, ServiceObject } from './core/model.ts';
 import type { RuleSettings } from './core/settings.ts';
 import { settingsFor, TO_BE_DELETED_TAINT, topologyOf, type NodeObject } from './core/node.ts';
-import { applyService, applySlice, emptyWorld, healthChecks, replaceServices, replaceSlices, udpPorts } from './core/world.ts';
+import { applyService, applySlice, emptyWorld, healthChecks, replaceServices, replaceSlices, udpPorts, type World } from './core/world.ts';
 import type { ProxyHealth } from './health.ts';
 import type { Conntrack } from './io/conntrack.ts';
 import type { Metrics } from './io/metrics.ts';
@@ -43,7 +43,7 @@ export interface ProxyOptions {
 /** Carries what the API server says to the families' tables. */
 export class Proxy {
   readonly #options: ProxyOptions;
-  readonly #world = emptyWorld();
+  readonly #world: World;
   readonly #families: readonly FamilySync[];
   readonly #startMs: number;
   #settings: RuleSettings[];
@@ -57,6 +57,7 @@ export class Proxy {
 
   constructor(options: ProxyOptions) {
     this.#options = options;
+    this.#world = emptyWorld(options.config);
     this.#startMs = options.clock.nowMs();
     this.#settings = this.#currentSettings();
     this.#families = this.#settings.map((settings) => {

@@ -1,61 +1,16 @@
 import { goDuration, tryDurationMs } from '../../base/duration.ts';
 import type { ProxyConfig } from './config.ts';
+import { DEFAULTS, isDurationText, isTree } from './config-fields.ts';
 
 /** KubeProxyConfiguration v1alpha1 with every field that upstream 1.37 writes, in its order. */
 export type ConfigDocument = Readonly<Record<string, unknown>>;
-
-/** What upstream has where nothing is said and the mode does not decide. A text that ends in `s` and is a duration is one. */
-const defaults = {
-  kind: 'KubeProxyConfiguration',
-  apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
-  featureGates: {},
-  clientConnection: { kubeconfig: '', acceptContentTypes: '', contentType: 'application/vnd.kubernetes.protobuf', qps: 5, burst: 10 },
-  logging: { format: 'text', flushFrequency: '5s', verbosity: 0, options: { text: { infoBufferSize: '0' }, json: { infoBufferSize: '0' } } },
-  hostnameOverride: '',
-  bindAddress: '',
-  healthzBindAddress: '',
-  metricsBindAddress: '',
-  bindAddressHardFail: false,
-  enableProfiling: false,
-  showHiddenMetricsForVersion: '',
-  mode: '',
-  iptables: { masqueradeBit: 14, masqueradeAll: false, localhostNodePorts: true, syncPeriod: '0s', minSyncPeriod: '0s' },
-  ipvs: {
-    syncPeriod: '0s',
-    minSyncPeriod: '0s',
-    scheduler: '',
-    excludeCIDRs: null,
-    strictARP: false,
-    tcpTimeout: '0s',
-    tcpFinTimeout: '0s',
-    udpTimeout: '0s',
-  },
-  nftables: { masqueradeBit: 14, masqueradeAll: false, syncPeriod: '0s', minSyncPeriod: '0s' },
-  winkernel: { networkName: '', sourceVip: '', enableDSR: false, rootHnsEndpointName: '', forwardHealthCheckVip: false },
-  detectLocalMode: 'ClusterCIDR',
-  detectLocal: { bridgeInterface: '', interfaceNamePrefix: '' },
-  clusterCIDR: '',
-  nodePortAddresses: null,
-  oomScoreAdj: 0,
-  conntrack: {
-    maxPerCore: 0,
-    min: 0,
-    tcpEstablishedTimeout: '0s',
-    tcpCloseWaitTimeout: '0s',
-    tcpBeLiberal: false,
-    udpTimeout: '0s',
-    udpStreamTimeout: '0s',
-  },
-  configSyncPeriod: '15m0s',
-  portRange: '',
-} as const;
 
 /**
  * The configuration as upstream tells it (`/configz`, `--write-config-to`): what is in force, and what was given of the
  * rest. What only another mode has stays as given, without the periods, which are the mode's in force alone.
  */
 export function configDocument(given: object, config: ProxyConfig): ConfigDocument {
-  const document = filled(defaults, given) as Record<string, unknown> & Record<'iptables' | 'nftables' | 'ipvs' | 'clientConnection', object>;
+  const document = filled(DEFAULTS, given) as Record<string, unknown> & Record<'iptables' | 'nftables' | 'ipvs' | 'clientConnection', object>;
   const { conntrack } = config;
   const idle = { masqueradeAll: false, syncPeriod: '0s', minSyncPeriod: '0s' };
   const active = {
@@ -108,13 +63,8 @@ function filled(known: object, given: unknown): Record<string, unknown> {
       if (field === 'featureGates') return [field, isTree(value) ? value : usual];
       if (isTree(usual)) return [field, filled(usual, value)];
       if (value === undefined || value === null) return [field, usual];
-      const isDuration = typeof usual === 'string' && /^\d.*s$/.test(usual);
-      const durationMs = isDuration && typeof value === 'string' ? tryDurationMs(value) : null;
+      const durationMs = isDurationText(usual) && typeof value === 'string' ? tryDurationMs(value) : null;
       return [field, durationMs === null ? value : goDuration(durationMs)];
     }),
   );
-}
-
-function isTree(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

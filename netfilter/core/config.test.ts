@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OpError } from '../../base/errors.ts';
-import { durationMs, proxyConfig } from './config.ts';
+import { tryDurationMs } from '../../base/duration.ts';
+import { proxyConfig } from './config.ts';
+import { unknownFields } from './config-fields.ts';
 import { nodeAddress, settingsFor, wantsLocalhostNodePorts } from './node.ts';
 
 test('Go durations', () => {
@@ -14,8 +16,8 @@ test('Go durations', () => {
     ['0', 0],
     ['1.5s', 1500],
   ] as const)
-    assert.equal(durationMs(text), ms, text);
-  for (const text of ['', '5', 's', '1x', '-1s']) assert.throws(() => durationMs(text), OpError, text);
+    assert.equal(tryDurationMs(text), ms, text);
+  for (const text of ['', '5', 's', '1x']) assert.equal(tryDurationMs(text), null, text);
 });
 
 test('an empty nftables configuration has the defaults of upstream', () => {
@@ -36,6 +38,7 @@ test('an empty nftables configuration has the defaults of upstream', () => {
     masqueradeAll: false,
     masqueradeBit: 14,
     localhostNodePorts: false,
+    externalIPs: true,
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1000,
     oomScoreAdj: -999,
@@ -62,8 +65,27 @@ test('what the proxy cannot do or read is refused in one sentence', () => {
     [{ mode: 'nftables', clusterCIDR: '10.244.0.0' }, /clusterCIDR "10\.244\.0\.0" is no CIDR/],
     [{ mode: 'nftables', nodePortAddresses: ['eth0'] }, /nodePortAddresses entry "eth0"/],
     [{ mode: 'nftables', nodePortAddresses: '10.0.0.0/8' }, /must be a list/],
-    [{ mode: 'nftables', nftables: { syncPeriod: 'soon' } }, /"soon" is no duration/],
-    [{ mode: 'nftables', nftables: { minSyncPeriod: '1m' } }, /minSyncPeriod must not be longer/],
+    [{ mode: 'nftables', nodePortAddresses: ['primary', 'primary'] }, /nodePortAddresses has "primary" twice/],
+    [{ mode: 'nftables', nftables: { syncPeriod: 'soon' } }, /nftables\.syncPeriod "soon" is no duration/],
+    [{ mode: 'nftables', nftables: { minSyncPeriod: '1m' } }, /nftables\.minSyncPeriod must not be longer/],
+    [{ mode: 'nftables', nftables: { minSyncPeriod: '-1s' } }, /nftables\.minSyncPeriod must not be below 0/],
+    [{ iptables: { masqueradeBit: 32 } }, /iptables\.masqueradeBit must be 0 to 31/],
+    [{ iptables: { masqueradeBit: 1.5 } }, /iptables\.masqueradeBit must be a whole number/],
+    [{ iptables: [] }, /iptables must be a mapping/],
+    [{ conntrack: { maxPerCore: -1 } }, /conntrack\.maxPerCore must not be below 0/],
+    [{ conntrack: { tcpBeLiberal: 'yes' } }, /conntrack\.tcpBeLiberal must be true or false/],
+    [{ conntrack: { udpTimeout: '-1s' } }, /conntrack\.udpTimeout must not be below 0/],
+    [{ ipvs: { syncPeriod: 5 } }, /ipvs\.syncPeriod must be a string/],
+    [{ clientConnection: { burst: -1 } }, /clientConnection\.burst must not be below 0/],
+    [{ clientConnection: { qps: 'many' } }, /clientConnection\.qps must be a number/],
+    [{ configSyncPeriod: '-5m' }, /configSyncPeriod must not be below 0/],
+    [{ clusterCIDR: '10.1.0.0/16,10.2.0.0/16' }, /clusterCIDR "10\.1\.0\.0\/16,10\.2\.0\.0\/16" must be one CIDR, or one of each family/],
+    [{ healthzBindAddress: 'localhost:10256' }, /healthzBindAddress "localhost:10256" must have an IP address/],
+    [{ metricsBindAddress: '127.0.0.1:70000' }, /metricsBindAddress "127\.0\.0\.1:70000" must have a port from 1 to 65535/],
+    [{ featureGates: { AllAlpha: 'true' } }, /featureGates must have true or false for AllAlpha/],
+    [{ oomScoreAdj: 1001 }, /oomScoreAdj must be -1000 to 1000/],
+    [{ bindAddress: 'node' }, /bindAddress "node" is no IP address/],
+    [{ hostnameOverride: 5, bindAddressHardFail: 1 }, /hostnameOverride must be a string; bindAddressHardFail must be true or false/],
     [{ mode: 'nftables', detectLocalMode: 'BridgeInterface' }, /needs detectLocal\.bridgeInterface/],
   ];
   for (const [object, message] of refusals)
@@ -72,6 +94,48 @@ test('what the proxy cannot do or read is refused in one sentence', () => {
       (error) => error instanceof OpError && message.test(error.message),
       JSON.stringify(object),
     );
+});
+
+test('a field that is none is named with its path; what kubeadm writes has none', () => {
+  const given = {
+    mod: 'nftables',
+    nftables: { syncperiod: '1s', minSyncPeriod: '1s' },
+    logging: { options: { json: { bufferSize: '0' } } },
+    featureGates: { X: true },
+  };
+  assert.deepEqual(unknownFields(given), ['mod', 'nftables.syncperiod', 'logging.options.json.bufferSize']);
+  const kubeadm = {
+    ...{ apiVersion: 'kubeproxy.config.k8s.io/v1alpha1', kind: 'KubeProxyConfiguration', bindAddress: '0.0.0.0', bindAddressHardFail: false },
+    clientConnection: { acceptContentTypes: '', burst: 0, contentType: '', kubeconfig: '/var/lib/kube-proxy/kubeconfig.conf', qps: 0 },
+    ...{ clusterCIDR: '10.244.0.0/16', configSyncPeriod: '0s', enableProfiling: false, healthzBindAddress: '', hostnameOverride: '' },
+    conntrack: {
+      maxPerCore: null,
+      min: null,
+      tcpBeLiberal: false,
+      tcpCloseWaitTimeout: null,
+      tcpEstablishedTimeout: null,
+      udpStreamTimeout: '0s',
+      udpTimeout: '0s',
+    },
+    ...{ detectLocal: { bridgeInterface: '', interfaceNamePrefix: '' }, detectLocalMode: '', metricsBindAddress: '', mode: '', nodePortAddresses: null },
+    iptables: { localhostNodePorts: null, masqueradeAll: false, masqueradeBit: null, minSyncPeriod: '0s', syncPeriod: '0s' },
+    ipvs: {
+      excludeCIDRs: null,
+      minSyncPeriod: '0s',
+      scheduler: '',
+      strictARP: false,
+      syncPeriod: '0s',
+      tcpFinTimeout: '0s',
+      tcpTimeout: '0s',
+      udpTimeout: '0s',
+    },
+    logging: { flushFrequency: 0, options: { json: { infoBufferSize: '0' }, text: { infoBufferSize: '0' } }, verbosity: 0 },
+    nftables: { masqueradeAll: false, masqueradeBit: null, minSyncPeriod: '0s', syncPeriod: '0s' },
+    ...{ oomScoreAdj: null, portRange: '', showHiddenMetricsForVersion: '', windowsRunAsService: false },
+    winkernel: { enableDSR: false, forwardHealthCheckVip: false, networkName: '', rootHnsEndpointName: '', sourceVip: '' },
+  };
+  assert.deepEqual(unknownFields(kubeadm), []);
+  assert.deepEqual(proxyConfig(kubeadm), { ...proxyConfig({ clusterCIDR: '10.244.0.0/16' }), kubeconfig: '/var/lib/kube-proxy/kubeconfig.conf' });
 });
 
 const node = {
@@ -124,4 +188,7 @@ test('how pods are told', () => {
   assert.deepEqual(detector({}), { kind: 'none' });
   assert.deepEqual(detector({ clusterCIDR: '10.244.0.0/16,fd00:10:244::/48' }, 'ip6'), { kind: 'cidr', cidr: 'fd00:10:244::/48' });
   assert.deepEqual(detector({ detectLocalMode: 'NodeCIDR' }), { kind: 'cidr', cidr: '10.244.3.0/24' });
+  assert.deepEqual(detector({ detectLocalMode: 'NodeCIDR' }, 'ip6'), { kind: 'cidr', cidr: 'fd00:10:244:3::/64' });
+  assert.deepEqual(detector({ detectLocalMode: 'BridgeInterface', detectLocal: { bridgeInterface: 'br0' } }), { kind: 'bridge', name: 'br0' });
+  assert.deepEqual(detector({ detectLocalMode: 'InterfaceNamePrefix', detectLocal: { interfaceNamePrefix: 'veth' } }), { kind: 'prefix', name: 'veth' });
 });

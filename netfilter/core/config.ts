@@ -1,4 +1,6 @@
+import { tryDurationMs } from '../../base/duration.ts';
 import { OpError } from '../../base/errors.ts';
+import { typeFaults } from './config-fields.ts';
 import { canonicalIp, parseCidr } from './ip.ts';
 
 /** KubeProxyConfiguration v1alpha1 and kube-proxy's flags, as one checked value with upstream's defaults. */
@@ -38,6 +40,8 @@ export interface ProxyConfig {
   masqueradeBit: number;
   /** Node ports on loopback addresses too; iptables mode only. */
   localhostNodePorts: boolean;
+  /** Whether spec.externalIPs of Services count (the gate AllowServiceExternalIPs). */
+  externalIPs: boolean;
   syncPeriodMs: number;
   minSyncPeriodMs: number;
   oomScoreAdj: number;
@@ -50,55 +54,44 @@ function invalid(detail: string, advice = ''): OpError {
   return new OpError('invalid', 'read the proxy configuration', detail, { advice });
 }
 
-/** A Go duration ("1m30s", "250ms") in milliseconds. */
-export function durationMs(text: string): number {
-  if (text === '0') return 0;
-  const units: Record<string, number> = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
-  if (!/^(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) throw invalid(`"${text}" is no duration`, 'Write it like 30s, 1m30s or 250ms.');
-  let total = 0;
-  for (const [, number, , unit] of text.matchAll(/(\d+(\.\d+)?)(ns|us|µs|ms|s|m|h)/g)) total += Number(number) * units[unit!]!;
-  return total;
+/** A part of the configuration, and how its fields are called: `conntrack.` before those of conntrack. */
+interface Section {
+  at: string;
+  fields: Tree;
 }
 
-function tree(value: unknown, field: string): Tree {
-  if (value === undefined || value === null) return {};
-  if (typeof value !== 'object' || Array.isArray(value)) throw invalid(`${field} must be a mapping`);
-  return value as Tree;
+function section(of: Section, name: string): Section {
+  return { at: `${of.at}${name}.`, fields: (of.fields[name] ?? {}) as Tree };
 }
 
-function text(from: Tree, field: string, otherwise: string): string {
-  const value = from[field];
-  if (value === undefined || value === null || value === '') return otherwise;
-  if (typeof value !== 'string') throw invalid(`${field} must be a string`);
+/** The types have been looked at before. */
+function text({ fields }: Section, field: string, otherwise: string): string {
+  return (fields[field] as string | null | undefined) || otherwise;
+}
+
+function flag({ fields }: Section, field: string, otherwise: boolean): boolean {
+  return (fields[field] as boolean | null | undefined) ?? otherwise;
+}
+
+function number({ at, fields }: Section, field: string, otherwise: number, least = -Infinity): number {
+  const value = (fields[field] as number | null | undefined) ?? otherwise;
+  if (value < least) throw invalid(`${at}${field} must not be below ${least}`);
   return value;
 }
 
-function flag(from: Tree, field: string, otherwise: boolean): boolean {
-  const value = from[field];
-  if (value === undefined || value === null) return otherwise;
-  if (typeof value !== 'boolean') throw invalid(`${field} must be true or false`);
-  return value;
+function duration({ at, fields }: Section, field: string, otherwise: string): number {
+  const given = (fields[field] as string | null | undefined) || otherwise;
+  const ms = tryDurationMs(given) ?? 0;
+  if (ms < 0) throw invalid(`${at}${field} must not be below 0`);
+  return ms;
 }
 
-function number(from: Tree, field: string, otherwise: number): number {
-  const value = from[field];
-  if (value === undefined || value === null) return otherwise;
-  if (typeof value !== 'number' || !Number.isInteger(value)) throw invalid(`${field} must be a whole number`);
-  return value;
+function list({ fields }: Section, field: string): string[] {
+  return (fields[field] as string[] | null | undefined) ?? [];
 }
 
-function duration(from: Tree, field: string, otherwise: string): number {
-  return durationMs(text(from, field, otherwise));
-}
-
-function list(from: Tree, field: string): string[] {
-  const value = from[field];
-  if (value === undefined || value === null) return [];
-  if (!Array.isArray(value) || !value.every((item) => typeof item === 'string')) throw invalid(`${field} must be a list of strings`);
-  return value;
-}
-
-function withPort(address: string, port: number): string {
+/** An address that may lack its port, as kube-proxy completes it. */
+export function withPort(address: string, port: number): string {
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) return address;
   const bare = address.replace(/^\[(.*)\]$/, '$1');
   return bare.includes(':') ? `[${bare}]:${port}` : `${bare}:${port}`;
@@ -116,21 +109,25 @@ function modeOf(mode: string): ProxyMode {
 
 /** @param object the parsed file, or what flags amount to in the same form */
 export function proxyConfig(object: unknown): ProxyConfig {
-  const root = tree(object, 'the configuration');
-  const { apiVersion, kind } = root;
+  if (object !== undefined && object !== null && (typeof object !== 'object' || Array.isArray(object))) throw invalid('the configuration must be a mapping');
+  const root: Section = { at: '', fields: (object ?? {}) as Tree };
+  const { apiVersion, kind } = root.fields;
   if (apiVersion !== undefined && apiVersion !== 'kubeproxy.config.k8s.io/v1alpha1')
     throw invalid(`apiVersion ${JSON.stringify(apiVersion)} is not kubeproxy.config.k8s.io/v1alpha1`);
   if (kind !== undefined && kind !== 'KubeProxyConfiguration') throw invalid(`kind ${JSON.stringify(kind)} is not KubeProxyConfiguration`);
+  const faults = typeFaults(root.fields);
+  if (faults.length > 0) throw invalid(faults.join('; '));
   const asked = text(root, 'mode', '');
   const mode = modeOf(asked);
   const bindAddress = text(root, 'bindAddress', '0.0.0.0');
   if (canonicalIp(bindAddress) === null) throw invalid(`bindAddress "${bindAddress}" is no IP address`);
   const v6 = bindAddress.includes(':');
-  const detect = tree(root['detectLocal'], 'detectLocal');
-  const rules = tree(root[mode], mode);
-  const conntrack = tree(root['conntrack'], 'conntrack');
+  const detect = section(root, 'detectLocal');
+  const rules = section(root, mode);
+  const conntrack = section(root, 'conntrack');
+  const gates = section(root, 'featureGates');
   const config: ProxyConfig = {
-    kubeconfig: text(tree(root['clientConnection'], 'clientConnection'), 'kubeconfig', ''),
+    kubeconfig: text(section(root, 'clientConnection'), 'kubeconfig', ''),
     hostnameOverride: text(root, 'hostnameOverride', ''),
     bindAddress,
     healthzBindAddress: withPort(text(root, 'healthzBindAddress', v6 ? '[::]' : '0.0.0.0'), 10256),
@@ -149,12 +146,13 @@ export function proxyConfig(object: unknown): ProxyConfig {
     masqueradeAll: flag(rules, 'masqueradeAll', false),
     masqueradeBit: number(rules, 'masqueradeBit', 14),
     localhostNodePorts: mode === 'iptables' && flag(rules, 'localhostNodePorts', true),
+    externalIPs: flag(gates, 'AllowServiceExternalIPs', true),
     syncPeriodMs: duration(rules, 'syncPeriod', '30s') || 30_000,
     minSyncPeriodMs: duration(rules, 'minSyncPeriod', '1s') || 1000,
     oomScoreAdj: number(root, 'oomScoreAdj', -999),
     conntrack: {
-      maxPerCore: number(conntrack, 'maxPerCore', 32 * 1024),
-      min: number(conntrack, 'min', 128 * 1024),
+      maxPerCore: number(conntrack, 'maxPerCore', 32 * 1024, 0),
+      min: number(conntrack, 'min', 128 * 1024, 0),
       tcpEstablishedMs: duration(conntrack, 'tcpEstablishedTimeout', '24h'),
       tcpCloseWaitMs: duration(conntrack, 'tcpCloseWaitTimeout', '1h'),
       tcpBeLiberal: flag(conntrack, 'tcpBeLiberal', false),
@@ -163,6 +161,8 @@ export function proxyConfig(object: unknown): ProxyConfig {
     },
   };
   checkValues(config);
+  number(section(root, 'clientConnection'), 'burst', 10, 0);
+  duration(root, 'configSyncPeriod', '15m');
   return config;
 }
 
@@ -173,12 +173,27 @@ function checkValues(config: ProxyConfig): void {
     throw invalid('detectLocalMode BridgeInterface needs detectLocal.bridgeInterface');
   if (config.detectLocalMode === 'InterfaceNamePrefix' && config.interfaceNamePrefix === '')
     throw invalid('detectLocalMode InterfaceNamePrefix needs detectLocal.interfaceNamePrefix');
-  for (const cidr of config.clusterCIDRs) if (parseCidr(cidr) === null) throw invalid(`clusterCIDR "${cidr}" is no CIDR`);
+  checkClusterCIDRs(config.clusterCIDRs);
+  const words = new Set<string>();
   for (const entry of config.nodePortAddresses) {
-    if (!['primary', 'localhost', 'all'].includes(entry) && parseCidr(entry) === null)
-      throw invalid(`nodePortAddresses entry "${entry}" is neither a CIDR nor primary, localhost or all`);
+    if (words.has(entry)) throw invalid(`nodePortAddresses has "${entry}" twice`);
+    if (['primary', 'localhost', 'all'].includes(entry)) words.add(entry);
+    else if (parseCidr(entry) === null) throw invalid(`nodePortAddresses entry "${entry}" is neither a CIDR nor primary, localhost or all`);
   }
+  for (const field of ['healthzBindAddress', 'metricsBindAddress'] as const) checkAddress(field, config[field]);
   if (config.masqueradeBit < 0 || config.masqueradeBit > 31) throw invalid(`${config.mode}.masqueradeBit must be 0 to 31`);
-  if (config.minSyncPeriodMs > config.syncPeriodMs) throw invalid('minSyncPeriod must not be longer than syncPeriod');
+  if (config.minSyncPeriodMs > config.syncPeriodMs) throw invalid(`${config.mode}.minSyncPeriod must not be longer than ${config.mode}.syncPeriod`);
   if (config.oomScoreAdj < -1000 || config.oomScoreAdj > 1000) throw invalid('oomScoreAdj must be -1000 to 1000');
+}
+
+function checkClusterCIDRs(cidrs: readonly string[]): void {
+  for (const cidr of cidrs) if (parseCidr(cidr) === null) throw invalid(`clusterCIDR "${cidr}" is no CIDR`);
+  const families = new Set(cidrs.map((cidr) => parseCidr(cidr)!.family));
+  if (cidrs.length > families.size) throw invalid(`clusterCIDR "${cidrs.join(',')}" must be one CIDR, or one of each family`);
+}
+
+function checkAddress(field: string, address: string): void {
+  const [, host = '', port = ''] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  if (canonicalIp(host) === null) throw invalid(`${field} "${address}" must have an IP address`);
+  if (Number(port) < 1 || Number(port) > 65_535) throw invalid(`${field} "${address}" must have a port from 1 to 65535`);
 }

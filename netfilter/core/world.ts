@@ -10,17 +10,23 @@ export interface World {
   slices: Map<string, Map<string, EndpointSliceObject>>;
   /** Which Service a slice (`namespace/name`) is of, as it was last heard. */
   sliceService: Map<string, string>;
+  /** Whether spec.externalIPs count. */
+  readonly externalIPs: boolean;
 }
 
-export function emptyWorld(): World {
-  return { services: new Map(), slices: new Map(), sliceService: new Map() };
+export function emptyWorld({ externalIPs } = { externalIPs: true }): World {
+  return { services: new Map(), slices: new Map(), sliceService: new Map(), externalIPs };
 }
 
 /** Puts in or takes out one Service; returns its key. */
 export function applyService(world: World, service: ServiceObject, gone: boolean): string {
   const key = serviceKey(service);
   if (gone) world.services.delete(key);
-  else world.services.set(key, service);
+  else
+    world.services.set(
+      key,
+      world.externalIPs || service.spec?.externalIPs === undefined ? service : { ...service, spec: { ...service.spec, externalIPs: [] } },
+    );
   return key;
 }
 

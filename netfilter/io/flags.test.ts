@@ -41,6 +41,24 @@ test('the flags of iptables go to its section, and a boolean can be false', asyn
   await assert.rejects(readCommand(['--no-masquerade-all']), /unknown flag --no-masquerade-all/);
 });
 
+test('a period of 0 is one on the command line, and the old flags of ports count as upstream has them', async () => {
+  assert.equal((await run('--iptables-min-sync-period=0')).config.minSyncPeriodMs, 0);
+  await assert.rejects(readCommand(['--iptables-sync-period=0s']), /--iptables-sync-period must be greater than 0/);
+  const addresses = async (...args: string[]): Promise<string[]> => {
+    const { config } = await run(...args);
+    return [config.healthzBindAddress, config.metricsBindAddress];
+  };
+  assert.deepEqual(await addresses('--healthz-port=0', '--metrics-port=0'), ['', '']);
+  assert.deepEqual(await addresses('--healthz-port=9', '--metrics-port=8'), ['0.0.0.0:10256', '127.0.0.1:10249']);
+  assert.deepEqual(await addresses('--healthz-bind-address=192.0.2.1', '--healthz-port=9', '--metrics-bind-address=::1'), ['192.0.2.1:9', '[::1]:10249']);
+  await assert.rejects(readCommand(['--healthz-port=x']), /--healthz-port needs a whole number/);
+});
+
+test('the gate of external addresses', async () => {
+  assert.equal((await run('--feature-gates=AllowServiceExternalIPs=false')).config.externalIPs, false);
+  assert.equal((await run()).config.externalIPs, true);
+});
+
 test('other commands', async () => {
   assert.equal((await readCommand(['--help'])).kind, 'help');
   assert.equal((await readCommand(['--version'])).kind, 'version');
@@ -51,6 +69,11 @@ test('a typo is refused with the flag named', async () => {
   await assert.rejects(readCommand(['--proxy-mod', 'nftables']), /--proxy-mod/);
   await assert.rejects(readCommand(['--proxy-mode=nftables', '--oom-score-adj=low']), /--oom-score-adj needs a whole number/);
   await assert.rejects(readCommand(['--proxy-mode=nftables', 'extra']), /extra/);
+  await assert.rejects(readCommand(['--feature-gates=A=maybe']), /--feature-gates needs true or false for A, not "maybe"/);
+  await assert.rejects(readCommand(['--masquerade-all=yes']), /--masquerade-all is true or false, not "yes"/);
+  await assert.rejects(readCommand(['--v=loud']), /--v needs a whole number/);
+  await assert.rejects(readCommand(['--hostname-override= ']), /--hostname-override is blank/);
+  assert.equal((await run('--masquerade-all=1')).config.masqueradeAll, true);
 });
 
 test('a configuration file decides over the flags it covers, the host name and the kubeconfig aside', async () => {
@@ -74,6 +97,11 @@ test('a configuration file decides over the flags it covers, the host name and t
       ['nftables', ['10.1.0.0/16'], 'from-flag', '/k', true, 60_000],
     );
     assert.deepEqual(ignored, ['--proxy-mode', '--cluster-cidr']);
+    await writeFile(file, 'mode: nftables\nnftables: {syncperiod: 1m}\nclusterCidr: 10.1.0.0/16\n');
+    await writeFile(file, 'logging: {verbosity: 4}\n');
+    assert.deepEqual([(await run('--config', file)).verbosity, (await run('--config', file, '--v=1')).verbosity], [4, 1]);
+    await writeFile(file, 'mode: nftables\nnftables: {syncperiod: 1m}\nclusterCidr: 10.1.0.0/16\n');
+    assert.deepEqual((await run('--config', file)).unknown, ['nftables.syncperiod', 'clusterCidr']);
     await writeFile(file, 'mode: [nftables\n');
     await assert.rejects(readCommand(['--config', file]), (error: Error) => error.message.includes(file));
     await assert.rejects(readCommand(['--config', join(folder, 'missing')]), /missing/);
@@ -118,4 +146,26 @@ test('health and metrics follow the bind address of a file, not that of the comm
   t.after(() => rm(dir, { recursive: true }));
   await writeFile(join(dir, 'config'), 'bindAddress: "::"\n');
   assert.deepEqual(await addresses(`--config=${join(dir, 'config')}`), ['[::]:10256', '[::1]:10249']);
+});
+
+/** What kube-proxy 1.37.2 --help lists, help and version aside. */
+const UPSTREAM = `
+  bind-address bind-address-hard-fail cleanup cluster-cidr config config-sync-period conntrack-max-per-core conntrack-min conntrack-tcp-be-
+  liberal conntrack-tcp-timeout-close-wait conntrack-tcp-timeout-established conntrack-udp-timeout conntrack-udp-timeout-stream detect-local-
+  mode feature-gates healthz-bind-address hostname-override init-only iptables-localhost-nodeports iptables-masquerade-bit iptables-min-sync-
+  period iptables-sync-period ipvs-exclude-cidrs ipvs-min-sync-period ipvs-scheduler ipvs-strict-arp ipvs-sync-period ipvs-tcp-timeout ipvs-
+  tcpfin-timeout ipvs-udp-timeout kube-api-burst kube-api-content-type kube-api-qps kubeconfig log-flush-frequency log-json-info-buffer-size
+  log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format masquerade-all master metrics-bind-address nodeport-
+  addresses oom-score-adj pod-bridge-interface pod-interface-name-prefix profiling proxy-mode show-hidden-metrics-for-version v vmodule write-
+  config-to
+`;
+
+test('every flag of upstream is taken', async () => {
+  for (const name of UPSTREAM.trim().split(/\s+/)) {
+    const trouble = await readCommand([`--${name}=1`]).then(
+      () => '',
+      (error: Error) => error.message,
+    );
+    assert.doesNotMatch(trouble, /unknown (option|flag)/i, name);
+  }
 });

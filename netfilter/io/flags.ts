@@ -2,8 +2,10 @@ import { readFile } from 'node:fs/promises';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
-import { proxyConfig, type ProxyConfig } from '../core/config.ts';
+import { tryDurationMs } from '../../base/duration.ts';
+import { proxyConfig, withPort, type ProxyConfig } from '../core/config.ts';
 import { configDocument, type ConfigDocument } from '../core/config-document.ts';
+import { unknownFields } from '../core/config-fields.ts';
 
 /** kube-proxy's command line. With --config the file decides, and the flags it covers are ignored, as upstream does. */
 
@@ -111,10 +113,20 @@ export interface RunCommand {
   readonly initOnly: boolean;
   readonly verbosity: number;
   readonly ignored: readonly string[];
+  /** Fields of the configuration file that are none. */
+  readonly unknown: readonly string[];
+  /** The configuration file; empty: there is none. */
+  readonly file: string;
 }
 
 function refuse(detail: string, cause?: unknown): OpError {
   return new OpError('invalid', 'read the command line', detail, { cause, advice: 'nodelet netfilter --help lists the flags.' });
+}
+
+/** As Go reads a truth value. */
+function readBool(text: string): boolean | null {
+  if (['1', 't', 'T', 'true', 'TRUE', 'True'].includes(text)) return true;
+  return ['0', 'f', 'F', 'false', 'FALSE', 'False'].includes(text) ? false : null;
 }
 
 /** Go's flags know "--x", "--x=true" and "-v=2"; node's parser does not know a boolean with a value. */
@@ -125,8 +137,8 @@ function normalize(args: readonly string[], booleans: ReadonlySet<string>): stri
     const [, name = '', value] = match;
     if (name.startsWith('no-')) throw refuse(`unknown flag --${name}`);
     if (!booleans.has(name)) return [value === undefined ? `--${name}` : `--${name}=${value}`];
-    if (value === undefined || value === 'true') return [`--${name}`];
-    if (value === 'false') return [`--no-${name}`];
+    const is = value === undefined ? true : readBool(value);
+    if (is !== null) return [is ? `--${name}` : `--no-${name}`];
     throw refuse(`--${name} is true or false, not "${value}"`);
   });
 }
@@ -140,7 +152,15 @@ function put(into: Record<string, unknown>, path: string, value: unknown): void 
 /** `A=true,B=false` */
 function readGates(text: string): Record<string, boolean> {
   const pairs = text.split(',').map((pair) => pair.trim().split('='));
-  return Object.fromEntries(pairs.filter(([name]) => name !== '').map(([name = '', value]) => [name, value === 'true']));
+  return Object.fromEntries(
+    pairs
+      .filter(([name]) => name !== '')
+      .map(([name = '', value = '']) => {
+        const on = readBool(value.trim());
+        if (on === null) throw refuse(`--feature-gates needs true or false for ${name}, not "${value}"`);
+        return [name.trim(), on];
+      }),
+  );
 }
 
 function readValue(text: string | boolean, read: Read, name: string): unknown {
@@ -154,6 +174,10 @@ function readValue(text: string | boolean, read: Read, name: string): unknown {
   if (read === 'number' && Number.isFinite(Number(text))) return Number(text);
   if (!/^-?\d+$/.test(String(text))) throw refuse(`--${name} needs a whole number`);
   return Number(text);
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
 }
 
 async function readConfigFile(file: string): Promise<Record<string, unknown>> {
@@ -196,12 +220,13 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
   } catch (cause) {
     throw cause instanceof OpError ? cause : refuse(messageOf(cause), cause);
   }
-  const verbosity = Number(values['v'] ?? 0);
+  const verbosity = values['v'] === undefined ? null : (readValue(values['v'], 'int', 'v') as number);
   if (values['help'] === true) return { kind: 'help' };
   if (values['version'] === true) return { kind: 'version' };
-  if (values['cleanup'] === true) return { kind: 'cleanup', verbosity };
+  if (values['cleanup'] === true) return { kind: 'cleanup', verbosity: verbosity ?? 0 };
   const file = values['config'];
   const object = typeof file === 'string' ? await readConfigFile(file) : {};
+  const unknown = unknownFields(object);
   const ignored: string[] = [];
   const section = values['proxy-mode'] === 'nftables' ? 'nftables' : 'iptables';
   for (const [name, { path, read }] of settings) {
@@ -210,27 +235,42 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
     if (typeof file === 'string') ignored.push(`--${name}`);
     else put(object, path.replace('MODE', section), readValue(value, read, name));
   }
+  const target = textOf(values['write-config-to']);
+  const portOf = (name: string): number | null => (values[name] === undefined || target !== '' ? null : (readValue(values[name], 'int', name) as number));
+  const healthzPort = portOf('healthz-port');
+  const metricsPort = portOf('metrics-port');
+  const periodOf = (name: string): number | null => tryDurationMs(textOf(values[name]));
   if (typeof file !== 'string') {
     // Upstream has these before it reads the flags, so they do not follow --bind-address, as they do in a file.
-    object['healthzBindAddress'] ||= '0.0.0.0:10256';
-    object['metricsBindAddress'] ||= '127.0.0.1:10249';
+    object['healthzBindAddress'] = withPort(textOf(object['healthzBindAddress']) || '0.0.0.0:10256', healthzPort || 10256);
+    object['metricsBindAddress'] = withPort(textOf(object['metricsBindAddress']) || '127.0.0.1:10249', metricsPort || 10249);
   }
   const config = proxyConfig(object);
+  if (typeof file !== 'string') {
+    if (healthzPort === 0) config.healthzBindAddress = '';
+    if (metricsPort === 0) config.metricsBindAddress = '';
+    // In a file 0 means the default, on the command line it means 0.
+    if (periodOf('iptables-sync-period') === 0) throw refuse('--iptables-sync-period must be greater than 0');
+    if (periodOf('iptables-min-sync-period') === 0) config.minSyncPeriodMs = 0;
+  }
   const override = values['hostname-override'];
+  if (typeof override === 'string' && override !== '' && override.trim() === '') throw refuse('--hostname-override is blank');
   if (typeof override === 'string' && override !== '') config.hostnameOverride = override.trim().toLowerCase();
   const kubeconfig = values['kubeconfig'];
   if (config.kubeconfig === '' && typeof kubeconfig === 'string') config.kubeconfig = kubeconfig;
-  if (verbosity > 0) put(object, 'logging.verbosity', verbosity);
+  if (verbosity !== null) put(object, 'logging.verbosity', verbosity);
   const document = configDocument(object, config);
-  const target = values['write-config-to'];
-  if (typeof target === 'string' && target !== '') return { kind: 'write', document, path: target, verbosity };
+  const told = (document['logging'] as { verbosity: number }).verbosity;
+  if (target !== '') return { kind: 'write', document, path: target, verbosity: told };
   return {
     kind: 'run',
     config,
     document,
     master: typeof values['master'] === 'string' ? values['master'] : '',
     initOnly: values['init-only'] === true,
-    verbosity,
+    verbosity: told,
     ignored,
+    unknown,
+    file: textOf(file),
   };
 }

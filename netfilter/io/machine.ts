@@ -1,4 +1,4 @@
-import { access, writeFile } from 'node:fs/promises';
+import { access, readFile, writeFile } from 'node:fs/promises';
 import { networkInterfaces, release } from 'node:os';
 import { messageOf, OpError } from '../../base/errors.ts';
 import type { Sys } from '../../base/sys/types.ts';
@@ -41,10 +41,13 @@ function isNewEnough(version: readonly number[]): boolean {
   return true;
 }
 
+const IPV6_DISABLED = '/proc/sys/net/ipv6/conf/all/disable_ipv6';
+
 /** IPv4, and IPv6 unless the kernel lacks it or has it turned off. */
 export async function kernelFamilies(log: Log): Promise<Family[]> {
-  if (await exists('/proc/net/if_inet6')) return ['ip', 'ip6'];
-  log.info('The kernel has no IPv6; Services are served over IPv4 alone');
+  const disabled = await readFile(IPV6_DISABLED, 'utf8').catch(() => '');
+  if (disabled.trim() !== '1' && (await exists('/proc/net/if_inet6'))) return ['ip', 'ip6'];
+  log.info('IPv6 is not there or turned off; Services are served over IPv4 alone');
   return ['ip'];
 }
 

@@ -61,6 +61,22 @@ test('a health-check port that somebody else holds is opened once it is free', a
   await ports.update([]);
 });
 
+test('each address of a port is opened by itself, and trouble with one is told once', async () => {
+  const told: string[] = [];
+  await using several = new HealthPorts({ log: silentLog, isHealthy: () => true, failed: (service, problem) => told.push(`${service}: ${problem}`) });
+  const holder = await serve('127.0.0.2', 0, () => {});
+  const check = { key: 'lab/echo', port: holder.port, hosts: ['127.0.0.2', '127.0.0.1'], localEndpoints: 1 };
+  await several.update([check]);
+  await several.update([check]);
+  assert.equal((await get(holder.port)).weight, '1');
+  assert.equal(told.length, 1);
+  assert.match(told[0]!, new RegExp(`^lab/echo: the health check of lab/echo cannot be served on port ${holder.port}: .*EADDRINUSE`));
+  await holder[Symbol.asyncDispose]();
+  await several.update([{ ...check, localEndpoints: 3 }]);
+  const response = await fetch(`http://127.0.0.2:${holder.port}/`);
+  assert.equal(response.headers.get('x-load-balancing-endpoint-weight'), '3');
+});
+
 test('healthz counts the node in, livez does not, and both are counted', async () => {
   const metrics = proxyMetrics();
   await using healthz = await serveHealthz({ host: '127.0.0.1', port: 0 }, health, metrics);

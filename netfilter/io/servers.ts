@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { ProxyHealth } from '../health.ts';
 import { serve } from './http.ts';
@@ -71,46 +72,59 @@ export interface HealthCheck {
   hosts: readonly string[];
 }
 
+export interface HealthPortsOptions {
+  readonly log: Log;
+  readonly isHealthy: () => boolean;
+  /** Told once of a port that cannot be opened; it is tried again at each sync. */
+  readonly failed?: (service: string, problem: string) => void;
+}
+
+/** One address of one port; without a server it could not be opened. */
+interface Opened {
+  check: HealthCheck;
+  server: AsyncDisposable | null;
+}
+
 /** The health-check node ports of Services with policy Local. */
 export class HealthPorts implements AsyncDisposable {
-  readonly #log: Log;
-  readonly #isHealthy: () => boolean;
-  readonly #open = new Map<string, { check: HealthCheck; servers: AsyncDisposable[] }>();
+  readonly #options: HealthPortsOptions;
+  readonly #open = new Map<string, Opened>();
 
-  constructor(options: { log: Log; isHealthy: () => boolean }) {
-    this.#log = options.log;
-    this.#isHealthy = options.isHealthy;
+  constructor(options: HealthPortsOptions) {
+    this.#options = options;
   }
 
   /** Opens and closes ports so that exactly `checks` are served, and tells them their counts. */
   async update(checks: readonly HealthCheck[]): Promise<void> {
-    const wanted = new Map(checks.map((check) => [`${check.key} ${check.port} ${check.hosts.join(',')}`, check]));
-    for (const [id, { servers }] of this.#open) {
+    const wanted = new Map(checks.flatMap((check) => check.hosts.map((host) => [`${check.key} ${check.port} ${host}`, { check, host }])));
+    for (const [id, { server }] of this.#open) {
       if (wanted.has(id)) continue;
       this.#open.delete(id);
-      for (const server of servers) await server[Symbol.asyncDispose]();
+      await server?.[Symbol.asyncDispose]();
     }
-    for (const [id, check] of wanted) {
-      const open = this.#open.get(id);
-      if (open !== undefined) {
-        open.check = check;
-        continue;
-      }
-      const entry = { check, servers: [] as AsyncDisposable[] };
-      for (const host of check.hosts) {
-        try {
-          entry.servers.push(await serve(host, check.port, (_request, response) => this.#answer(entry.check, response), { ipv6Only: host.includes(':') }));
-        } catch (error) {
-          this.#log.error('Failed to start healthcheck', { service: check.key, port: check.port, error });
-        }
-      }
-      // A port somebody else holds is tried again at the next sync.
-      if (entry.servers.length > 0 || check.hosts.length === 0) this.#open.set(id, entry);
+    for (const [id, { check, host }] of wanted) {
+      const known = this.#open.get(id);
+      const entry: Opened = known ?? { check, server: null };
+      entry.check = check;
+      this.#open.set(id, entry);
+      entry.server ??= await this.#serve(entry, host, known !== undefined);
+    }
+  }
+
+  /** A port somebody else holds is tried again at the next sync. */
+  async #serve(entry: Opened, host: string, isKnown: boolean): Promise<AsyncDisposable | null> {
+    const { key, port } = entry.check;
+    try {
+      return await serve(host, port, (_request, response) => this.#answer(entry.check, response), { ipv6Only: host.includes(':') });
+    } catch (error) {
+      this.#options.log.error('Failed to start healthcheck', { service: key, port, host, error });
+      if (!isKnown) this.#options.failed?.(key, `the health check of ${key} cannot be served on port ${port}: ${messageOf(error)}`);
+      return null;
     }
   }
 
   #answer(check: HealthCheck, response: ServerResponse): void {
-    const healthy = this.#isHealthy();
+    const healthy = this.#options.isHealthy();
     const [namespace, name] = check.key.split('/');
     const body = [
       '{',

@@ -3,6 +3,8 @@ import type { Log } from '../../base/log.ts';
 import type { ConntrackConfig } from '../core/config.ts';
 
 const NETFILTER = '/proc/sys/net/netfilter';
+const MAX = `${NETFILTER}/nf_conntrack_max`;
+const HASHSIZE = '/sys/module/nf_conntrack/parameters/hashsize';
 const MAX_ENTRIES = 1_048_576;
 
 /** What nf_conntrack_max should at least be; 0 leaves it alone. */
@@ -14,24 +16,37 @@ export function conntrackMax(config: ConntrackConfig, cpus: number): number {
 }
 
 /**
- * Sets connection tracking as configured. In a network namespace some of it belongs to the whole machine and
- * cannot be written; the proxy works all the same, so one line says what was left.
+ * Sets connection tracking as configured, with a hash table that is large enough for its entries. In a network namespace
+ * some of it belongs to the whole machine and cannot be written; the proxy works all the same, so one line says what was left.
+ * @param cpus of the machine: its number of entries is the machine's, too
  */
 export async function setConntrackSysctls(sys: Sys, config: ConntrackConfig, cpus: number, log: Log): Promise<void> {
-  const writes: { path: string; data: string }[] = [];
-  const max = conntrackMax(config, cpus);
-  const [current] = await sys.readFiles([`${NETFILTER}/nf_conntrack_max`]);
-  const now = current === null || current === undefined ? 0 : Number(Buffer.from(current).toString('utf8'));
-  if (max > 0 && now < max) writes.push({ path: `${NETFILTER}/nf_conntrack_max`, data: String(max) });
   const seconds: [string, number][] = [
     ['nf_conntrack_tcp_timeout_established', config.tcpEstablishedMs],
     ['nf_conntrack_tcp_timeout_close_wait', config.tcpCloseWaitMs],
     ['nf_conntrack_udp_timeout', config.udpMs],
     ['nf_conntrack_udp_timeout_stream', config.udpStreamMs],
   ];
-  for (const [name, ms] of seconds) if (ms > 0) writes.push({ path: `${NETFILTER}/${name}`, data: String(Math.floor(ms / 1000)) });
-  if (config.tcpBeLiberal) writes.push({ path: `${NETFILTER}/nf_conntrack_tcp_be_liberal`, data: '1' });
-  const results = await sys.writeFiles(writes);
-  const failed = results.flatMap((result, index) => (result === null ? [] : [`${writes[index]!.path.slice(NETFILTER.length + 1)} (${result.errno})`]));
-  if (failed.length > 0) log.warn('Some conntrack settings cannot be written here and are left as they are', { settings: failed.join(', ') });
+  const wanted = seconds.filter(([, ms]) => ms > 0).map(([name, ms]) => ({ path: `${NETFILTER}/${name}`, value: Math.floor(ms / 1000) }));
+  if (config.tcpBeLiberal) wanted.push({ path: `${NETFILTER}/nf_conntrack_tcp_be_liberal`, value: 1 });
+  const max = conntrackMax(config, cpus);
+  const paths = [MAX, HASHSIZE, ...wanted.map(({ path }) => path)];
+  const now = new Map((await sys.readFiles(paths)).map((bytes, index) => [paths[index]!, bytes === null ? null : Number(Buffer.from(bytes).toString('utf8'))]));
+  const writes = wanted.filter(({ path, value }) => now.get(path) !== value);
+  if (max > 0 && (now.get(MAX) ?? 0) < max) writes.unshift({ path: MAX, value: max });
+  const left = await write(sys, writes);
+  const hashsize = now.get(HASHSIZE) ?? null;
+  const least = Math.floor(max / 4);
+  if (hashsize !== null && hashsize < least && !left.has(MAX))
+    for (const [path, errno] of await write(sys, [{ path: HASHSIZE, value: least }])) left.set(path, errno);
+  if (left.size === 0) return;
+  const settings = [...left].map(([path, errno]) => `${path.slice(path.lastIndexOf('/') + 1)} (${errno})`).join(', ');
+  log.warn('Some conntrack settings cannot be written here and are left as they are', { settings });
+}
+
+/** Why those failed that did, by path. */
+async function write(sys: Sys, writes: readonly { path: string; value: number }[]): Promise<Map<string, string>> {
+  if (writes.length === 0) return new Map();
+  const results = await sys.writeFiles(writes.map(({ path, value }) => ({ path, data: String(value) })));
+  return new Map(results.flatMap((result, index) => (result === null ? [] : [[writes[index]!.path, String(result.errno)] as const])));
 }

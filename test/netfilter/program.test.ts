@@ -200,6 +200,7 @@ suite('A node without IPv6', { skip: reason ?? false }, () => {
       const reach = (): Promise<Reply> => lab.peers.cli.connect('10.96.0.8', 80, { timeoutMs: 300 });
       assert.equal((await until(reach, (reply) => reply.server === wanted, START_MS)).server, wanted);
       assert.equal((await lab.peers.node.ask({ do: 'http', host: '127.0.0.1', port: 10256, path: '/healthz' })).status, 200);
+      assert.doesNotMatch(await lab.run('node', ['nft', 'list', 'tables']), /ip6 kube-proxy/);
     });
 });
 
