@@ -150,14 +150,14 @@ test('health and metrics follow the bind address of a file, not that of the comm
 
 /** What kube-proxy 1.37.2 --help lists, help and version aside. */
 const UPSTREAM = `
-  bind-address bind-address-hard-fail cleanup cluster-cidr config config-sync-period conntrack-max-per-core conntrack-min conntrack-tcp-be-
-  liberal conntrack-tcp-timeout-close-wait conntrack-tcp-timeout-established conntrack-udp-timeout conntrack-udp-timeout-stream detect-local-
-  mode feature-gates healthz-bind-address hostname-override init-only iptables-localhost-nodeports iptables-masquerade-bit iptables-min-sync-
-  period iptables-sync-period ipvs-exclude-cidrs ipvs-min-sync-period ipvs-scheduler ipvs-strict-arp ipvs-sync-period ipvs-tcp-timeout ipvs-
-  tcpfin-timeout ipvs-udp-timeout kube-api-burst kube-api-content-type kube-api-qps kubeconfig log-flush-frequency log-json-info-buffer-size
-  log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format masquerade-all master metrics-bind-address nodeport-
-  addresses oom-score-adj pod-bridge-interface pod-interface-name-prefix profiling proxy-mode show-hidden-metrics-for-version v vmodule write-
-  config-to
+  bind-address bind-address-hard-fail cleanup cluster-cidr config config-sync-period conntrack-max-per-core conntrack-min
+  conntrack-tcp-be-liberal conntrack-tcp-timeout-close-wait conntrack-tcp-timeout-established conntrack-udp-timeout
+  conntrack-udp-timeout-stream detect-local-mode feature-gates healthz-bind-address hostname-override init-only iptables-localhost-nodeports
+  iptables-masquerade-bit iptables-min-sync-period iptables-sync-period ipvs-exclude-cidrs ipvs-min-sync-period ipvs-scheduler ipvs-strict-arp
+  ipvs-sync-period ipvs-tcp-timeout ipvs-tcpfin-timeout ipvs-udp-timeout kube-api-burst kube-api-content-type kube-api-qps kubeconfig
+  log-flush-frequency log-json-info-buffer-size log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format
+  masquerade-all master metrics-bind-address nodeport-addresses oom-score-adj pod-bridge-interface pod-interface-name-prefix profiling
+  proxy-mode show-hidden-metrics-for-version v vmodule write-config-to
 `;
 
 test('every flag of upstream is taken', async () => {
