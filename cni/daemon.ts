@@ -28,7 +28,7 @@ export interface DaemonOptions {
 /** Answers the plugin's calls and keeps the ways to other nodes and the policies until `signal` is aborted. Rules, links and routes stay. */
 export async function runDaemon(options: DaemonOptions, signal: AbortSignal): Promise<void> {
   const { config, engine, kernel, policy, api, clock, log } = options;
-  const workshop = engine.workshop(config.dataDir);
+  const workshop = await engine.workshop(config.dataDir);
   // Callers first: a pod that waits is worth more than what dead ones left.
   await using _calls = await serveCalls(config.socket, (env, stdin) => engine.call(env, stdin), log);
   const network = new NodeNetwork({ config, kernel, clock, log });

@@ -40,7 +40,7 @@ function world(t: TestContext): World {
     },
     async remains() {
       const links = (await kernel.links(null)).filter((link) => link.name !== 'lo').map((link) => link.name);
-      const { store } = engine.workshop(dir);
+      const { store } = await engine.workshop(dir);
       return [
         ...links,
         ...store.all().map((one) => one.containerId),

@@ -21,7 +21,7 @@ export interface Answer {
 
 export interface EngineOptions {
   readonly kernel: Kernel;
-  readonly openStore: (dataDir: string) => Store;
+  readonly openStore: (dataDir: string) => Promise<Store>;
   /** A process in the node's network namespace. */
   readonly pid: number;
   readonly families: readonly (4 | 6)[];
@@ -42,7 +42,9 @@ export interface Gate {
 /** Answers calls; the same in the daemon and in the process that stands in for it. Calls for one pod follow each other. */
 export class Engine implements Disposable {
   readonly #options: EngineOptions;
-  readonly #workshops = new Map<string, Workshop>();
+  readonly #workshops = new Map<string, Promise<Workshop>>();
+  readonly #stores = new Set<Store>();
+  #isOver = false;
   /** What was asked before for the same pod is done first. */
   readonly #turns = new Turns();
   readonly #uplink: Uplink;
@@ -52,24 +54,26 @@ export class Engine implements Disposable {
     this.#uplink = new Uplink(options.kernel, options.monoMs);
   }
 
-  /** What belongs to one data folder; opened at its first use. */
-  workshop(dataDir: string): Workshop {
+  /** What belongs to one data folder; opened at its first use, and anew where that failed. */
+  workshop(dataDir: string): Promise<Workshop> {
     const known = this.#workshops.get(dataDir);
     if (known !== undefined) return known;
+    const opening = this.#open(dataDir);
+    this.#workshops.set(dataDir, opening);
+    opening.catch(() => this.#workshops.delete(dataDir));
+    return opening;
+  }
+
+  async #open(dataDir: string): Promise<Workshop> {
     const { kernel, openStore, pid, families, log } = this.#options;
-    const store = openStore(dataDir);
-    const made: Workshop = {
-      dataDir,
-      kernel,
-      store,
-      pid,
-      families,
-      log,
-      uplink: this.#uplink,
-      table: new HostTable({ kernel, store, families, dataDir, usualDir: DATA_DIR }),
-    };
-    this.#workshops.set(dataDir, made);
-    return made;
+    const store = await openStore(dataDir);
+    if (this.#isOver) {
+      store[Symbol.dispose]();
+      throw new OpError('aborted', `open ${dataDir}`, 'this process ends');
+    }
+    this.#stores.add(store);
+    const table = new HostTable({ kernel, store, families, dataDir, usualDir: DATA_DIR });
+    return { dataDir, kernel, store, pid, families, log, uplink: this.#uplink, table };
   }
 
   /** Never throws for what a caller or the kernel did: that is an answer too. */
@@ -94,7 +98,7 @@ export class Engine implements Disposable {
   async #run(call: Call, conf: NetConf): Promise<Record<string, unknown> | null> {
     if (conf.type === 'loopback') return await this.#loopback(call, conf);
     using _turn = this.#options.takeTurn?.(conf.dataDir);
-    const workshop = this.workshop(conf.dataDir);
+    const workshop = await this.workshop(conf.dataDir);
     switch (call.command) {
       case 'ADD':
         return resultJson(await this.#admitted(call, await add(workshop, call, conf)), conf.version);
@@ -150,7 +154,9 @@ export class Engine implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const { store } of this.#workshops.values()) store[Symbol.dispose]();
+    this.#isOver = true;
+    for (const store of this.#stores) store[Symbol.dispose]();
+    this.#stores.clear();
     this.#workshops.clear();
   }
 }

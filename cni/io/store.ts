@@ -60,8 +60,6 @@ const WAIT_MS = 10_000;
 const STEP_MS = 10;
 /** Within a step nothing else goes on: SQLite itself waits. Writers are done within that, nearly always. */
 const BUSY_MS = 5;
-/** Opening is not done in steps: it comes once, and only with a process that opens the same file it waits at all. */
-const OPEN_BUSY_MS = 1_000;
 
 /** The machine's boot and the network namespace in it: links of another one are gone. */
 function bootOf(): string {
@@ -69,7 +67,7 @@ function bootOf(): string {
 }
 
 export interface StoreOptions {
-  /** How long a transaction waits for its turn, in milliseconds; default ten seconds. */
+  /** How long opening and a transaction wait for their turn, in milliseconds; default ten seconds. */
   readonly waitMs?: number;
   /** Which boot this is; for tests. */
   readonly boot?: string;
@@ -128,21 +126,38 @@ function isBusy(error: unknown): boolean {
   return (error as { errcode?: number }).errcode !== undefined && ((error as { errcode: number }).errcode & 0xff) === SQLITE_BUSY;
 }
 
-/** Opens `dir`/state.db. Acknowledged means: survives the death of any process; a crash of the machine ends the pods too. Throws OpError, as all of it does. */
-export function openStore(dir: string, options: StoreOptions = {}): Store {
-  let db: DatabaseSync | undefined;
-  try {
-    return guarded(`open ${dir}/state.db`, () => {
+/**
+ * Opens `dir`/state.db; while another process has it locked this waits as a transaction does. Acknowledged means: survives
+ * the death of any process; a crash of the machine ends the pods too. Throws OpError, as all of it does.
+ */
+export async function openStore(dir: string, options: StoreOptions = {}): Promise<Store> {
+  const { waitMs = WAIT_MS } = options;
+  const opened = await inTurn(waitMs, () => {
+    let db: DatabaseSync | undefined;
+    try {
       mkdirSync(dir, { recursive: true, mode: 0o700 });
       db = new DatabaseSync(`${dir}/state.db`);
-      db.exec(`PRAGMA busy_timeout = ${OPEN_BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
-      const store = storeOf(db, options.boot ?? bootOf(), options.waitMs ?? WAIT_MS);
-      db.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
-      return guardedStore(store, `${dir}/state.db`);
-    });
-  } catch (error) {
-    db?.close();
-    throw error;
+      db.exec(`PRAGMA busy_timeout = ${BUSY_MS}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
+      return storeOf(db, options.boot ?? bootOf(), waitMs);
+    } catch (error) {
+      db?.close();
+      throw error;
+    }
+  }).catch((error: unknown) => {
+    throw explained(`open ${dir}/state.db`, error);
+  });
+  return guardedStore(opened, `${dir}/state.db`);
+}
+
+/** Tries again for as long as another process writes, in steps between which everything else goes on. */
+async function inTurn<T>(waitMs: number, attempt: () => T): Promise<T> {
+  for (let waitedMs = 0; ; waitedMs += BUSY_MS + STEP_MS) {
+    try {
+      return attempt();
+    } catch (error) {
+      if (!isBusy(error) || waitedMs >= waitMs) throw error;
+    }
+    await sleep(STEP_MS);
   }
 }
 
@@ -165,22 +180,18 @@ function storeOf(db: DatabaseSync, boot: string, waitMs: number): Store {
       throw error;
     }
   };
-  const transaction = async <T>(work: () => T): Promise<T> => {
-    for (let waitedMs = 0; ; waitedMs += BUSY_MS + STEP_MS) {
-      try {
-        db.exec('BEGIN IMMEDIATE');
-        break;
-      } catch (error) {
-        if (!isBusy(error) || waitedMs >= waitMs) throw error;
-      }
-      await sleep(STEP_MS);
-    }
-    return begun(work);
-  };
+  const transaction = <T>(work: () => T): Promise<T> =>
+    inTurn(waitMs, () => {
+      db.exec('BEGIN IMMEDIATE');
+      // In the same turn of the loop: in between, another caller of this process would be inside of this transaction.
+      return begun(work);
+    });
   const known = (): boolean => {
     try {
       return (db.prepare("SELECT value FROM fact WHERE name = 'boot'").get() as { value: string } | undefined)?.value === boot;
-    } catch {
+    } catch (error) {
+      // Without a table yet nothing is known.
+      if (isBusy(error)) throw error;
       return false;
     }
   };
