@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { userNamespaceOf } from './user-namespaces.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import { containerConfig, linuxResources, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
+import { containerConfig, containerResources, linuxResources, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
 import type { ConfigContext } from './config-context.ts';
 import { hostnameOf } from './hostname.ts';
 
@@ -153,4 +153,31 @@ test('host names follow hostname, subdomain and setHostnameAsFQDN', () => {
   assert.equal(named({ hostname: 'h', subdomain: 's' }), 'h s.shop.svc.cluster.local h');
   assert.equal(named({ hostname: 'h', subdomain: 's', setHostnameAsFQDN: true }), 'h s.shop.svc.cluster.local h.s.shop.svc.cluster.local');
   assert.match(named({ hostname: 'h', subdomain: 's'.repeat(60), setHostnameAsFQDN: true }), /is too long/);
+});
+
+test('limits grow by what claims bring, requests do not; what is not limited stays so, but for huge pages', () => {
+  const claim = {
+    resourceClaimName: 'c',
+    containers: ['c', 'd'],
+    mapping: [
+      { name: 'cpu', quantity: '1' },
+      { name: 'memory', quantity: '64Mi' },
+      { name: 'hugepages-2Mi', quantity: '2Mi' },
+    ],
+    overhead: [{ name: 'cpu', perPod: '100m', perContainer: '50m' }],
+  };
+  const claimed: Pod = { ...pod, status: { nodeAllocatableResourceClaimStatuses: [claim] } };
+  const pages = (bytes: string): object[] => [{ pageSize: '2MB', limit: bytes }];
+  const own = containerResources(context, claimed, container);
+  assert.deepEqual([own.cpuShares, own.cpuQuota, own.memoryLimitInBytes, own.hugepageLimits], ['102', '165000', String(192 << 20), pages('2097152')]);
+  const free: Container = { name: 'd' };
+  const open = containerResources(context, claimed, free);
+  assert.deepEqual([open.cpuShares, open.cpuQuota, open.memoryLimitInBytes, open.hugepageLimits], ['2', '0', undefined, pages('2097152')]);
+  const whole: Pod = { ...claimed, spec: { ...pod.spec, resources: { limits: { cpu: '2', 'hugepages-2Mi': '8Mi' } } } };
+  const ofPod = containerResources(context, whole, { ...free, resources: { limits: { cpu: '0' } } });
+  assert.deepEqual([ofPod.cpuQuota, ofPod.hugepageLimits], ['200000', pages('8388608')]);
+  const sandbox = sandboxConfig(context, { pod: claimed, attempt: 0, cgroupParent: '/k', hostname: 'h', dns: null });
+  assert.deepEqual([sandbox.linux?.resources?.cpuQuota, sandbox.linux?.resources?.memoryLimitInBytes], ['170000', String(192 << 20)]);
+  const other = containerResources(context, claimed, { ...container, name: 'e' });
+  assert.equal(other.cpuQuota, '50000');
 });

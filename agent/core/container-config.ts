@@ -14,13 +14,16 @@ import type { Container, Pod } from '../../proto/kube/types.ts';
 import { defaultSysctlsOf } from './admit-sysctls.ts';
 import type { ConfigContext } from './config-context.ts';
 import { keyOf } from './containers.ts';
+import { claimedByContainer } from './dra/node-allocatable.ts';
 import { expandAll } from './env.ts';
 import type { EnvPair } from './env.ts';
 import { containerHash } from './hash.ts';
 import { hugePageLimits } from './huge-pages.ts';
 import { containerMemoryQos } from './memory-qos.ts';
 import { hasPodLevelResources, memoryOf, milliCpuOf, oomScoreAdj, podLimits, podRequests } from './qos.ts';
+import type { ResourceLists } from './qos.ts';
 import { milliValueOf, valueOf } from './quantity.ts';
+import type { Quantity } from './quantity.ts';
 import { containerSecurity, namespacesOf } from './security.ts';
 import type { ImageUser } from './security.ts';
 import { swapBytes } from './swap.ts';
@@ -71,8 +74,8 @@ function linuxSandbox(context: ConfigContext, input: SandboxInput): LinuxPodSand
   // The runtime separates with dots only.
   for (const sysctl of security?.sysctls ?? []) sysctls[dotted(sysctl.name)] = sysctl.value;
   const groups = [...(security?.fsGroup === undefined ? [] : [security.fsGroup]), ...(security?.supplementalGroups ?? [])];
-  const requests = podRequests({ spec: { ...pod.spec, overhead: {} } });
-  const limits = podLimits({ spec: { ...pod.spec, overhead: {} } });
+  const plain = { ...pod, spec: { ...pod.spec, overhead: {} } };
+  const [requests, limits] = [podRequests(plain), podLimits(plain)];
   const overhead = pod.spec.overhead;
   return {
     cgroupParent: input.cgroupParent,
@@ -206,21 +209,30 @@ function orderedPort(port: NonNullable<Container['ports']>[number]): Record<stri
 export function containerResources(context: ConfigContext, pod: Pod, container: Container): LinuxContainerResourcesInput {
   const own = container.resources;
   const ofPod = hasPodLevelResources(pod) ? pod.spec.resources?.limits : undefined;
-  const cpuLimit = milliValueOf(own?.limits?.['cpu'] ?? ofPod?.['cpu']);
-  const memoryLimit = valueOf(own?.limits?.['memory'] ?? ofPod?.['memory']);
-  const cpuRequest = own?.requests?.['cpu'] === undefined ? null : milliValueOf(own.requests['cpu']);
+  const claimed = claimedByContainer(pod.status?.nodeAllocatableResourceClaimStatuses ?? [], container.name);
+  const [ownCpu, ownMemory] = [milliValueOf(own?.limits?.['cpu']), valueOf(own?.limits?.['memory'])];
+  const cpuWanted = ownCpu || milliValueOf(ofPod?.['cpu']);
+  const cpuLimit = ownCpu > 0n ? ownCpu + milliCpuOf(claimed) : cpuWanted;
+  const memoryLimit = ownMemory > 0n ? ownMemory + memoryOf(claimed) : valueOf(ofPod?.['memory']);
+  const cpuRequest = own?.requests?.['cpu'] === undefined ? cpuWanted : milliValueOf(own.requests['cpu']);
   const resources = linuxResources(context, cpuRequest, cpuLimit, memoryLimit);
   const swap = context.swapControllerAvailable ? swapLimit(context, pod, container, memoryLimit) : {};
-  const sizes = hugePageLimits(context.hugePageSizes, ofPod, own?.limits);
+  const sizes = hugePageLimits(context.hugePageSizes, ofPod, withClaimed(own?.limits, ofPod, claimed));
   return {
     ...resources,
     ...swap,
     oomScoreAdj: Math.max(oomScoreAdj(pod, container, context.memoryCapacityBytes), context.leastOomScoreAdj ?? -1000),
     hugepageLimits: [...sizes].map(([pageSize, bytes]) => ({ pageSize, limit: String(bytes) })),
     ...(context.cgroupVersion === 2
-      ? { unified: { ...resources.unified, ...('unified' in swap ? swap.unified : {}), ...containerMemoryQos(pod, own, context.memoryQos) } }
+      ? { unified: { ...resources.unified, ...('unified' in swap ? swap.unified : {}), ...containerMemoryQos(pod, own, context.memoryQos, memoryOf(claimed)) } }
       : {}),
   };
+}
+
+/** Huge pages by claims add to what the container is limited to; where it is not, the pod's own limit stands before them. */
+function withClaimed(own: ResourceLists['limits'], ofPod: ResourceLists['limits'], claimed: ReadonlyMap<string, Quantity>): ResourceLists['limits'] {
+  const added = [...claimed].filter(([name]) => name.startsWith('hugepages-') && (own?.[name] !== undefined || ofPod?.[name] === undefined));
+  return { ...own, ...Object.fromEntries(added.map(([name, { nano }]) => [name, `${nano + valueOf(own?.[name]) * 1_000_000_000n}n`])) };
 }
 
 function swapLimit(context: ConfigContext, pod: Pod, container: Container, memoryLimit: bigint): LinuxContainerResourcesInput {

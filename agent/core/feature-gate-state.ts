@@ -26,6 +26,7 @@ const done = `
   CustomCPUCFSQuotaPeriod
   DRAConsumableCapacity the share of a device is passed on as its driver tells it
   DRAExtendedResource
+  DRANodeAllocatableResources declared where on; what the scheduler wrote into the pod's status is honoured whenever it is there
   DRAOptionalNodeOperations the field is honoured whenever the API server kept it
   DRAWorkloadResourceClaims
   DefaultPodSysctls
@@ -34,6 +35,7 @@ const done = `
   DynamicResourceAllocation
   EmptyDirVolumeMode
   EnvFiles
+  EventedPLEG the runtime's events are hints to list sooner, whatever the gate says
   ExecProbeTimeout
   ExtendWebSocketsToKubelet
   GRPCContainerProbeTLS
@@ -112,8 +114,6 @@ const done = `
 `;
 
 const notDone = `
-  DRANodeAllocatableResources
-  EventedPLEG the runtime's events are hints to look sooner, whatever the gate says
   GitRepoVolumeDriver locked off: such a volume is refused, as upstream does
   InPlacePodVerticalScalingMemoryBackedVolumes
   KubeProxyIPVS our proxy has no IPVS mode, which upstream takes away

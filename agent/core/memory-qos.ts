@@ -26,8 +26,13 @@ export function podMemoryQos(pod: PodResources, qos: MemoryQos): Record<string, 
   return high === null ? files : { ...files, 'memory.high': String(high) };
 }
 
-/** The files of a container's cgroup; `qos` null: the gate is off, and what an earlier kubelet set is taken back. */
-export function containerMemoryQos(pod: PodResources, resources: ResourceLists | undefined, qos: MemoryQos | null = unprotected): Record<string, string> {
+/** The files of a container's cgroup; `qos` null: the gate is off, and what an earlier kubelet set is taken back. `claimed`: bytes that come by claims. */
+export function containerMemoryQos(
+  pod: PodResources,
+  resources: ResourceLists | undefined,
+  qos: MemoryQos | null = unprotected,
+  claimed = 0n,
+): Record<string, string> {
   if (qos === null) return { 'memory.high': 'max' };
   const request = valueOf(resources?.requests?.['memory']);
   const limit = valueOf(resources?.limits?.['memory']);
@@ -38,7 +43,7 @@ export function containerMemoryQos(pod: PodResources, resources: ResourceLists |
   // The pod's own memory.high holds for what is below it.
   const ofPod = limit === 0n && hasPodLevelResources(pod) && valueOf(pod.spec?.resources?.limits?.['memory']) > 0n;
   if (qos.throttlingFactor === null || ofPod || (request === limit && request !== 0n)) return files;
-  const most = limit === 0n ? qos.allocatableBytes : limit;
+  const most = limit === 0n ? qos.allocatableBytes : limit + claimed;
   const high = most === 0n ? null : throttleAt(request, most, qos.throttlingFactor, qos.pageBytes);
   return high === null ? files : { ...files, 'memory.high': String(high) };
 }

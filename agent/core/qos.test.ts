@@ -49,3 +49,43 @@ test('oom_score_adj follows class and memory share', () => {
   assert.equal(of(pod({ requests: { memory: '2Gi' } })), 3);
   assert.equal(of({ spec: { ...pod({}).spec, priorityClassName: 'system-node-critical' } }), -997);
 });
+
+test('oom_score_adj of what a pod asks for as a whole: what no container asked for is shared by all, init containers among them', () => {
+  const capacity = 1000n << 20n;
+  const asks = (memory: string): { resources: { requests: { memory: string } } } => ({ resources: { requests: { memory } } });
+  const [main, side] = [
+    { name: 'm', ...asks('100Mi') },
+    { name: 's', restartPolicy: 'Always', ...asks('50Mi') },
+  ];
+  const init = { name: 'i', ...asks('60Mi') };
+  const whole: PodResources = { spec: { resources: { requests: { memory: '450Mi' } }, containers: [main], initContainers: [side, init] } };
+  // 150Mi are asked for at the peak: 300Mi are left for three.
+  assert.equal(oomScoreAdj(whole, main, capacity), 800);
+  assert.equal(oomScoreAdj(whole, init, capacity), 840);
+  // A sidecar goes no sooner than what it serves, which has its share too.
+  assert.equal(oomScoreAdj(whole, side, capacity), 800);
+  assert.equal(oomScoreAdj({ spec: { ...whole.spec, resources: { limits: { memory: '450Mi' } } } }, main, capacity), 900);
+});
+
+test('what claims bring counts for the pod, where something is limited for its limit, and in parts for who is killed first', () => {
+  const claims = [
+    {
+      resourceClaimName: 'c',
+      containers: ['a', 'b'],
+      mapping: [
+        { name: 'cpu', quantity: '2' },
+        { name: 'memory', quantity: '200Mi' },
+        { name: 'hugepages-2Mi', quantity: '4Mi' },
+      ],
+      overhead: [{ name: 'memory', perPod: '10Mi', perContainer: '5Mi' }],
+    },
+  ];
+  const input: PodResources = {
+    spec: { containers: [{ name: 'a', resources: { requests: { memory: '80Mi' }, limits: { cpu: '1' } } }, { name: 'b' }] },
+    status: { nodeAllocatableResourceClaimStatuses: claims },
+  };
+  assert.deepEqual(shown(podRequests(input)), { cpu: '2', memory: '300Mi', 'hugepages-2Mi': '4Mi' });
+  assert.deepEqual(shown(podLimits(input)), { cpu: '3', 'hugepages-2Mi': '4Mi' });
+  assert.equal(oomScoreAdj(input, input.spec!.containers![0]!, 1000n << 20n), 1000 - 190);
+  assert.equal(oomScoreAdj(input, input.spec!.containers![1]!, 1000n << 20n), 1000 - 110);
+});

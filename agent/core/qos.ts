@@ -1,3 +1,5 @@
+import type { NodeAllocatableResourceClaimStatus } from '../../proto/kube/types.ts';
+import { claimedByPod, claimedMemoryShare } from './dra/node-allocatable.ts';
 import { addQuantities, compareQuantities, maxQuantity, milliValueOf, parseQuantity, quantityOf, valueOf } from './quantity.ts';
 import type { Quantity, QuantityText } from './quantity.ts';
 
@@ -10,6 +12,7 @@ export interface ResourceLists {
 }
 
 interface ContainerResources {
+  name?: string;
   resources?: ResourceLists;
   restartPolicy?: string;
 }
@@ -23,7 +26,7 @@ export interface PodResources {
     priority?: number;
     priorityClassName?: string;
   };
-  status?: { qosClass?: string };
+  status?: { qosClass?: string; nodeAllocatableResourceClaimStatuses?: readonly NodeAllocatableResourceClaimStatus[] };
 }
 
 /** resource name → amount. */
@@ -93,12 +96,16 @@ export function oomScoreAdj(pod: PodResources, container: ContainerResources, me
   const qos = qosClassOfStatus(pod);
   if (qos === 'Guaranteed') return -997;
   if (qos === 'BestEffort') return 1000;
-  const own = valueOf(container.resources?.requests?.['memory']);
-  const request = hasPodLevelResources(pod) ? own + surplusShare(pod) : own;
-  let score = scoreOf(request, memoryCapacity);
-  if (isSidecar(pod, container)) score = smaller(score, scoreOf(leastRegularRequest(pod), memoryCapacity));
+  const spare = hasPodLevelResources(pod) ? surplusShare(pod) : 0n;
+  let score = scoreOf(memoryRequestOf(pod, container) + spare, memoryCapacity);
+  if (isSidecar(pod, container)) score = smaller(score, scoreOf(leastRegularRequest(pod) + spare, memoryCapacity));
   if (score < 3n) return 3;
   return score >= 1000n ? 999 : Number(score);
+}
+
+function memoryRequestOf(pod: PodResources, container: ContainerResources): bigint {
+  const claims = pod.status?.nodeAllocatableResourceClaimStatuses ?? [];
+  return valueOf(container.resources?.requests?.['memory']) + (claims.length === 0 ? 0n : claimedMemoryShare(claims, container.name ?? ''));
 }
 
 function scoreOf(request: bigint, memoryCapacity: bigint): bigint {
@@ -114,12 +121,12 @@ export function hasPodLevelResources(pod: PodResources): boolean {
   return [...Object.keys(lists?.requests ?? {}), ...Object.keys(lists?.limits ?? {})].some((name) => podLevelResources.test(name));
 }
 
-/** Pod-level memory that no container asked for, shared evenly. */
+/** Pod-level memory that no container asked for, shared evenly, init containers among them. */
 function surplusShare(pod: PodResources): bigint {
-  const containers = pod.spec?.containers ?? [];
   const whole = valueOf(pod.spec?.resources?.requests?.['memory']);
-  const asked = containers.reduce((sum, each) => sum + valueOf(each.resources?.requests?.['memory']), 0n);
-  return containers.length === 0 || whole <= asked ? 0n : (whole - asked) / BigInt(containers.length);
+  const asked = memoryOf(ofContainers(pod, (lists) => lists?.requests));
+  const count = BigInt((pod.spec?.containers ?? []).length + (pod.spec?.initContainers ?? []).length);
+  return count === 0n || whole <= asked ? 0n : (whole - asked) / count;
 }
 
 function isSidecar(pod: PodResources, container: ContainerResources): boolean {
@@ -128,11 +135,28 @@ function isSidecar(pod: PodResources, container: ContainerResources): boolean {
 
 /** A sidecar must not be killed before the containers it serves: its score is at most that of the least asking one. */
 function leastRegularRequest(pod: PodResources): bigint {
-  const requests = (pod.spec?.containers ?? []).map((container) => valueOf(container.resources?.requests?.['memory']));
+  const requests = (pod.spec?.containers ?? []).map((container) => memoryRequestOf(pod, container));
   return requests.length === 0 ? 0n : requests.reduce(smaller);
 }
 
-function podTotals(pod: PodResources, pick: (lists: ResourceLists | undefined) => Readonly<Record<string, QuantityText>> | undefined): Amounts {
+type Pick = (lists: ResourceLists | undefined) => Readonly<Record<string, QuantityText>> | undefined;
+
+const isOfLimits = (pick: Pick): boolean => pick({ limits: {} }) !== undefined;
+
+function podTotals(pod: PodResources, pick: Pick): Amounts {
+  const totals = ofContainers(pod, pick);
+  if (hasPodLevelResources(pod)) {
+    for (const [name, text] of Object.entries(pick(pod.spec?.resources) ?? {})) if (podLevelResources.test(name)) totals.set(name, parseQuantity(text));
+  }
+  // Overhead counts for limits only where there is a limit at all.
+  for (const [name, text] of Object.entries(pod.spec?.overhead ?? {})) {
+    if (!isOfLimits(pick) || (totals.get(name)?.nano ?? 0n) > 0n) totals.set(name, addQuantities(totals.get(name) ?? quantityOf(0), parseQuantity(text)));
+  }
+  return totals;
+}
+
+/** The containers together, with what comes to the pod by its claims. */
+function ofContainers(pod: PodResources, pick: Pick): Amounts {
   const totals: Amounts = new Map();
   for (const container of pod.spec?.containers ?? []) addAll(totals, pick(container.resources));
   const sidecars: Amounts = new Map();
@@ -150,13 +174,10 @@ function podTotals(pod: PodResources, pick: (lists: ResourceLists | undefined) =
     raise(initPeak, step);
   }
   raise(totals, initPeak);
-  if (hasPodLevelResources(pod)) {
-    for (const [name, text] of Object.entries(pick(pod.spec?.resources) ?? {})) if (podLevelResources.test(name)) totals.set(name, parseQuantity(text));
-  }
-  // Overhead counts for limits only where there is a limit at all.
-  const isLimits = pick({ limits: {} }) !== undefined;
-  for (const [name, text] of Object.entries(pod.spec?.overhead ?? {})) {
-    if (!isLimits || totals.has(name)) totals.set(name, addQuantities(totals.get(name) ?? quantityOf(0), parseQuantity(text)));
+  for (const [name, amount] of claimedByPod(pod.status?.nodeAllocatableResourceClaimStatuses ?? [])) {
+    // What is not limited stays so, but for huge pages, of which nothing is what is not limited.
+    if (isOfLimits(pick) && !totals.has(name) && !name.startsWith('hugepages-')) continue;
+    totals.set(name, addQuantities(totals.get(name) ?? quantityOf(0), amount));
   }
   return totals;
 }
