@@ -12,6 +12,9 @@ import { silentLog } from '../base/log.ts';
 import { readDaemonConfig } from './core/conflist.ts';
 import { runDaemon } from './daemon.ts';
 import { Engine } from './engine.ts';
+import { FakeKubeApi } from '../base/kubeapi/fake.ts';
+import * as refs from '../base/kubeapi/refs.ts';
+import type { Node } from '../proto/kube/types.ts';
 import { FakeKernel } from './fake.ts';
 import { openStore } from './io/store.ts';
 import { NodeNetwork } from './node-network.ts';
@@ -88,4 +91,38 @@ test('a configuration that cannot be written is the disk’s trouble and no defe
   const network = new NodeNetwork({ config: { ...config, confFile: `${dir}/file/below.conflist` }, kernel, clock, log: silentLog });
   network.tell([{ name: 'n', addresses: ['192.0.2.1'], podCIDRs: ['10.244.0.0/24'] }]);
   await assert.rejects(network.sync(), OpError);
+});
+
+test('ways to other nodes that could not be looked at are looked at again soon', async (t) => {
+  const { config, kernel, clock, stop, until } = world(t);
+  const api = new FakeKubeApi({ clock });
+  const node = (name: string, address: string, range: string): Node => ({
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name },
+    spec: { podCIDRs: [range] },
+    status: { addresses: [{ type: 'InternalIP', address }] },
+  });
+  api.put(refs.nodes(), node('n', '192.0.2.1', '10.244.0.0/24'));
+  let looks = 0;
+  const links = kernel.links.bind(kernel);
+  kernel.links = async (netns) => {
+    looks += 1;
+    if (looks <= 2) throw new OpError('deadline', 'read links', 'the kernel did not answer');
+    return await links(netns);
+  };
+  const running = new NodeNetwork({ config, kernel, clock, log: silentLog }).run(api, stop.signal).catch(() => {});
+  await until(() => clock.armed > 0);
+  await clock.advance(50);
+  assert.equal(looks, 1);
+  await clock.advance(500);
+  assert.equal(looks, 2);
+  await clock.advance(1_999);
+  assert.equal(looks, 2);
+  await clock.advance(1);
+  assert.equal(looks, 3);
+  await clock.advance(29_000);
+  assert.equal(looks, 3);
+  stop.abort();
+  await running;
 });

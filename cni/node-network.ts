@@ -14,6 +14,8 @@ import type { Kernel } from './io/kernel.ts';
 
 /** Routes that somebody removed are back after this. */
 const LOOK_MS = 30_000;
+/** What failed is done again after this, and from then on with each look. */
+const RETRY_MS = [500, 2_000, 10_000];
 /** Nodes register together: one look for all of them. */
 const GATHER_MS = 50;
 
@@ -79,20 +81,22 @@ export class NodeNetwork {
 
   async #loop(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#options;
-    while (!signal.aborted) {
+    for (let failures = 0; !signal.aborted;) {
       if (this.#isChanged) await clock.sleep(GATHER_MS, signal);
       this.#isChanged = false;
       if (this.#nodes.size > 0) {
         try {
           await this.sync();
+          failures = 0;
           this.#lastTrouble = '';
         } catch (error) {
           if (!(error instanceof OpError)) throw error;
+          failures += 1;
           if (messageOf(error) !== this.#lastTrouble) log.error('The ways to other nodes are not as they should be', { error: messageOf(error) });
           this.#lastTrouble = messageOf(error);
         }
       }
-      if (!this.#isChanged) await this.#nap.take(clock, LOOK_MS, signal);
+      if (!this.#isChanged) await this.#nap.take(clock, RETRY_MS[failures - 1] ?? LOOK_MS, signal);
     }
   }
 

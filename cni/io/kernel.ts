@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
-import { OpError } from '../../base/errors.ts';
+import { hasCode, OpError } from '../../base/errors.ts';
 import { errnoName } from '../../base/sys/errno.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { answersOf } from '../../base/netlink.ts';
@@ -61,10 +61,23 @@ export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel
     return sys.netlink({ family, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(where === undefined ? {} : { netns: where }) });
   };
 
+  /** Whole or not at all: of a part, what is missing would be taken for gone. A machine out of breath is asked once more. */
+  const read = async (family: number, netns: string | null, messages: Uint8Array, doing: string): Promise<{ datagrams: Uint8Array[]; errno: number }> => {
+    for (let isAgain = false; ; isAgain = true) {
+      try {
+        const datagrams = await send(family, netns, messages, 1);
+        const answers = answersOf(datagrams);
+        if (answers.length === 0) throw new OpError('deadline', doing, 'the kernel did not answer');
+        return { datagrams, errno: answers.find((answer) => answer.errno !== 0)?.errno ?? 0 };
+      } catch (error) {
+        if (isAgain || !hasCode(error, 'deadline')) throw error;
+      }
+    }
+  };
+
   const dump = async (family: number, netns: string | null, messages: Uint8Array, doing: string): Promise<Uint8Array[]> => {
     for (let tries = 1; ; tries++) {
-      const datagrams = await send(family, netns, messages, 1);
-      const errno = answersOf(datagrams).find((answer) => answer.errno !== 0)?.errno ?? 0;
+      const { datagrams, errno } = await read(family, netns, messages, doing);
       if (errno === 0) return datagrams;
       if (errno !== EINTR || tries === DUMP_TRIES) throw new OpError('failed', doing, errnoName(errno));
     }
@@ -80,9 +93,8 @@ export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel
       return null;
     },
     async link(netns, name) {
-      const datagrams = await send(NETLINK_ROUTE, netns, encodeGetLink(name), 1);
-      const refused = answersOf(datagrams).find((answer) => answer.errno !== 0);
-      if (refused !== undefined && refused.errno !== ENODEV) throw new OpError('failed', `read link ${name}`, errnoName(refused.errno));
+      const { datagrams, errno } = await read(NETLINK_ROUTE, netns, encodeGetLink(name), `read link ${name}`);
+      if (errno !== 0 && errno !== ENODEV) throw new OpError('failed', `read link ${name}`, errnoName(errno));
       return decodeLinks(datagrams)[0] ?? null;
     },
     links: async (netns) => decodeLinks(await dump(NETLINK_ROUTE, netns, encodeDump('links'), 'read links')),

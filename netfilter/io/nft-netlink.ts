@@ -27,7 +27,10 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
   const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
     for (let tries = 1; ; tries++) {
       const datagrams = await send(messages, 1);
-      const errno = answersOf(datagrams).find((answer) => answer.errno !== 0)?.errno ?? 0;
+      const answers = answersOf(datagrams);
+      // Of a part, what is missing would be taken for absent.
+      if (answers.length === 0) throw new OpError('deadline', 'read nftables', 'the kernel did not answer');
+      const errno = answers.find((answer) => answer.errno !== 0)?.errno ?? 0;
       if (errno === 0) return datagrams;
       if (errno === ENOENT) return 'absent';
       if (errno !== EINTR || tries === DUMP_TRIES) throw new OpError('failed', 'read nftables', `errno ${errno}`);
