@@ -175,6 +175,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
     kick: (uid) => loop.kick(uid),
   });
   const volumes = openVolumes({
+    events,
     csi: csi.volumes,
     tokens,
     node: () => node.node(),

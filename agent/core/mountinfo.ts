@@ -29,6 +29,17 @@ export function mountsBelow(entries: readonly MountEntry[], dir: string): string
   return below.reverse().sort((left, right) => depth(right) - depth(left));
 }
 
+/** Where else the directory at `path` is mounted, in the order of the table. */
+export function otherMounts(entries: readonly MountEntry[], path: string): string[] {
+  const isAbove = ({ target }: MountEntry): boolean => target === '/' || target === path || path.startsWith(`${target}/`);
+  let above: MountEntry | undefined;
+  for (const entry of entries) if (isAbove(entry) && (above === undefined || entry.target.length >= above.target.length)) above = entry;
+  if (above === undefined) return [];
+  const inside = above.target === '/' ? path : path.slice(above.target.length);
+  const root = `${above.root === '/' ? '' : above.root}${inside}` || '/';
+  return entries.filter((entry) => entry.device === above.device && entry.root === root && entry.target !== path).map(({ target }) => target);
+}
+
 function depth(path: string): number {
   return path.split('/').length;
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Container, Pod, Volume } from '../../proto/kube/types.ts';
 import { hostNetworkHosts, managedHosts } from './hosts.ts';
-import { mountsBelow, parseMountinfo } from './mountinfo.ts';
+import { mountsBelow, otherMounts, parseMountinfo } from './mountinfo.ts';
 import { fieldText, formatMap, resourceText } from './volumes-downward.ts';
 import { objectsNamed, planMounts } from './volumes-mounts.ts';
 import { payloadNeeds, payloadOf, singleUser } from './volumes-payload.ts';
@@ -414,6 +414,21 @@ test('mounts come off deepest and latest first', () => {
   );
   assert.deepEqual(mountsBelow(entries, '/r/pods/u1'), ['/r/pods/u1/volumes/a/b c', '/r/pods/u1/volumes/a', '/r/pods/u1/volumes/a']);
   assert.equal(entries[0]?.superOptions, 'rw,size=4k');
+});
+
+test('where else a directory is mounted', () => {
+  const table = parseMountinfo(
+    [
+      '1 1 8:1 / / rw - ext4 a rw',
+      '2 1 8:2 /own /data rw - ext4 b rw',
+      '3 1 8:2 /own/v /r/pods/u1/v rw - ext4 b rw',
+      '4 1 8:2 /own/v2 /r/pods/u2/v rw - ext4 b rw',
+      '5 1 8:1 /data/v /r/pods/u3/v rw - ext4 a rw',
+    ].join('\n'),
+  );
+  assert.deepEqual(otherMounts(table, '/data/v'), ['/r/pods/u1/v'], 'what lies under another mount is another directory');
+  assert.deepEqual(otherMounts(table, '/etc'), []);
+  assert.deepEqual(otherMounts([], '/etc'), []);
 });
 
 test('files of a certificate and of trust anchors', () => {

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { OpError } from '../../base/errors.ts';
+import { createFakeClock } from '../../base/fake-clock.ts';
 import { createFakeSys, fakeRunResult } from '../../base/sys/fake.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { FakeEvents } from '../fake.ts';
+import { Ownership } from './ownership.ts';
 import { MountedVolumes } from './volumes-mounted.ts';
 
 const target = '/k/pods/u/volumes/kubernetes.io~nfs/v';
@@ -8,7 +13,11 @@ const target = '/k/pods/u/volumes/kubernetes.io~nfs/v';
 function world() {
   const sys = createFakeSys();
   sys.put('/k/pods/u', null);
-  return { sys, volumes: new MountedVolumes(sys, '/k', () => undefined), signal: new AbortController().signal };
+  const clock = createFakeClock();
+  const events = new FakeEvents();
+  const ownership = new Ownership({ sys, clock, events });
+  const volumes = new MountedVolumes({ sys, rootDir: '/k', remember: () => undefined, ownership, events });
+  return { sys, clock, events, ownership, volumes, signal: new AbortController().signal };
 }
 
 test('what a pod calls its server is no option of mount', async () => {
@@ -23,5 +32,84 @@ test('a server that refuses is told in upstream’s words', async () => {
   const words = `Mounting arguments: -t nfs [2001:db8::1]:/x ${target}\nOutput: mount.nfs: no route`;
   await assert.rejects(volumes.nfs('u', { specName: 'v', server: '2001:db8::1', path: '/x', readOnly: false, options: [] }, signal), (error) =>
     String(error).includes(words),
+  );
+});
+
+const podOf = (uid: string, fsGroup?: number): Pod => ({
+  metadata: { name: `p-${uid}`, namespace: 'n', uid },
+  spec: { containers: [], ...(fsGroup === undefined ? {} : { securityContext: { fsGroup } }) },
+});
+const disk = { specName: 'pv', path: '/mnt/v', isBlock: false, readOnly: false, options: [] };
+
+function localWorld() {
+  const made = world();
+  const { sys } = made;
+  for (const uid of ['u1', 'u2', 'u3']) sys.put(`/k/pods/${uid}`, null);
+  sys.put('/mnt/v', null);
+  sys.put('/mnt/v/file', 'x');
+  const readFiles = sys.readFiles.bind(sys);
+  sys.readFiles = async (paths, options) => {
+    const binds = sys.mounts.map(({ target }) => `2 1 8:1 /mnt/v ${target} rw - ext4 /dev/sda rw`);
+    sys.put('/proc/self/mountinfo', ['1 1 8:1 / / rw - ext4 /dev/sda rw', ...binds].join('\n'));
+    return await readFiles(paths, options);
+  };
+  const groupOf = async (): Promise<number | undefined> =>
+    (await sys.fileOps({ root: '/', ops: [{ op: 'stat', path: 'mnt/v' }], links: 'follow', timeoutMs: 1 }))[0]?.stat?.gid;
+  return { ...made, groupOf };
+}
+
+test('the files of a local volume go to the group of the first pod that has it, and not to that of the next beside it', async () => {
+  const { sys, events, volumes } = localWorld();
+  const given: [string, number | undefined][] = [];
+  sys.chownTree = async (path, { gid }) => void given.push([path, gid]);
+  const at = (uid: string): string => `/k/pods/${uid}/volumes/kubernetes.io~local-volume/pv`;
+  assert.equal(await volumes.local(podOf('u1', 7), disk), at('u1'));
+  assert.equal(await volumes.local(podOf('u2', 9), disk), at('u2'));
+  await volumes.local(podOf('u2', 9), disk);
+  assert.deepEqual(given, [[at('u1'), 7]]);
+  assert.deepEqual(events.lines, [
+    'Warning AlreadyMountedVolume p-u2: The requested fsGroup is 9, but the volume pv has GID 0. The volume may not be shareable.',
+  ]);
+  for (const uid of ['u1', 'u2']) await sys.umount(at(uid));
+  await volumes.local(podOf('u3', 9), disk);
+  assert.deepEqual(given.slice(1), [[at('u3'), 9]]);
+});
+
+test('a group that could not be given is given by the next try, and a volume of many files is told of', async () => {
+  const { sys, clock, events, volumes } = localWorld();
+  const release = Promise.withResolvers<void>();
+  let tries = 0;
+  sys.chownTree = async () => {
+    tries += 1;
+    if (tries === 1) throw new OpError('deadline', 'chown', 'took too long');
+    await release.promise;
+  };
+  await assert.rejects(volumes.local(podOf('u1', 7), disk), /took too long/);
+  const running = volumes.local(podOf('u1', 7), disk);
+  await clock.advance(29_000);
+  assert.deepEqual(events.lines, []);
+  await clock.advance(1_000);
+  assert.match(
+    events.lines.join(),
+    /^Warning VolumePermissionChangeInProgress p-u1: Setting volume ownership for u1\/volumes\/kubernetes\.io~local-volume\/pv is taking longer/,
+  );
+  await clock.advance(60_000);
+  assert.equal(events.lines.length, 2);
+  release.resolve();
+  await running;
+  await clock.advance(120_000);
+  assert.deepEqual([events.lines.length, tries], [2, 2]);
+});
+
+test('mount options of a local volume are set on the bind; where that fails nothing stays mounted', async () => {
+  const { sys, volumes } = localWorld();
+  const noexec = { ...disk, options: ['noexec'], readOnly: true };
+  await volumes.local(podOf('u1'), noexec);
+  assert.deepEqual(sys.runs[0]?.argv.slice(0, 4), ['mount', '-o', 'bind,remount,ro,noexec', '--']);
+  sys.onRun = () => fakeRunResult({ code: 32, stderr: 'bad option' });
+  await assert.rejects(volumes.local(podOf('u2'), noexec), (error) => String(error).includes('bad option'));
+  assert.deepEqual(
+    sys.mounts.map(({ target }) => target),
+    ['/k/pods/u1/volumes/kubernetes.io~local-volume/pv'],
   );
 });

@@ -2,9 +2,14 @@ import { Buffer } from 'node:buffer';
 import { isIPv6 } from 'node:net';
 import { OpError } from '../../base/errors.ts';
 import { errnoError } from '../../base/sys/errno.ts';
-import type { Sys } from '../../base/sys/types.ts';
+import type { FileOpResult, RunResult, Sys } from '../../base/sys/types.ts';
+import { Turns } from '../../base/turns.ts';
+import type { Pod } from '../../proto/kube/types.ts';
+import { otherMounts, parseMountinfo } from '../core/mountinfo.ts';
 import { parentsOf, podPaths, volumeDir } from '../core/volumes-paths.ts';
 import type { NfsExport } from '../core/volumes-plan.ts';
+import type { Events } from '../seams.ts';
+import type { Ownership } from './ownership.ts';
 
 export interface LocalVolume {
   readonly specName: string;
@@ -14,22 +19,36 @@ export interface LocalVolume {
   readonly options: readonly string[];
 }
 
+export interface MountedVolumesOptions {
+  readonly sys: Sys;
+  readonly rootDir: string;
+  /** Told of each mount that is about to be made below a pod's directory. */
+  readonly remember: (uid: string, target: string) => void;
+  readonly ownership: Pick<Ownership, 'give'>;
+  readonly events: Events;
+}
+
 const timeoutMs = 10_000;
 /** A server that does not answer costs this much, and only this pod. */
 const nfsTimeoutMs = 60_000;
-const ownershipTimeoutMs = 3600_000;
 
 /** Volumes that are a mount of something else: exports of NFS servers and directories of this node's own disks. */
 export class MountedVolumes {
   readonly #sys: Sys;
   readonly #rootDir: string;
-  readonly #remember: (uid: string, target: string) => void;
+  readonly #remember: MountedVolumesOptions['remember'];
+  readonly #ownership: Pick<Ownership, 'give'>;
+  readonly #events: Events;
+  readonly #turns = new Turns();
+  /** Mounts of which the files are still to go to the pod's group. */
+  readonly #ungiven = new Set<string>();
 
-  /** `remember` is told of each mount that is about to be made below a pod's directory. */
-  constructor(sys: Sys, rootDir: string, remember: (uid: string, target: string) => void) {
+  constructor({ sys, rootDir, remember, ownership, events }: MountedVolumesOptions) {
     this.#sys = sys;
     this.#rootDir = rootDir;
     this.#remember = remember;
+    this.#ownership = ownership;
+    this.#events = events;
   }
 
   /** Mounts an export and answers where. Throws OpError with mount's own words. */
@@ -46,38 +65,77 @@ export class MountedVolumes {
     // A pod names the server: what begins with a dash is a name, too, and no option of mount(8).
     const result = await this.#sys.run({ argv: ['mount', ...flags, '--', source, target], timeoutMs: nfsTimeoutMs }, signal);
     if (result.code === 0) return target;
-    const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8');
-    const how = result.timedOut ? `no answer within ${nfsTimeoutMs / 1000} s` : `exit status ${result.code ?? `signal ${result.signal}`}`;
-    throw new OpError('failed', 'mount failed', `${how}\nMounting command: mount\nMounting arguments: ${args.join(' ')}\nOutput: ${output}\n`);
+    throw mountFailed(result, args);
   }
 
-  /** Binds a directory of this node into the pod's, or answers the device itself. Throws OpError. */
-  async local(uid: string, local: LocalVolume, fsGroup: number | null, onRootMismatch: boolean): Promise<string> {
-    const [found] = await this.#sys.fileOps({ root: '/', ops: [{ op: 'stat', path: local.path.slice(1) }], links: 'follow', timeoutMs });
-    if (found?.errno === 'ENOENT') throw new OpError('not-found', `path "${local.path}"`, 'does not exist');
-    if (found?.errno !== '' || found.stat === undefined) throw errnoError(`look at ${local.path}`, found?.errno ?? 'EIO');
+  /**
+   * Binds a directory of this node into the pod's, or answers the device itself. Its files go to the pod's group with the
+   * first pod that has it mounted; a further one of another group is told. Throws OpError.
+   */
+  async local(pod: Pod, local: LocalVolume): Promise<string> {
+    const found = await this.#look(local.path);
     if (local.isBlock) {
-      if (found.stat.type !== 'block') throw new OpError('invalid', `path "${local.path}"`, 'it is not a block device');
+      if (found.type !== 'block') throw new OpError('invalid', `path "${local.path}"`, 'it is not a block device');
       return local.path;
     }
-    if (found.stat.type !== 'dir') throw new OpError('unsupported', `path "${local.path}"`, 'only directories are used as file systems');
-    const dir = volumeDir('local-volume', local.specName);
-    const target = `${podPaths(this.#rootDir, uid).pod}/${dir}`;
-    if (!(await this.#isMounted(uid, dir))) {
-      await this.#mkdir(uid, dir);
-      this.#remember(uid, target);
-      await this.#sys.bind({ source: local.path, target, ...(local.readOnly ? { readOnly: true } : {}) });
-    }
-    if (fsGroup !== null && !local.readOnly) await this.#own(target, fsGroup, onRootMismatch);
+    if (found.type !== 'dir') throw new OpError('unsupported', `path "${local.path}"`, 'only directories are used as file systems');
+    const target = `${podPaths(this.#rootDir, pod.metadata.uid ?? '').pod}/${volumeDir('local-volume', local.specName)}`;
+    // Of two pods that come at once one is the first.
+    await this.#turns.take(local.path, async () => await this.#bindLocal(pod, local, target));
     return target;
   }
 
-  async #own(target: string, gid: number, onRootMismatch: boolean): Promise<void> {
-    if (onRootMismatch) {
-      const [found] = await this.#sys.fileOps({ root: target, ops: [{ op: 'stat', path: '' }], timeoutMs });
-      if (found?.stat?.gid === gid && (found.stat.mode & 0o2770) === 0o2770) return;
+  async #bindLocal(pod: Pod, local: LocalVolume, target: string): Promise<void> {
+    const { uid = '' } = pod.metadata;
+    const { fsGroup, fsGroupChangePolicy } = pod.spec.securityContext ?? {};
+    const dir = volumeDir('local-volume', local.specName);
+    if (!(await this.#isMounted(uid, dir))) {
+      const others = fsGroup === undefined ? [] : await this.#otherPodsMounts(local.path);
+      if (others.length > 0) await this.#tellOtherGroup(pod, local, fsGroup ?? 0);
+      await this.#mkdir(uid, dir);
+      this.#remember(uid, target);
+      await this.#sys.bind({ source: local.path, target, ...(local.readOnly ? { readOnly: true } : {}) });
+      if (local.options.length > 0) await this.#remount(local, target);
+      if (!local.readOnly && others.length === 0) this.#ungiven.add(target);
     }
-    await this.#sys.chownTree(target, { gid, orMode: 0o660, orDirMode: 0o2770, timeoutMs: ownershipTimeoutMs });
+    if (!this.#ungiven.has(target)) return;
+    if (fsGroup !== undefined)
+      await this.#ownership.give(pod, target, { gid: fsGroup, readOnly: false, onRootMismatch: fsGroupChangePolicy === 'OnRootMismatch' });
+    this.#ungiven.delete(target);
+  }
+
+  async #look(path: string): Promise<NonNullable<FileOpResult['stat']>> {
+    const [found] = await this.#sys.fileOps({ root: '/', ops: [{ op: 'stat', path: path.slice(1) }], links: 'follow', timeoutMs });
+    if (found?.errno === 'ENOENT') throw new OpError('not-found', `path "${path}"`, 'does not exist');
+    if (found?.errno !== '' || found.stat === undefined) throw errnoError(`look at ${path}`, found?.errno ?? 'EIO');
+    return found.stat;
+  }
+
+  /** What a bind mount takes besides `ro` can only be set on it afterwards. */
+  async #remount(local: LocalVolume, target: string): Promise<void> {
+    const options = [...new Set(['bind', 'remount', ...(local.readOnly ? ['ro'] : []), ...local.options])].join(',');
+    const result = await this.#sys.run({ argv: ['mount', '-o', options, '--', local.path, target], timeoutMs: nfsTimeoutMs });
+    if (result.code === 0) return;
+    await this.#sys.umount(target);
+    throw mountFailed(result, ['-o', options, local.path, target]);
+  }
+
+  async #otherPodsMounts(path: string): Promise<string[]> {
+    const [table] = await this.#sys.readFiles(['/proc/self/mountinfo'], { maxBytesEach: 16 << 20 });
+    const all = otherMounts(parseMountinfo(Buffer.from(table ?? []).toString('utf8')), path);
+    return all.filter((target) => target.startsWith(`${this.#rootDir}/pods/`));
+  }
+
+  async #tellOtherGroup({ metadata }: Pod, { path, specName }: LocalVolume, fsGroup: number): Promise<void> {
+    const { gid } = await this.#look(path);
+    if (gid === fsGroup) return;
+    const { namespace = '', name = '', uid = '' } = metadata;
+    this.#events.event(
+      { apiVersion: 'v1', kind: 'Pod', namespace, name, uid },
+      'Warning',
+      'AlreadyMountedVolume',
+      `The requested fsGroup is ${fsGroup}, but the volume ${specName} has GID ${gid}. The volume may not be shareable.`,
+    );
   }
 
   async #isMounted(uid: string, dir: string): Promise<boolean> {
@@ -91,4 +149,10 @@ export class MountedVolumes {
     const last = results.at(-1);
     if (last !== undefined && last.errno !== '') throw errnoError(`mkdir ${root}/${dir}`, last.errno);
   }
+}
+
+function mountFailed(result: RunResult, args: readonly string[]): OpError {
+  const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8');
+  const how = result.timedOut ? `no answer within ${nfsTimeoutMs / 1000} s` : `exit status ${result.code ?? `signal ${result.signal}`}`;
+  return new OpError('failed', 'mount failed', `${how}\nMounting command: mount\nMounting arguments: ${args.join(' ')}\nOutput: ${output}\n`);
 }

@@ -5,7 +5,8 @@ import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Node } from '../../proto/kube/types.ts';
 import { stampOf } from '../core/volumes-writer.ts';
-import type { EnvSources } from '../seams.ts';
+import type { EnvSources, Events } from '../seams.ts';
+import { Ownership } from './ownership.ts';
 import type { PodCertificates } from './pod-certificates.ts';
 import type { Tokens } from './tokens.ts';
 import type { TrustBundles } from './trust-bundles.ts';
@@ -22,6 +23,7 @@ export interface OpenVolumesOptions extends Omit<VolumesOptions, 'disk' | 'token
   readonly clock: Clock;
   readonly log: Log;
   readonly sources: EnvSources;
+  readonly events: Events;
   readonly csi: VolumesOptions['csi'];
   readonly tokens: Tokens;
   readonly node: () => Node | undefined;
@@ -41,7 +43,13 @@ export function openVolumes(options: OpenVolumesOptions): PodVolumes {
   const volumes = new PodVolumes({
     ...options,
     disk,
-    mounted: new MountedVolumes(sys, rootDir, (uid, target) => disk.remember(uid, target)),
+    mounted: new MountedVolumes({
+      sys,
+      rootDir,
+      remember: (uid, target) => disk.remember(uid, target),
+      ownership: new Ownership({ sys, clock, events: options.events }),
+      events: options.events,
+    }),
     claims: new Claims(api, options.node),
   });
   options.sources.onChange((uid) => void volumes.objectChanged(uid, options.signal));

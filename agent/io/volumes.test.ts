@@ -43,6 +43,7 @@ function world() {
       sys,
       api,
       sources,
+      events: { event() {} },
       certificates,
       trustBundles,
       csi: {

@@ -371,8 +371,7 @@ export class PodVolumes implements Volumes {
       }
       case 'local':
         try {
-          const { fsGroup, fsGroupChangePolicy } = pod.spec.securityContext ?? {};
-          const path = await mounted.local(uid, claim, fsGroup ?? null, fsGroupChangePolicy === 'OnRootMismatch');
+          const path = await mounted.local(pod, claim);
           record.claims.set(plan.name, { path, readOnly: claim.readOnly, relabels: !claim.readOnly });
           if (!claim.isBlock) record.measured.set(plan.name, { how: 'fs', path, claim: claimOf(pod, plan.claimName), csi: null });
           return null;

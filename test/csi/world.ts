@@ -154,6 +154,7 @@ export function world(): World {
       const sources = new Sources(parts);
       const volumes = openVolumes({
         ...parts,
+        events: { event: tell },
         sys,
         sources,
         rootDir: root,

@@ -296,7 +296,7 @@ test('a volume grows when its claim says so, and the claim hears of it', { skip:
 });
 
 test('a block volume is a device in the container', { skip: need === false && !hasLoop ? 'needs /dev/loop-control' : need }, async () => {
-  const { root, driver, agent, csiDriver, volume } = world();
+  const { root, driver, agent, csiDriver, volume, events } = world();
   csiDriver();
   const claim = volume('raw', { volumeMode: 'Block' });
   const [running, kubelet] = [await driver(), await agent()];
@@ -305,6 +305,14 @@ test('a block volume is a device in the container', { skip: need === false && !h
   const mounts = await kubelet.volumes.containerMounts(pod, pod.spec.containers[0] ?? { name: '' }, [], never);
   assert.ok(mounts.ok);
   const link = `${root}/pods/u1/volumeDevices/kubernetes.io~csi/pv-raw`;
+  const told = events.filter((line) => line.includes('SuccessfulMountVolume'));
+  const [first = '', second = '', ...more] = told;
+  assert.equal(
+    first,
+    `Pod Normal SuccessfulMountVolume MapVolume.MapPodDevice succeeded for volume "pv-raw" globalMapPath "${root}/plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev"`,
+  );
+  assert.match(second, /volumeMapPath ".*\/pods\/u1\/volumeDevices\/kubernetes\.io~csi"$/);
+  assert.equal(more.length, 0);
   assert.deepEqual(mounts.devices, [{ hostPath: link, containerPath: '/dev/raw', permissions: 'mrw' }]);
   assert.ok(statSync(link).isBlockDevice());
   assert.ok(statSync(`${root}/plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev/u1`).isBlockDevice());

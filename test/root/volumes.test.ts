@@ -1,5 +1,18 @@
 import assert from 'node:assert/strict';
-import { existsSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -12,12 +25,12 @@ import { openVolumes } from '../../agent/io/volumes-open.ts';
 import type { PodVolumes } from '../../agent/io/volumes.ts';
 import { realClock } from '../../base/clock.ts';
 import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
-import { configMaps, secrets } from '../../base/kubeapi/refs.ts';
+import { configMaps, persistentVolumeClaims, persistentVolumes, secrets } from '../../base/kubeapi/refs.ts';
 import { silentLog } from '../../base/log.ts';
 import { realRng } from '../../base/rng.ts';
 import { createSysClient } from '../../base/sys/client.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import type { Container, ConfigMap, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
+import type { Container, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
 
 /* Real mounts of real volumes by the sys program, beside an API server in memory. */
 const sysPath = process.env['NODELET_SYS'] ?? new URL('../../dist/sys', import.meta.url).pathname;
@@ -39,6 +52,8 @@ interface World {
   api: FakeKubeApi;
   sources: Sources;
   root: string;
+  /** Reason and message of each Event. */
+  told: string[];
   volumes: PodVolumes;
   /** As after a restart: nothing remembered. */
   reopen(): PodVolumes;
@@ -52,6 +67,7 @@ async function openWorld(): Promise<World> {
   const parts = { api, clock: realClock, rng: realRng, log: silentLog, onChange() {} };
   const trustBundles = new TrustBundles(parts);
   const certificates = new PodCertificates({ ...parts, nodeName: 'n1', nodeUid: () => undefined, tell() {}, onBug() {} });
+  const told: string[] = [];
   let running = new AbortController();
   const start = (): PodVolumes =>
     openVolumes({
@@ -59,6 +75,7 @@ async function openWorld(): Promise<World> {
       sys,
       api,
       sources,
+      events: { event: (_target, _type, reason, message) => void told.push(`${reason} ${message}`) },
       certificates,
       trustBundles,
       csi: noCsi,
@@ -77,6 +94,7 @@ async function openWorld(): Promise<World> {
     api,
     sources,
     root,
+    told,
     volumes: start(),
     reopen() {
       running.abort();
@@ -294,6 +312,31 @@ describe('volumes on this machine', { skip: need }, () => {
     await world.volumes.teardown('u-host', signal);
     await world.volumes.teardown('u-host2', signal);
     assert.ok(lstatSync(`${base}/a/b`).isDirectory());
+  });
+
+  test('a local volume: bound with its options, its files given to the group of the first pod, the next is told', async () => {
+    const path = join(world.root, 'local');
+    mkdirSync(path);
+    writeFileSync(`${path}/file`, '');
+    const pvc: PersistentVolumeClaim = { metadata: { name: 'l', namespace: 'n' }, spec: { volumeName: 'pv-l' }, status: { phase: 'Bound' } };
+    const { uid = '' } = world.api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'l'), pvc).metadata;
+    const spec = { local: { path }, claimRef: { uid }, mountOptions: ['noexec', 'nosuid'] };
+    world.api.put<PersistentVolume>(persistentVolumes('pv-l'), { metadata: { name: 'pv-l' }, spec });
+    const volume = { name: 'l', persistentVolumeClaim: { claimName: 'l' } };
+    const of = (name: string, fsGroup: number): Pod => podOf(name, [volume], { securityContext: { fsGroup } });
+    const dir = `${await prepared(of('u-one', 3000))}/kubernetes.io~local-volume/pv-l`;
+    assert.deepEqual([statSync(`${dir}/file`).gid, modeOf(path)], [3000, '2775']);
+    const line = mountsBelow(`${world.root}/pods/u-one`).find((each) => each.split(' ')[4] === dir);
+    assert.match(line ?? '', / rw,nosuid,noexec[, ]/);
+    await prepared(of('u-two', 3001));
+    assert.equal(statSync(`${path}/file`).gid, 3000);
+    assert.match(world.told.join(), /^AlreadyMountedVolume The requested fsGroup is 3001, but the volume pv-l has GID 3000\./);
+    // A restart gives nothing anew: the group may have been changed by whoever uses the volume.
+    chownSync(`${path}/file`, 0, 3002);
+    await prepared(of('u-one', 3000), world.reopen());
+    assert.equal(statSync(`${path}/file`).gid, 3002);
+    for (const each of ['u-one', 'u-two']) await world.volumes.teardown(each, signal);
+    assert.deepEqual([existsSync(`${path}/file`), mountsBelow(`${world.root}/pods`)], [true, []]);
   });
 
   test('what an earlier run left is found and goes', async () => {

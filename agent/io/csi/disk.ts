@@ -18,7 +18,6 @@ export function attachmentName(handle: string, driver: string, nodeName: string)
 
 const timeoutMs = 10_000;
 const maxDataBytes = 64 * 1024;
-const ownershipTimeoutMs = 3600_000;
 
 /** The node's files about CSI volumes, each step through Sys. Paths are relative to the kubelet's root directory. */
 export class CsiDisk {
@@ -92,16 +91,6 @@ export class CsiDisk {
 
   async removeTree(path: string): Promise<void> {
     await this.#sys.removeTree(this.absolute(path), { timeoutMs: 60_000 });
-  }
-
-  /** Gives the files below to the group, as fsGroup asks; with `onRootMismatch` only where the top is not right yet. */
-  async own(path: string, gid: number, readOnly: boolean, onRootMismatch: boolean): Promise<void> {
-    const [fileMask, dirMask] = readOnly ? [0o440, 0o2550] : [0o660, 0o2770];
-    if (onRootMismatch) {
-      const stat = await this.stat(path);
-      if (stat?.gid === gid && (stat.mode & dirMask) === dirMask) return;
-    }
-    await this.#sys.chownTree(this.absolute(path), { gid, orMode: fileMask, orDirMode: dirMask, timeoutMs: ownershipTimeoutMs });
   }
 
   /** Where a path leads after all links; the device behind a published block volume. */

@@ -6,6 +6,7 @@ import type { Rng } from '../../../base/rng.ts';
 import type { Sys } from '../../../base/sys/types.ts';
 import { isSafeUid } from '../../core/volumes-paths.ts';
 import type { Events, NodeInfo } from '../../seams.ts';
+import { Ownership } from '../ownership.ts';
 import type { Tokens } from '../tokens.ts';
 import { Turns } from '../../../base/turns.ts';
 import { Attachments } from './attach.ts';
@@ -87,6 +88,8 @@ export async function openCsi(options: OpenCsiOptions): Promise<CsiSide> {
     objects,
     attachments,
     expansions,
+    ownership: new Ownership({ sys, clock, events }),
+    events,
     unstage,
     tokens: options.tokens,
     selinux: options.selinux ?? null,

@@ -10,6 +10,8 @@ import type { CallContext, NodeCapabilities } from '../../core/csi/requests.ts';
 import { contextOption, mountContext, type SelinuxNode } from '../../core/selinux.ts';
 import { nameProblem } from '../../core/csi/volume.ts';
 import type { CsiVolume } from '../../core/csi/volume.ts';
+import type { Events } from '../../seams.ts';
+import type { Ownership } from '../ownership.ts';
 import type { Tokens } from '../tokens.ts';
 import { Turns } from '../../../base/turns.ts';
 import type { Attachments } from './attach.ts';
@@ -31,6 +33,8 @@ export interface CsiVolumesOptions {
   readonly objects: Pick<CsiDriverObjects, 'get'>;
   readonly attachments: Pick<Attachments, 'hold' | 'check' | 'isExhausted'>;
   readonly expansions: Pick<Expansions, 'run'>;
+  readonly ownership: Pick<Ownership, 'give'>;
+  readonly events: Events;
   readonly unstage: CsiUnstage;
   readonly tokens: Pick<Tokens, 'getStatus'>;
   /** null: the node has no SELinux. */
@@ -304,7 +308,8 @@ export class CsiVolumes {
     }
     if (!appliesGroup(volume, object, fsGroup, capabilities) || fsGroup === null) return;
     try {
-      await disk.own(target, fsGroup, volume.readOnly, pod.spec.securityContext?.fsGroupChangePolicy === 'OnRootMismatch');
+      const onRootMismatch = pod.spec.securityContext?.fsGroupChangePolicy === 'OnRootMismatch';
+      await this.#options.ownership.give(pod, disk.absolute(target), { gid: fsGroup, readOnly: volume.readOnly, onRootMismatch });
     } catch (error) {
       throw fail(`applyFSGroup failed for vol ${volume.handle}: ${messageOf(error)}`);
     }
@@ -343,8 +348,22 @@ export class CsiVolumes {
     unstage.published(volume, uid);
     const device = await disk.resolve(paths.publish);
     await disk.mapDevice(uid, volume.specName, device);
+    if (!work.again) this.#tellMapped(pod, volume, paths);
     await this.#grow(work, driver, capabilities, { staging: stages ? disk.absolute(paths.staging) : '', volume: device });
     return disk.absolute(paths.podLink);
+  }
+
+  /** Of volumes that are no file systems upstream tells when they are there. */
+  #tellMapped({ metadata }: Pod, { specName }: CsiVolume, { globalMap, podDir }: ReturnType<typeof blockPaths>): void {
+    const { disk, events } = this.#options;
+    const { namespace = '', name = '', uid = '' } = metadata;
+    for (const place of [`globalMapPath ${JSON.stringify(disk.absolute(globalMap))}`, `volumeMapPath ${JSON.stringify(disk.absolute(podDir))}`])
+      events.event(
+        { apiVersion: 'v1', kind: 'Pod', namespace, name, uid },
+        'Normal',
+        'SuccessfulMountVolume',
+        `MapVolume.MapPodDevice succeeded for volume ${JSON.stringify(specName)} ${place}`,
+      );
   }
 
   async #grow(work: Work, driver: Driver, capabilities: NodeCapabilities, paths: { staging: string; volume: string }): Promise<void> {
