@@ -17,11 +17,11 @@ const done = `
   CSIServiceAccountTokenSecrets
   CSIVolumeHealth what the API server would refuse with the whole status is not taken from a driver
   ChangeContainerStatusOnKubeletRestart
-  ClusterTrustBundleProjection
+  ClusterTrustBundleProjection always, whatever the gate says
   ComponentFlagz
   ComponentStatusz
   ContainerCheckpoint
-  ContainerRestartRules
+  ContainerRestartRules the fields are honoured whenever the API server kept them
   ContainerStopSignals the field is passed on whenever the API server kept it
   CustomCPUCFSQuotaPeriod
   DRAConsumableCapacity the share of a device is passed on as its driver tells it
@@ -34,20 +34,21 @@ const done = `
   DisableNodeKubeProxyVersion
   DynamicResourceAllocation
   EmptyDirVolumeMode
-  EnvFiles
+  EnvFiles always, whatever the gate says
   EventedPLEG the runtime's events are hints to list sooner, whatever the gate says
   ExecProbeTimeout
   ExtendWebSocketsToKubelet
   GRPCContainerProbeTLS
+  GitRepoVolumeDriver locked off: such a volume is refused in upstream's words
   GracefulNodeShutdown
   GracefulNodeShutdownBasedOnPodPriority
   H2CContainerProbe
   HostnameOverride
-  HugepageAwareEviction
+  HugepageAwareEviction always, whatever the gate says
   ImageMaximumGCAge
   ImageVolume
   ImageVolumeWithDigest told by the mount's path; upstream 1.37 looks for a name that no runtime tells
-  InPlacePodLevelResourcesVerticalScaling
+  InPlacePodLevelResourcesVerticalScaling declared where on; a resize is taken whenever the API server let it through
   InPlacePodVerticalScaling
   InPlacePodVerticalScalingExclusiveCPUs a resize is taken, and the CPUs stay those of the start, as with upstream
   InPlacePodVerticalScalingExclusiveMemory a resize is taken, and the memory stays that of the start, as with upstream
@@ -64,13 +65,14 @@ const done = `
   KubeletPodResourcesGet
   KubeletPodResourcesListUseActivePods
   KubeletRegistrationGetOnExistsOnly
-  KubeletSeparateDiskGC
+  KubeletSeparateDiskGC always, whatever the gate says
   KubeletServiceAccountTokenForCredentialProviders
   KubeletTracing
   LoggingAlphaOptions nothing is buffered, so that there is nothing to set
   LoggingBetaOptions nothing is buffered, so that there is nothing to set
   MemoryQoS
   MutableCSINodeAllocatableCount
+  NFTablesNetlink where the kernel can be asked so, whatever the gate says; else by the nft tool
   NFTablesProxyMode
   NodeDeclaredFeatures
   NodeLogQuery
@@ -79,7 +81,7 @@ const done = `
   PodCertificateRequest
   PodLevelResourceManagers
   PodLevelResources
-  PodLevelResourcesFixKubeletQOSClass
+  PodLevelResourcesFixKubeletQOSClass always, whatever the gate says
   PodLogsQuerySplitStreams
   PodObservedGenerationTracking
   PodReadyToStartContainersCondition
@@ -91,10 +93,10 @@ const done = `
   QOSReserved
   ReduceDefaultCrashLoopBackOffDecay
   RelaxedEnvironmentVariableValidation
-  ReloadKubeletClientCAFile
-  ReloadKubeletServerCertificateFile
+  ReloadKubeletClientCAFile always, whatever the gate says
+  ReloadKubeletServerCertificateFile always, whatever the gate says
   ResourceHealthStatus
-  ResourceHealthStatusMessage
+  ResourceHealthStatusMessage always, whatever the gate says
   RestartAllContainersOnContainerExits
   RotateKubeletServerCertificate
   RuntimeClassInImageCriApi
@@ -104,8 +106,8 @@ const done = `
   SupplementalGroupsPolicy
   SystemdWatchdog
   TaintTolerationComparisonOperators
-  TopologyManagerPolicyAlphaOptions
-  TopologyManagerPolicyBetaOptions
+  TopologyManagerPolicyAlphaOptions 1.37 has no option of this stage
+  TopologyManagerPolicyBetaOptions 1.37 has no option of this stage
   TopologyManagerPolicyOptions
   UserNamespacesHostNetworkSupport declared where the runtime can; the pod is made as it asks whenever the API server kept the field
   UserNamespacesSupport
@@ -114,12 +116,10 @@ const done = `
 `;
 
 const notDone = `
-  GitRepoVolumeDriver locked off: such a volume is refused, as upstream does
-  InPlacePodVerticalScalingMemoryBackedVolumes
+  InPlacePodVerticalScalingMemoryBackedVolumes not declared, so that an API server refuses such a resize for this node; the size of such a volume is that of its start
   KubeProxyIPVS our proxy has no IPVS mode, which upstream takes away
-  KubeProxyNFTablesLocalhostNodePorts
+  KubeProxyNFTablesLocalhostNodePorts node ports on 127.0.0.1 are of iptables mode alone
   LocalStorageCapacityIsolationFSQuotaMonitoring usage is walked; project quotas need an XFS or ext4 with them
-  NFTablesNetlink our proxy writes its rules as nft's own text
   PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
 `;
 

@@ -67,6 +67,9 @@ export function volumesUsed({ spec }: Pod): Volume[] {
   return (spec.volumes ?? []).filter(({ name }) => names.has(name));
 }
 
+/** Its gate is locked off; upstream's words all the same. */
+const gitRepoRefusal = 'git-repo volume plugin has been disabled; if necessary, it may be re-enabled by enabling the feature-gate `GitRepoVolumeDriver`';
+
 function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<string, QuantityText>>, gates: VolumeGates): VolumePlan {
   const { name } = volume;
   if (!isSafeName(name)) return { kind: 'refused', name, message: `${JSON.stringify(name)} is not a volume name` };
@@ -97,6 +100,7 @@ function planVolume(pod: Pod, volume: Volume, allocatable: Readonly<Record<strin
   const source = Object.keys(volume).find((key) => key !== 'name');
   // A volume without any source is an emptyDir: the API server's default.
   if (source === undefined) return planEmptyDir(pod, { name, emptyDir: {} }, allocatable, gates);
+  if (source === 'gitRepo') return { kind: 'refused', name, message: gitRepoRefusal };
   return { kind: 'refused', name, message: `${source} volumes are not supported by this node` };
 }
 
