@@ -343,6 +343,7 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
       files,
       recursiveReadOnly,
       imageDigests: gateEnabled(options.config.featureGates, 'ImageVolumeWithDigest'),
+      stopSignals: gateEnabled(options.config.featureGates, 'ContainerStopSignals'),
       resizes,
       grants: granted.grants,
       claims: dra.claims,

@@ -25,6 +25,8 @@ export interface TellerDeps {
   readonly recursiveReadOnly: () => boolean;
   /** `ImageVolumeWithDigest`. */
   readonly imageDigests?: boolean;
+  /** `ContainerStopSignals`. */
+  readonly stopSignals?: boolean;
   readonly resizes: Resizes;
   readonly metrics?: Pick<PodMetrics, 'told'>;
   /** Whether and how devices are told of; absent: they are not. */
@@ -76,6 +78,7 @@ export class Teller {
       runtimeName: this.#deps.runtimeName(),
       recursiveReadOnly: this.#deps.recursiveReadOnly(),
       imageDigests: this.#deps.imageDigests ?? false,
+      stopSignals: this.#deps.stopSignals ?? false,
       stopped,
       verdict: stopped ? (end?.verdict ?? null) : null,
       hostIPs: node.hostIPs(),

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { userNamespaceOf } from './user-namespaces.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import { containerConfig, containerResources, linuxResources, quotaOf, sandboxConfig, sharesOf, signalOf } from './container-config.ts';
+import { containerConfig, containerResources, linuxResources, quotaOf, sandboxConfig, sharesOf, signalName, signalOf } from './container-config.ts';
 import type { ConfigContext } from './config-context.ts';
 import { hostnameOf } from './hostname.ts';
 
@@ -142,6 +142,8 @@ test('over its memory limit a container ends as a whole on cgroup v2, unless ask
 
 test('signals go over by name', () => {
   assert.equal(signalOf('SIGRTMIN+1'), 'SIGNAL_SIGRTMINPLUS1');
+  for (const name of ['SIGTERM', 'SIGRTMIN+15', 'SIGRTMAX-14']) assert.equal(signalName(signalOf(name)), name);
+  assert.equal(signalName('SIGNAL_RUNTIME_DEFAULT'), null);
 });
 
 test('host names follow hostname, subdomain and setHostnameAsFQDN', () => {

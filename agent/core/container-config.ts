@@ -267,6 +267,12 @@ export function quotaOf(milli: bigint, periodUs: bigint): bigint {
   return quota < 1000n ? 1000n : quota;
 }
 
+/** The other way round; null where a runtime says nothing of it. */
+export function signalName(signal: string): string | null {
+  const name = /^SIGNAL_(SIG\w+)$/.exec(signal)?.[1];
+  return name === undefined ? null : name.replace('PLUS', '+').replace('MINUS', '-');
+}
+
 /** `SIGRTMIN+1` is SIGNAL_SIGRTMINPLUS1 in the runtime's language. */
 export function signalOf(name: string): Signal {
   return `SIGNAL_${name.replace('+', 'PLUS').replace('-', 'MINUS')}` as Signal;

@@ -22,7 +22,7 @@ const done = `
   ComponentStatusz
   ContainerCheckpoint
   ContainerRestartRules the fields are honoured whenever the API server kept them
-  ContainerStopSignals the field is passed on whenever the API server kept it
+  ContainerStopSignals the field is passed on whenever the API server kept it; the status says it where on
   CustomCPUCFSQuotaPeriod
   DRAConsumableCapacity the share of a device is passed on as its driver tells it
   DRAExtendedResource

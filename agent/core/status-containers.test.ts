@@ -49,3 +49,23 @@ test('an image volume is told with the image behind it, where the gate is on and
   const old = { containerStatuses: [{ name: 'm', image: '', imageID: '', ready: true, restartCount: 0, containerID: 'containerd://c', volumeMounts: plain }] };
   assert.deepEqual(told(true, old), withDigest);
 });
+
+test('the signal that ends a container is told where the gate is on and the runtime says it', () => {
+  const pod: Pod = { metadata: { name: 'p' }, spec: { containers: [{ name: 'm' }] } };
+  const told = (stopSignals: boolean, stopSignal?: string): unknown => {
+    const seen = {
+      id: 'c',
+      name: 'm',
+      attempt: 0,
+      state: 'running',
+      user: null,
+      resources: null,
+      annotations: {},
+      ...(stopSignal !== undefined && { stopSignal }),
+    };
+    const facts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [seen as unknown as ContainerFacts] };
+    return containerStatuses({ pod, old: {}, facts, probes: {}, waiting: {}, runtimeName: 'containerd', recursiveReadOnly: false, stopSignals }, 'app')[0]
+      ?.stopSignal;
+  };
+  assert.deepEqual([told(true, 'SIGUSR1'), told(false, 'SIGUSR1'), told(true)], ['SIGUSR1', undefined, undefined]);
+});

@@ -30,6 +30,8 @@ export interface ContainerStatusInput {
   readonly recursiveReadOnly: boolean;
   /** `ImageVolumeWithDigest`: which image an image volume is (KEP-4639). */
   readonly imageDigests?: boolean;
+  /** `ContainerStopSignals`: by what each container is asked to end (KEP-4960). */
+  readonly stopSignals?: boolean;
   /** What has been put into effect, for runtimes that do not report it. */
   readonly actuated?: PodAllocation | undefined;
 }
@@ -113,6 +115,7 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     resources: containerResourcesStatus(container, facts, input.actuated?.containers.get(container.name), old?.containerID === containerID ? old : undefined),
     ...(container.resources?.requests === undefined ? {} : { allocatedResources: container.resources.requests }),
     ...userOf(facts),
+    ...(input.stopSignals === true && facts.stopSignal !== undefined ? { stopSignal: facts.stopSignal } : {}),
   };
   if (old !== undefined && old.containerID !== containerID && old.state?.terminated !== undefined && old.restartCount < status.restartCount)
     status.lastState = { terminated: old.state.terminated };

@@ -58,6 +58,8 @@ export interface ContainerFacts {
   readonly imageHandler?: string;
   /** Images that are mounted in it. */
   readonly imageMounts?: readonly { readonly containerPath: string; readonly image: string }[];
+  /** By what it is asked to end (`SIGTERM`); absent where the runtime does not say. */
+  readonly stopSignal?: string;
   /** `io.kubernetes.container.hash`. */
   readonly hash: string;
   readonly logPath: string;

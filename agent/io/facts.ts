@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Container, ContainerResources, ContainerStatus, ImageSpec, Mount, PodSandbox, PodSandboxStatus } from '../../proto/cri/types.ts';
 import type { Listing, PodListing } from '../core/pleg.ts';
 import type { ContainerFacts, ContainerResourceFacts, ContainerState, PodFacts, SandboxFacts } from '../core/types.ts';
+import { signalName } from '../core/container-config.ts';
 import type { Cri } from './cri.ts';
 import { isNotFound } from './cri.ts';
 import { createLister } from './lister.ts';
@@ -184,6 +185,7 @@ export function containerOf(status: ContainerStatus, sandboxId: string): Contain
     imageId: status.imageId === '' ? status.imageRef : status.imageId,
     ...handlerOf(status.image),
     ...imageMountsOf(status.mounts),
+    ...stopSignalOf(status.stopSignal),
     hash: status.annotations['io.kubernetes.container.hash'] ?? '',
     logPath: status.logPath,
     labels: status.labels,
@@ -200,6 +202,11 @@ function handlerOf(image: ImageSpec | null): Pick<ContainerFacts, 'imageHandler'
 function imageMountsOf(mounts: readonly Mount[]): Pick<ContainerFacts, 'imageMounts'> {
   const imageMounts = mounts.flatMap(({ containerPath, image }) => (image === null || image.image === '' ? [] : [{ containerPath, image: image.image }]));
   return imageMounts.length === 0 ? {} : { imageMounts };
+}
+
+function stopSignalOf(signal: string): Pick<ContainerFacts, 'stopSignal'> {
+  const name = signalName(signal);
+  return name === null ? {} : { stopSignal: name };
 }
 
 function listedContainer(container: Container): ContainerFacts {
