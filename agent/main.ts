@@ -89,7 +89,8 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const { cri, driver } = containers;
   await using systemd = (await isSystemd()) ? createSystemd({ clock, log: log.child('systemd'), uid: process.getuid?.() ?? 0 }) : null;
   const hasOwnCpus = (uid: string): boolean => granted.grants.hasOwnCpus(uid);
-  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd, hasOwnCpus }, signal);
+  const onDone: AgentMetrics['cgroupDone'] = (operation, tookMs) => metrics.cgroupDone(operation, tookMs);
+  const cgroups = await openNodeCgroups({ sys, clock, log: log.child('cgroups'), config, machine, driver, systemd, hasOwnCpus, onDone }, signal);
 
   const events = openEvents({ clock, rng, log: log.child('event'), api, nodeName, config, isAlone: flags.kubeconfig === '' });
   await waitForAddresses(clock, flags.nodeIPs, signal);

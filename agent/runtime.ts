@@ -34,7 +34,7 @@ export async function openRuntime({ clock, log, config, metrics, tracer }: Runti
   // Images may be served by a socket of their own.
   const images = config.imageServiceEndpoint === '' ? runtime : connect(config.imageServiceEndpoint);
   const cri: CriClient = { ...runtime, images: images.images };
-  const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver }, signal);
+  const driver = await waitForRuntime({ cri, clock, log, fallback: config.cgroupDriver, onLosing: (version) => metrics.losingSupport(version) }, signal);
   const kept = opened.move();
   return { cri, driver, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }

@@ -93,8 +93,9 @@ test('an agent that starts anew leaves the weight of running pods until it knows
   await running;
 });
 
-test('nothing is written when nothing changed', async () => {
-  const { sys, options } = world();
+test('nothing is written when nothing changed, and what is done is counted', async () => {
+  const done: string[] = [];
+  const { sys, options } = world({ onDone: (operation) => done.push(operation) });
   const cgroups = await openCgroups(options);
   await cgroups.ensurePod(burstable);
   let calls = 0;
@@ -103,6 +104,8 @@ test('nothing is written when nothing changed', async () => {
   };
   await cgroups.ensurePod(burstable);
   assert.equal(calls, 0);
+  await cgroups.removePod('never-was', signal);
+  assert.deepEqual(done, ['create', 'update', 'destroy']);
 });
 
 test("what is left in a pod's cgroup is killed before it goes", async () => {

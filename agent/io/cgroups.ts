@@ -63,6 +63,7 @@ export interface CgroupsOptions {
   readonly qosReservedPercent?: bigint | null;
   /** Whether containers of the pod own their CPUs: then it has no quota (DisableCPUQuotaWithExclusiveCPUs). */
   readonly hasOwnCpus?: (uid: string) => boolean;
+  readonly onDone?: (operation: 'create' | 'update' | 'destroy', tookMs: number) => void;
 }
 
 const killWaitMs = 50;
@@ -174,7 +175,7 @@ export class PodCgroups implements Cgroups {
   async ensurePod(pod: Pod, signal: AbortSignal = forever, isRunning = false): Promise<string> {
     const name = this.#nameOf(pod);
     const path = cgroupPath(this.driver, name);
-    if (!this.#written.has(path)) await this.#make(name, name.length, signal);
+    if (!this.#written.has(path)) await this.#timed('create', () => this.#make(name, name.length, signal));
     this.#count(pod);
     await this.#write([...(isRunning ? [] : [[name, this.limitsOf(pod)] as const]), ...this.#burstableLimits()], signal);
     return cgroupParent(this.driver, name);
@@ -210,6 +211,20 @@ export class PodCgroups implements Cgroups {
   }
 
   async removePod(uid: string, signal: AbortSignal): Promise<void> {
+    await this.#timed('destroy', () => this.#removePod(uid, signal));
+  }
+
+  async #timed<T>(operation: 'create' | 'update' | 'destroy', work: () => Promise<T>): Promise<T> {
+    const { clock, onDone } = this.#options;
+    const beganMs = clock.monoMs();
+    try {
+      return await work();
+    } finally {
+      onDone?.(operation, clock.monoMs() - beganMs);
+    }
+  }
+
+  async #removePod(uid: string, signal: AbortSignal): Promise<void> {
     assert(uid !== '', 'a pod without UID has no cgroup');
     const mounts = [...this.layout.hierarchies.map((each) => each.mount), ...(this.layout.unified === null ? [] : [this.layout.unified])];
     const paths = podNames(this.#root, uid).map((name) => cgroupPath(this.driver, name));
@@ -404,7 +419,7 @@ export class PodCgroups implements Cgroups {
   }
 
   async #put(writes: readonly { path: string; data: string }[]): Promise<void> {
-    const results = await this.#options.sys.writeFiles(writes);
+    const results = await this.#timed('update', () => this.#options.sys.writeFiles(writes));
     for (const [index, failure] of results.entries()) {
       if (failure !== null) throw errnoError(`write ${writes[index]?.data ?? ''} to ${writes[index]?.path ?? ''}`, failure.errno);
     }

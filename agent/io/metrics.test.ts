@@ -23,6 +23,8 @@ test('the page has upstream’s names, the process and the event loop', async ()
   metrics.runtimeCalled('list_containers', 5, true);
   metrics.statusWritten(8);
   metrics.podStarted(900);
+  metrics.cgroupDone('create', 20);
+  metrics.losingSupport('1.38.0');
   const text = await metrics.text();
   for (const line of [
     'kubelet_node_name{node="n1"} 1',
@@ -33,6 +35,8 @@ test('the page has upstream’s names, the process and the event loop', async ()
     'kubelet_pod_worker_duration_seconds_bucket{operation_type="sync",le="0.025"} 1',
     'kubelet_runtime_operations_errors_total{operation_type="list_containers"} 1',
     'nodelet_events_dropped_total 2',
+    'kubelet_cgroup_manager_duration_seconds_bucket{operation_type="create",le="0.025"} 1',
+    'kubelet_cri_losing_support{version="1.38.0"} 1',
     'kubelet_cgroup_version 2',
   ])
     assert.ok(text.includes(`${line}\n`), line);

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts';
 import { watchLoopDelay } from '../../base/loop-delay.ts';
-import { Counter, Histogram, metricText, type Labels } from '../../base/metrics-text.ts';
+import { alpha, alphaHistogram, Counter, Histogram, metricText, type Labels } from '../../base/metrics-text.ts';
 import { processText, startTimeText } from '../../base/process-metrics.ts';
 import type { Interceptor } from '../../cri/mod.ts';
 import type { RunPodSandboxRequest } from '../../proto/cri/types.ts';
@@ -73,6 +73,12 @@ export class AgentMetrics implements Disposable {
   );
   readonly #rejections = new Counter('kubelet_admission_rejections_total', '[ALPHA] Cumulative number pod admission rejections by the Kubelet.');
   readonly #preemptions = new Counter('kubelet_preemptions', '[ALPHA] Cumulative number of pod preemptions by preemption resource');
+  readonly #cgroups = alphaHistogram('kubelet_cgroup_manager_duration_seconds', 'Duration in seconds for cgroup manager operations. Broken down by method.');
+  readonly #losing = alpha(
+    'kubelet_cri_losing_support',
+    'the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.',
+    'gauge',
+  );
   readonly #csi = new Histogram(
     'csi_operations_seconds',
     '[ALPHA] Container Storage Interface operation duration with gRPC error code status total',
@@ -154,6 +160,16 @@ export class AgentMetrics implements Disposable {
     this.#draRounds.observe({ is_error: String(failed), operation_name: operation }, tookMs / 1000);
   }
 
+  /** Something was done to the cgroup of a pod, or to that of a class of pods. */
+  cgroupDone(operation: 'create' | 'update' | 'destroy', tookMs: number): void {
+    this.#cgroups.observe({ operation_type: operation }, tookMs / 1000);
+  }
+
+  /** The runtime lacks what kubelets from this version of Kubernetes on need. */
+  losingSupport(version: string): void {
+    this.#losing.set({ version }, 1);
+  }
+
   /** A call to a CSI driver; `method` with its service: `/csi.v1.Node/NodePublishVolume`. */
   csiCalled(driver: string, method: string, status: string, tookMs: number): void {
     this.#csi.observe({ driver_name: driver, grpc_status_code: status, method_name: method, migrated: 'false' }, tookMs / 1000);
@@ -222,6 +238,8 @@ export class AgentMetrics implements Disposable {
         this.#operations,
         this.#operationErrors,
         this.#operationDuration,
+        this.#cgroups,
+        this.#losing,
         this.#csi,
         this.#draCalls,
         this.#draRounds,

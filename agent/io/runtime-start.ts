@@ -11,7 +11,7 @@ import { hugePageLimits } from '../core/huge-pages.ts';
 import { readQosReserved } from '../core/qos-reserved.ts';
 import { memoryQosOf, mostPids, PID_FILES, podsAllocatable, reservedCgroups } from '../core/settings.ts';
 import { openCgroups } from './cgroups.ts';
-import type { PodCgroups } from './cgroups.ts';
+import type { CgroupsOptions, PodCgroups } from './cgroups.ts';
 import type { Cri } from './cri.ts';
 import { hugePageSizes } from './kernel-facts.ts';
 import type { Systemd } from './systemd.ts';
@@ -21,11 +21,21 @@ const firstRetryMs = 20;
 const lastRetryMs = 500;
 const callTimeoutMs = 10_000;
 
+export interface RuntimeWait {
+  readonly cri: Cri;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** `cgroupDriver`. */
+  readonly fallback: string;
+  /** The runtime is too old for kubelets from this version of Kubernetes on. */
+  readonly onLosing: (version: string) => void;
+}
+
 /**
  * Waits until the runtime answers, and returns the cgroup driver: what it says itself wins over the configuration, and
  * only a runtime that does not know the question (containerd 1.x) leaves it to the file.
  */
-export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; fallback: string }, signal: AbortSignal): Promise<'cgroupfs' | 'systemd'> {
+export async function waitForRuntime(deps: RuntimeWait, signal: AbortSignal): Promise<'cgroupfs' | 'systemd'> {
   const { cri, clock, log, fallback } = deps;
   let told = false;
   for (let retryMs = firstRetryMs; ; retryMs = Math.min(lastRetryMs, retryMs * 1.5)) {
@@ -45,6 +55,7 @@ export async function waitForRuntime(deps: { cri: Cri; clock: Clock; log: Log; f
     if (linux !== null) return linux.cgroupDriver === 'SYSTEMD' ? 'systemd' : 'cgroupfs';
   } catch (error) {
     if (!hasCode(error, 'unsupported')) throw error;
+    deps.onLosing('1.38.0');
     log.info('CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.');
   }
   return fallback === 'systemd' ? 'systemd' : 'cgroupfs';
@@ -61,11 +72,12 @@ export interface NodeCgroupsOptions {
   systemd: Systemd | null;
   /** Whether containers of the pod own their CPUs. */
   readonly hasOwnCpus: (uid: string) => boolean;
+  readonly onDone: NonNullable<CgroupsOptions['onDone']>;
 }
 
 /** The cgroups that pods get theirs in, made and limited. */
 export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSignal): Promise<PodCgroups> {
-  const { sys, clock, log, config, machine, driver, systemd, hasOwnCpus } = deps;
+  const { sys, clock, log, config, machine, driver, systemd, hasOwnCpus, onDone } = deps;
   const [controllers] = await sys.readFiles(['/sys/fs/cgroup/cgroup.controllers']);
   const version = controllers === null || controllers === undefined ? 1 : 2;
   const memoryQos = version === 2 ? memoryQosOf(config, machine) : null;
@@ -85,6 +97,7 @@ export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSig
     driver,
     ...(systemd === null ? {} : { systemd }),
     hasOwnCpus,
+    onDone,
     qosReservedPercent: gateEnabled(config.featureGates, 'QOSReserved') ? qosPercent(config.qosReserved) : null,
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,

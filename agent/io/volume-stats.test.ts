@@ -56,6 +56,11 @@ test('volumes are measured each in its way; what hangs is left out; claims are t
     { volumeId: 'h', volumePath: '/c' },
     { volumeId: 'h', volumePath: '/c2' },
   ]);
+  const counted = [...stats.text().matchAll(/^kubelet_volume_metric_collection_duration_seconds_count\{metric_source="([^"]+)"\} (\d)$/gm)];
+  assert.deepEqual(
+    counted.map(([, source, count]) => `${source} ${count}`),
+    ['du 2', 'statfs 1', 'd.example 2', 'other 1'],
+  );
   await stats.measure(new AbortController().signal);
   assert.deepEqual(walked, ['/e', '/s', '/e']);
   const lines = stats

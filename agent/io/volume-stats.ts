@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import { metricText } from '../../base/metrics-text.ts';
+import { alphaHistogram, metricText } from '../../base/metrics-text.ts';
 import type { VolumeStatsFacts } from '../core/stats.ts';
 import type { Drivers } from './csi/drivers.ts';
 
@@ -33,6 +33,7 @@ const timeoutMs = 10_000;
 export class VolumeStats {
   readonly #options: VolumeStatsOptions;
   #measured = new Map<string, VolumeStatsFacts[]>();
+  readonly #took = alphaHistogram('kubelet_volume_metric_collection_duration_seconds', 'Duration in seconds to calculate volume stats');
 
   constructor(options: VolumeStatsOptions) {
     this.#options = options;
@@ -42,8 +43,12 @@ export class VolumeStats {
     return this.#measured.get(uid) ?? [];
   }
 
-  /** `kubelet_volume_stats_*`, of claims; one that several pods use is told once. */
+  /** `kubelet_volume_stats_*`, of claims; one that several pods use is told once. And how long measuring took. */
   text(): string {
+    return this.#claimsText() + this.#took.text();
+  }
+
+  #claimsText(): string {
     const claims = new Map<string, VolumeStatsFacts>();
     for (const volumes of this.#measured.values())
       for (const each of volumes) if (each.claim !== null) claims.set(`${each.claim.namespace}/${each.claim.name}`, each);
@@ -85,13 +90,24 @@ export class VolumeStats {
       if (signal.aborted) return;
       try {
         const before = volume.how === 'once' ? this.of(volume.uid).find(({ name }) => name === volume.name) : undefined;
-        const facts = before ?? (await this.#measure(volume, signal));
+        const facts = before ?? (await this.#timed(volume, signal));
         if (facts !== null) next.set(volume.uid, [...(next.get(volume.uid) ?? []), facts]);
       } catch (error) {
         log.debug(2, 'Failed to calculate volume metrics', { podUID: volume.uid, volume: volume.name, err: messageOf(error) });
       }
     }
     this.#measured = next;
+  }
+
+  async #timed(volume: MeasuredVolume, signal: AbortSignal): Promise<VolumeStatsFacts | null> {
+    const { clock } = this.#options;
+    const beganMs = clock.monoMs();
+    try {
+      return await this.#measure(volume, signal);
+    } finally {
+      const source = volume.how === 'csi' ? (volume.csi?.driver ?? '') : volume.how === 'fs' ? 'statfs' : 'du';
+      this.#took.observe({ metric_source: source }, (clock.monoMs() - beganMs) / 1000);
+    }
   }
 
   async #measure(volume: MeasuredVolume, signal: AbortSignal): Promise<VolumeStatsFacts | null> {
