@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { realRng } from '../../base/rng.ts';
-import { createPodFiles } from './files.ts';
+import { createPodFiles, wholePath } from './files.ts';
 
 const files = createPodFiles(realRng);
 
@@ -51,4 +51,8 @@ test('a directory that becomes a link while it is looked into leads nowhere', as
     assert.ok(existsSync(join(root, 'outside', 'kept')), `round ${count}`);
     await files.removeTree(join(root, 'pod'));
   }
+});
+
+test('a termination message lies where it is said, from the root of the container', () => {
+  assert.deepEqual(['/dev/termination-log', 'tmp/words', ''].map(wholePath), ['/dev/termination-log', '/tmp/words', '']);
 });

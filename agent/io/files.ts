@@ -4,7 +4,7 @@ import { basename, dirname, join, relative } from 'node:path';
 import type { ContainerStatus } from '../../proto/cri/types.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import { messageOf } from '../../base/errors.ts';
+import { hasCode, messageOf } from '../../base/errors.ts';
 import { parseLogLine } from '../../cri/mod.ts';
 import type { LastWords } from './facts.ts';
 
@@ -105,6 +105,11 @@ const maxMessageBytes = 4096;
 const maxLogBytes = 2048;
 const maxLogLines = 80;
 
+/** Where a container has its termination message: from its root, whether or not that is said. */
+export function wholePath(path: string): string {
+  return path === '' || path.startsWith('/') ? path : `/${path}`;
+}
+
 /** Last words from the termination file, or from the end of the log where the container asked for that and failed. */
 export function createLastWords(deps: { sys: Pick<Sys, 'readBeneath'>; rootDir: string; podLogsDir: string }): LastWords {
   const { sys, rootDir, podLogsDir } = deps;
@@ -115,7 +120,7 @@ export function createLastWords(deps: { sys: Pick<Sys, 'readBeneath'>; rootDir: 
   };
   return {
     async of(status) {
-      const path = status.annotations['io.kubernetes.container.terminationMessagePath'] ?? '';
+      const path = wholePath(status.annotations['io.kubernetes.container.terminationMessagePath'] ?? '');
       const fallback =
         status.annotations['io.kubernetes.container.terminationMessagePolicy'] === 'FallbackToLogsOnError' &&
         status.exitCode !== 0 &&
@@ -139,8 +144,10 @@ export function createLastWords(deps: { sys: Pick<Sys, 'readBeneath'>; rootDir: 
     try {
       const bytes = await read(podLogsDir, status.logPath, maxLogBytes * 16);
       return text(bytes === null ? null : lastLines(bytes));
-    } catch {
-      return '';
+    } catch (error) {
+      if (!hasCode(error, 'not-found')) return '';
+      const { logPath } = status;
+      return `Error on reading termination message from logs: failed to try resolving symlinks in path ${JSON.stringify(logPath)}: lstat ${logPath}: no such file or directory`;
     }
   }
 }

@@ -71,6 +71,11 @@ test('the end of a log that stands in for a message is the container’s own log
   const { folder, words, logs, podLogsDir, said } = await node(t);
   await writeFile(join(logs, '0.log'), '2026-01-01T00:00:00Z stderr F last line\n');
   assert.equal(await said(join(words, 'none'), join(logs, '0.log')), 'last line\n');
+  const gone = join(logs, 'gone.log');
+  assert.equal(
+    await said(join(words, 'none'), gone),
+    `Error on reading termination message from logs: failed to try resolving symlinks in path "${gone}": lstat ${gone}: no such file or directory`,
+  );
   await symlink(join(folder, 'etc/log'), join(logs, '1.log'));
   await symlink(join(folder, 'etc'), join(podLogsDir, 'ns_p_u1/d'));
   for (const path of [join(logs, '1.log'), join(podLogsDir, 'ns_p_u1/d/log'), join(folder, 'etc/log')])

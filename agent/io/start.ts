@@ -16,6 +16,7 @@ import { imageUserOf } from './images.ts';
 import type { ImageOutcome } from './images.ts';
 import { killContainers } from './kill.ts';
 import type { OpenSandbox, RunContext, StartFailure, StepDeps } from './step-types.ts';
+import { wholePath } from './files.ts';
 
 type StartStep = Extract<Step, { kind: 'start-container' }>;
 
@@ -200,7 +201,7 @@ async function prepare(
       if (image?.ok === false) return image;
       mounts.push(mountInput(mount, image?.image, deps.context.hasSelinux));
     }
-    const path = container.terminationMessagePath ?? '';
+    const path = wholePath(container.terminationMessagePath ?? '');
     if (path !== '') {
       const hostPath = await deps.files.terminationLog(deps.context.rootDir, keyOf(pod).uid, container.name);
       mounts.push({ hostPath, containerPath: path, ...(deps.context.hasSelinux ? { selinuxRelabel: true } : {}) });
