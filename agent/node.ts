@@ -7,6 +7,7 @@ import { durationMs } from '../base/duration.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { gateEnabled } from './core/feature-gates.ts';
 import { pressuresOf } from './core/node-status.ts';
+import { mayReachSwap, memoryVolumesWarning } from './core/swap.ts';
 import type { MachineFacts, NodeAddress, NodeFacts } from './core/node-status.ts';
 import type { AgentFlags } from './io/config-file.ts';
 import type { Cri } from './io/cri.ts';
@@ -106,8 +107,9 @@ const cgroupV1Warning =
   'cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1';
 
 /** What is told of a node that starts. */
-export function tellStart(events: Events, target: EventTarget, cgroupVersion: 1 | 2, config: KubeletConfiguration): void {
+export function tellStart(events: Events, target: EventTarget, cgroupVersion: 1 | 2, config: KubeletConfiguration, machine: MachineFacts): void {
   events.event(target, 'Normal', 'Starting', 'Starting kubelet.');
+  if (mayReachSwap(machine)) events.event(target, 'Warning', 'PossibleMemoryBackedVolumesOnDisk', memoryVolumesWarning);
   if (cgroupVersion === 1) events.event(target, 'Warning', 'CgroupV1', cgroupV1Warning);
   if (config.enforceNodeAllocatable.includes('pods')) events.event(target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
   const sides = [['system', config.systemReservedCgroup] as const, ['kube', config.kubeReservedCgroup] as const];

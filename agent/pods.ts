@@ -23,6 +23,7 @@ import type { Verdict } from './core/status.ts';
 import type { EventText } from './core/types.ts';
 import { AllocationFile, textFile } from './io/allocation-file.ts';
 import type { PodCgroups } from './io/cgroups.ts';
+import { rpcErrorText } from './io/cri.ts';
 import type { Cri } from './io/cri.ts';
 import { PodDns } from './io/dns.ts';
 import { CsiHealth } from './io/csi/health.ts';
@@ -356,6 +357,11 @@ export async function openPods(options: PodSideOptions): Promise<PodSide> {
         lastWords: createLastWords({ sys, rootDir, podLogsDir }),
         clock,
         onRead: (ms) => metrics.pleg.looked(ms),
+        onUnreadable: (uid, error) => {
+          const pod = loop.byUid(uid);
+          if (pod !== undefined)
+            events.event({ apiVersion: 'v1', kind: 'Pod', ...keyOf(pod) }, 'Warning', 'FailedSync', `error determining status: ${rpcErrorText(error)}`);
+        },
       }),
       rules: backoffRules(settings.crashLoopMaxMs, gateEnabled(options.config.featureGates, 'ReduceDefaultCrashLoopBackOffDecay')),
       runtimeName: () => options.runtime().version.split('://')[0] ?? '',

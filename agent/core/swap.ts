@@ -1,5 +1,6 @@
 import type { Pod, Container } from '../../proto/kube/types.ts';
 import { isCritical } from './evict-storage.ts';
+import type { MachineFacts } from './node-status.ts';
 import { qosClassOfStatus } from './qos.ts';
 import { valueOf } from './quantity.ts';
 
@@ -23,4 +24,18 @@ export function swapBytes(context: SwapContext, pod: Pod, container: Container):
   const limit = valueOf(container.resources?.limits?.['memory']);
   if (request === limit || memoryCapacityBytes <= 0n || request > memoryCapacityBytes) return 0n;
   return BigInt(Math.trunc((Number(request) / Number(memoryCapacityBytes)) * Number(swap.capacityBytes)));
+}
+
+/** Upstream's words to a node of which `mayReachSwap` is true. */
+export const memoryVolumesWarning =
+  'The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.';
+
+/** Whether what is in volumes in memory may be written to a swap device: kernels before 6.4, and user namespaces, know no tmpfs without. */
+export function mayReachSwap({
+  swapBytes: swap,
+  kernelVersion,
+  inUserNamespace = false,
+}: Pick<MachineFacts, 'swapBytes' | 'kernelVersion' | 'inUserNamespace'>): boolean {
+  const [major = 0, minor = 0] = kernelVersion.split('.').map((part) => Number.parseInt(part, 10));
+  return swap > 0 && (inUserNamespace || !(major > 6 || (major === 6 && minor >= 4)));
 }

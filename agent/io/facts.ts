@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts';
+import { hasCode } from '../../base/errors.ts';
 import type { Container, ContainerResources, ContainerStatus, ImageSpec, Mount, PodSandbox, PodSandboxStatus } from '../../proto/cri/types.ts';
 import type { Listing, PodListing } from '../core/pleg.ts';
 import type { ContainerFacts, ContainerResourceFacts, ContainerState, PodFacts, SandboxFacts } from '../core/types.ts';
@@ -35,12 +36,22 @@ interface Known {
   readonly containers: Map<string, ContainerFacts>;
 }
 
+export interface FactsReaderDeps {
+  readonly cri: Cri;
+  readonly lastWords: LastWords;
+  readonly timeoutMs: number;
+  readonly clock?: Clock;
+  readonly onRead?: (tookMs: number) => void;
+  /** A runtime that is there does not tell of something of a pod that it lists. */
+  readonly onUnreadable?: (uid: string, error: unknown) => void;
+}
+
 /**
  * Two lists, shared by those who ask at once, then a status for each sandbox and container whose listed state is not the one already known:
  * ended containers never change, and running ones only by what we do to them.
  */
-export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeoutMs: number; clock?: Clock; onRead?: (tookMs: number) => void }): FactsReader {
-  const { cri, lastWords, timeoutMs, clock, onRead } = deps;
+export function createFactsReader(deps: FactsReaderDeps): FactsReader {
+  const { cri, lastWords, timeoutMs, clock, onRead, onUnreadable } = deps;
   const lister = createLister({ cri, uidLabel, timeoutMs });
   const known = new Map<string, Known>();
 
@@ -70,18 +81,25 @@ export function createFactsReader(deps: { cri: Cri; lastWords: LastWords; timeou
     }
   };
 
+  const factsOf = async (uid: string, listed: Lists, before: Known, signal: AbortSignal): Promise<PodFacts> => {
+    const sandboxes = await Promise.all(listed.sandboxes.map((each) => sandboxFacts(each, before.sandboxes.get(each.id), signal)));
+    const containers = await Promise.all(listed.containers.map((each) => containerFacts(each, before.containers.get(each.id), signal)));
+    return podFacts(
+      uid,
+      sandboxes.filter((each) => each !== null),
+      containers.filter((each) => each !== null),
+    );
+  };
+
   return {
     async read(uid, signal) {
       const beganMs = clock?.monoMs() ?? 0;
       const { sandboxes, containers } = await lister.ofPod(uid, signal);
       const before = known.get(uid) ?? { sandboxes: new Map(), containers: new Map() };
-      const readSandboxes = await Promise.all(sandboxes.map((each) => sandboxFacts(each, before.sandboxes.get(each.id), signal)));
-      const readContainers = await Promise.all(containers.map((each) => containerFacts(each, before.containers.get(each.id), signal)));
-      const facts = podFacts(
-        uid,
-        readSandboxes.filter((each) => each !== null),
-        readContainers.filter((each) => each !== null),
-      );
+      const facts = await factsOf(uid, { sandboxes, containers }, before, signal).catch((error: unknown) => {
+        if (!signal.aborted && !hasCode(error, 'unavailable')) onUnreadable?.(uid, error);
+        throw error;
+      });
       known.set(uid, {
         sandboxes: new Map(facts.sandboxes.map((each) => [each.id, each])),
         containers: new Map(facts.containers.map((each) => [each.id, each])),
