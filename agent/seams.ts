@@ -51,6 +51,8 @@ export interface Volumes {
     podIPs: readonly string[],
     signal: AbortSignal,
   ): Promise<{ ok: true; mounts: readonly ContainerMount[]; devices?: readonly ContainerDevice[]; env?: readonly { name: string; value: string }[] } | Failure>;
+  /** Groups of the pod's volumes (`pv.beta.kubernetes.io/gid`), once they are prepared: its processes are in them too. */
+  groupsOf?(uid: string): readonly number[];
   /** Brings configMap, secret, projected and downwardAPI files up to date; called about once a minute and after a change of `pod`. */
   refresh(pod: Pod, signal: AbortSignal): Promise<void>;
   /** Unmounts and removes all of `<root>/pods/<uid>`. Resolves when nothing is left; throws OpError when something would not go yet. */

@@ -55,6 +55,13 @@ export function rootProblem(pod: Pod, container: Container, image: ImageUser): s
   return (image.uid ?? 0) === 0 ? `container has runAsNonRoot and image will run as root ${where}` : null;
 }
 
+/** The pod with the groups of its volumes among its own. */
+export function withGroups(pod: Pod, groups: readonly number[]): Pod {
+  const own = pod.spec.securityContext?.supplementalGroups ?? [];
+  const more = groups.filter((group) => !own.includes(group));
+  return more.length === 0 ? pod : { ...pod, spec: { ...pod.spec, securityContext: { ...pod.spec.securityContext, supplementalGroups: [...own, ...more] } } };
+}
+
 export function containerSecurity(
   context: ConfigContext,
   pod: Pod,

@@ -5,7 +5,7 @@ import { findContainer, keyOf } from '../core/containers.ts';
 import { graceSecondsOf } from '../core/plan-kill.ts';
 import { withGrants } from '../core/resources/apply.ts';
 import type { ContainerGrants } from '../core/resources/apply.ts';
-import { rootProblem } from '../core/security.ts';
+import { rootProblem, withGroups } from '../core/security.ts';
 import type { ImageUser } from '../core/security.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
@@ -91,7 +91,7 @@ async function createAndStart(deps: StepDeps, run: RunContext, making: Making, s
     // What came before may have taken its time, and the pod may have ended meanwhile.
     signal.throwIfAborted();
     const plain = containerConfig(deps.context, {
-      pod,
+      pod: withGroups(pod, deps.volumes.groupsOf?.(keyOf(pod).uid) ?? []),
       container,
       attempt: making.attempt,
       imageRef: making.imageRef,

@@ -2,6 +2,7 @@ import { BugError } from '../../base/assert.ts';
 import type { PodSandboxConfig } from '../../proto/cri/types.ts';
 import { sandboxConfig } from '../core/container-config.ts';
 import { findContainer, keyOf, podText } from '../core/containers.ts';
+import { withGroups } from '../core/security.ts';
 import { hostnameOf } from '../core/hostname.ts';
 import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
@@ -122,7 +123,7 @@ async function configOf(deps: StepDeps, run: RunContext, attempt: number, runtim
     throw new Error("can't set `spec.hostUsers: false`, runtime does not support user namespaces");
   const userNamespace = await deps.userNamespaces?.of(pod, runtimeHandler);
   return sandboxConfig(deps.context, {
-    pod,
+    pod: withGroups(pod, deps.volumes.groupsOf?.(keyOf(pod).uid) ?? []),
     attempt,
     ...(userNamespace === undefined ? {} : { userNamespace }),
     cgroupParent: deps.cgroups.parentOf(pod),

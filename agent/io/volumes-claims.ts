@@ -9,6 +9,16 @@ import { planHostPath } from '../core/volumes-plan.ts';
 import type { HostPathType, NfsExport } from '../core/volumes-plan.ts';
 
 export type Claim =
+  | Found
+  | {
+      /** It failed after the claim was understood, and the message stands alone. */
+      readonly isSetUp: boolean;
+      readonly ok: false;
+      readonly message: string;
+    };
+
+/** `group`: whom the volume belongs to; the pod's processes join it. */
+type Found = { readonly group?: number } & (
   | { readonly ok: true; readonly kind: 'hostPath'; readonly path: string; readonly type: HostPathType; readonly readOnly: boolean }
   | {
       readonly ok: true;
@@ -21,8 +31,7 @@ export type Claim =
     }
   | { readonly ok: true; readonly kind: 'nfs'; readonly export: NfsExport }
   | { readonly ok: true; readonly kind: 'csi'; readonly volume: CsiVolume; readonly pv: PersistentVolume; readonly pvc: PersistentVolumeClaim }
-  /** `isSetUp`: it failed after the claim was understood, and the message stands alone. */
-  | { readonly ok: false; readonly message: string; readonly isSetUp: boolean };
+);
 
 const options = { timeoutMs: 5000 };
 
@@ -66,7 +75,10 @@ export class Claims {
         isSetUp: true,
         message: `${pv.spec.volumeMode === 'Block' ? 'MapVolume' : 'MountVolume'}.NodeAffinity check failed for volume ${JSON.stringify(pvName)} : ${affinity}`,
       };
-    return sourceOf(plan, pv, pvc) ?? fail(`no volume plugin matched name: the PersistentVolume ${pvName} is of a kind that this node does not know`);
+    const source = sourceOf(plan, pv, pvc);
+    if (source === null) return fail(`no volume plugin matched name: the PersistentVolume ${pvName} is of a kind that this node does not know`);
+    const group = groupOf(pv);
+    return source.ok && group !== null ? { ...source, group } : source;
   }
 
   /** The object, or the refusal that says something of it: there is none, or it may not be seen. */
@@ -78,6 +90,12 @@ export class Claims {
       throw error;
     }
   }
+}
+
+/** What whoever made the volume says of its group; null: nothing, or what is no number. */
+function groupOf(pv: PersistentVolume): number | null {
+  const text = pv.metadata.annotations?.['pv.beta.kubernetes.io/gid'] ?? '';
+  return /^[+-]?\d{1,15}$/.test(text) ? Number(text) : null;
 }
 
 function sourceOf(plan: { name: string; readOnly: boolean }, pv: PersistentVolume, pvc: PersistentVolumeClaim): Claim | null {

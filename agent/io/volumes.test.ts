@@ -257,7 +257,8 @@ test('claims that end on this node', async () => {
           ? { hostPath: { path: '/data/h', type: 'Directory' } }
           : { local: { path: name === 'away' ? '/data/none' : '/data/v' } };
     const spec = { ...source, claimRef: { uid: name === 'other' ? 'x' : (uid ?? '') }, ...(name === 'block' ? { volumeMode: 'Block' } : {}) };
-    api.put<PersistentVolume>(persistentVolumes(`pv-${name}`), { metadata: { name: `pv-${name}` }, spec });
+    const annotations = { 'pv.beta.kubernetes.io/gid': name === 'host' ? '1234' : 'staff' };
+    api.put<PersistentVolume>(persistentVolumes(`pv-${name}`), { metadata: { name: `pv-${name}`, annotations }, spec });
   };
   for (const name of ['bound', 'host', 'export', 'other', 'away', 'block']) claim(name, 'Bound');
   claim('open', 'Pending');
@@ -278,6 +279,7 @@ test('claims that end on this node', async () => {
   await volumes.teardown('u-bound', signal);
   assert.deepEqual(sys.mounts, []);
   assert.equal(await ofClaim('host'), '/data/h');
+  assert.deepEqual([volumes.groupsOf('u-host'), volumes.groupsOf('u-bound')], [[1234], []]);
   const exported = '/r/pods/u-export/volumes/kubernetes.io~nfs/pv-export';
   assert.equal(await ofClaim('export'), exported);
   assert.match(await of('inline', { name: 'v', nfs: { server: 'nfs.example', path: '/y' } }), /kubernetes\.io~nfs\/v$/);

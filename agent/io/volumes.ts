@@ -14,7 +14,6 @@ import { planDevices } from '../core/volumes-mounts.ts';
 import type { ClaimPlace } from '../core/volumes-mounts.ts';
 import { planVolumes, volumesUsed } from '../core/volumes-plan.ts';
 import type { NfsExport, VolumeGates, VolumePlan } from '../core/volumes-plan.ts';
-import type { WriterState } from '../core/volumes-writer.ts';
 import type { ContainerDevice, ContainerMount, EnvSources, Volumes } from '../seams.ts';
 import { sha256 } from './csi/disk.ts';
 import type { AskedVolume } from './csi/health.ts';
@@ -30,6 +29,8 @@ import { pluginOf, type VolumeCounts, type VolumeMetrics } from './volume-metric
 import type { MeasuredVolume } from './volume-stats.ts';
 import type { MountedVolumes } from './volumes-mounted.ts';
 import { mountsFor } from './volumes-mounts.ts';
+import { newRecord } from './volumes-record.ts';
+import type { PodRecord } from './volumes-record.ts';
 
 export interface VolumesOptions {
   readonly rootDir: string;
@@ -59,29 +60,6 @@ export interface VolumesOptions {
   readonly metrics?: Pick<VolumeMetrics, 'done' | 'reconstructed'>;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
-}
-
-/** What is known to lie on disk for one pod. */
-interface PodRecord {
-  /** As it was last given to us. */
-  pod: Pod;
-  existed: boolean;
-  mounted: ReadonlySet<string>;
-  /** Something failed half way: what lies on disk is looked at again before the next attempt. */
-  isStale: boolean;
-  /** Volumes that are set up. */
-  readonly done: Set<string>;
-  readonly written: Map<string, { digest: string; state: WriterState }>;
-  readonly claims: Map<string, ClaimPlace>;
-  /** CSI volumes that are not set up yet. */
-  readonly coming: Map<string, CsiVolume>;
-  /** A CSI driver may have been asked for something. */
-  usesCsi: boolean;
-  readonly measured: Map<string, Omit<MeasuredVolume, 'uid' | 'name'>>;
-  /** When a failure of a volume is told again; upstream's retries have the same distances. */
-  readonly told: Map<string, { message: string; nextMs: number; waitMs: number }>;
-  /** Monotonic: since when something is waited for, or was told last to be. */
-  waitingSinceMs: number | null;
 }
 
 /** Why a volume is not set up. `event` null: it is only waited for, and told when that takes long. */
@@ -188,6 +166,10 @@ export class PodVolumes implements Volumes {
     });
   }
 
+  groupsOf(uid: string): readonly number[] {
+    return [...new Set(this.#records.get(uid)?.groups.values())];
+  }
+
   async refresh(pod: Pod, signal: AbortSignal): Promise<void> {
     const uid = pod.metadata.uid ?? '';
     await this.#inTurn(uid, async () => {
@@ -284,20 +266,7 @@ export class PodVolumes implements Volumes {
     );
     // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
     const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
-    const record: PodRecord = {
-      pod,
-      existed,
-      mounted,
-      isStale: false,
-      done: new Set(),
-      written: new Map(),
-      claims: new Map(),
-      coming: new Map(),
-      measured: new Map(),
-      usesCsi: false,
-      told: new Map(),
-      waitingSinceMs: null,
-    };
+    const record = newRecord(pod, existed, mounted);
     this.#records.set(uid, record);
     if (existed) this.#options.metrics?.reconstructed(volumesUsed(pod).length, false);
     return record;
@@ -362,6 +331,7 @@ export class PodVolumes implements Volumes {
     const { claims, disk, mounted } = this.#options;
     const claim = await claims.resolve(pod, plan, signal);
     if (!claim.ok) return { text: claim.message, event: 'FailedMount' };
+    if (claim.group !== undefined) record.groups.set(plan.name, claim.group);
     const uid = pod.metadata.uid ?? '';
     switch (claim.kind) {
       case 'hostPath': {
