@@ -183,3 +183,30 @@ test('limits grow by what claims bring, requests do not; what is not limited sta
   const other = containerResources(context, claimed, { ...container, name: 'e' });
   assert.equal(other.cpuQuota, '50000');
 });
+
+test('a port that a container has twice is mapped once, two containers may have the same', () => {
+  const ports = [
+    { containerPort: 80 },
+    { containerPort: 80, name: 'web' },
+    { containerPort: 80, protocol: 'TCP' },
+    { containerPort: 81, name: 'web' },
+    { containerPort: 80, protocol: 'UDP' },
+  ];
+  const mapped = (containers: Container[]): unknown =>
+    sandboxConfig(context, { pod: { ...pod, spec: { containers } }, attempt: 0, cgroupParent: '/k', hostname: 'h', dns: null }).portMappings?.map(
+      ({ protocol, containerPort }) => `${protocol} ${containerPort}`,
+    );
+  assert.deepEqual(mapped([{ name: 'a', ports }]), ['TCP 80', 'TCP 80', 'UDP 80']);
+  assert.deepEqual(
+    mapped([
+      { name: 'a', ports: [{ containerPort: 80 }] },
+      { name: 'b', ports: [{ containerPort: 80 }] },
+    ]),
+    ['TCP 80', 'TCP 80'],
+  );
+});
+
+test('oom_score_adj goes no lower than the kernel grants', () => {
+  const least = (leastOomScoreAdj: number | null): unknown => containerResources({ ...context, leastOomScoreAdj }, pod, container).oomScoreAdj;
+  assert.deepEqual([least(null), least(995), least(-1000)], [993, 995, 993]);
+});

@@ -102,9 +102,14 @@ function dotted(name: string): string {
   return name.replaceAll(/[./]/g, (separator) => (separator === '/' ? '.' : '/'));
 }
 
+/** By name, or by all that a port without one is: what a container has twice is passed on once. */
+function portKey({ name = '', hostIP = '', protocol = 'TCP', containerPort, hostPort = 0 }: NonNullable<Container['ports']>[number]): string {
+  return name === '' ? `${protocol}-${hostIP}:${containerPort}:${hostPort}` : name;
+}
+
 function portMappings(pod: Pod): PortMapping[] {
   return pod.spec.containers.flatMap((container) =>
-    (container.ports ?? []).map((port) => ({
+    [...new Map((container.ports ?? []).toReversed().map((port) => [portKey(port), port])).values()].toReversed().map((port) => ({
       protocol: (port.protocol ?? 'TCP') as Protocol,
       containerPort: port.containerPort,
       hostPort: port.hostPort ?? 0,
