@@ -42,6 +42,8 @@ export function checkMachine(config: KubeletConfiguration, machine: MachineLimit
     problems.push('kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be removed in a future release');
   if (config.singleProcessOOMKill === false && machine.cgroupVersion === 1)
     problems.push('invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1');
+  if (config.memorySwap.swapBehavior === 'LimitedSwap' && machine.cgroupVersion === 1)
+    problems.push('memorySwap.swapBehavior: swap feature is enabled and LimitedSwap but it is only supported with cgroupv2');
   if (config.failSwapOn && machine.swapBytes > 0)
     problems.push('running with swap on is not supported, please disable swap or set --fail-swap-on flag to false');
   return problems;

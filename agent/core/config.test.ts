@@ -138,6 +138,10 @@ test('what the machine rules out: cgroup v1, single process kills, swap', () => 
   assert.deepEqual(checkMachine(read({ failCgroupV1: false }), v1), []);
   assert.deepEqual(checkMachine(read({ failCgroupV1: false, singleProcessOOMKill: true }), v1), []);
   assert.match(
+    checkMachine(read({ failCgroupV1: false, memorySwap: { swapBehavior: 'LimitedSwap' } }), v1).join(),
+    /LimitedSwap but it is only supported with cgroupv2/,
+  );
+  assert.match(
     checkMachine(read({ failCgroupV1: false, singleProcessOOMKill: false }), v1).join(),
     /singleProcessOOMKill must not be explicitly set to false when using cgroup v1/,
   );

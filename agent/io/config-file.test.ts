@@ -117,6 +117,13 @@ test('paths in the file are meant from its folder; in its parts and in flags the
   assert.equal((await run([...base, '--pod-manifest-path=here'])).config.staticPodPath, 'here');
 });
 
+test('what is no address of a cluster DNS is left out with a word, as upstream does', async (t) => {
+  const { base } = await setUp(t, 'clusterDNS: [10.96.0.10, kube-dns, "fd00::a"]\n');
+  const { config, flags, warnings } = await run(base);
+  assert.deepEqual(agentSettings(config, flags, 'm').clusterDNS, ['10.96.0.10', 'fd00::a']);
+  assert.match(warnings.join(), /clusterDNS: "kube-dns" is no IP address/);
+});
+
 test('a flag may have underscores for dashes, its value keeps them', async (t) => {
   const { base } = await setUp(t);
   const { config, flags } = await run([...base, '--max_pods=7', '--hostname_override', 'a_b', '--node_labels=x_y=z_z']);

@@ -1,4 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
+import { isIP } from 'node:net';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { messageOf, OpError } from '../../base/errors.ts';
@@ -219,6 +220,7 @@ function warningsOf(config: KubeletConfiguration): string[] {
   for (const [name, value] of Object.entries(config.featureGates)) {
     if (featureGates.get(name)?.stage === 'GA') warnings.push(`Setting GA feature gate ${name}=${value}. It will be removed in a future release.`);
   }
+  for (const address of config.clusterDNS) if (isIP(address) === 0) warnings.push(`clusterDNS: ${JSON.stringify(address)} is no IP address, and is left out`);
   if (config.readOnlyPort !== 0)
     warnings.push(`readOnlyPort is set: whoever reaches port ${config.readOnlyPort} sees the pods of this node without authentication`);
   return warnings;

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { version } from '../../base/version.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
@@ -31,7 +32,7 @@ export function agentSettings(config: KubeletConfiguration, flags: AgentFlags, h
     runtimeRequestTimeoutMs: durationMs(config.runtimeRequestTimeout),
     syncFrequencyMs: durationMs(config.syncFrequency),
     clusterDomain: config.clusterDomain,
-    clusterDNS: config.clusterDNS,
+    clusterDNS: config.clusterDNS.filter((address) => isIP(address) !== 0),
     resolvConf: config.resolvConf,
     allowedUnsafeSysctls: config.allowedUnsafeSysctls,
     memorySwapBehavior: config.memorySwap.swapBehavior === 'LimitedSwap' ? 'LimitedSwap' : 'NoSwap',
