@@ -44,6 +44,8 @@ interface Shape {
   /** A second slice, of another port. */
   more?: { port: number; endpoints: EndpointSpec[] };
   headless?: boolean;
+  /** Of one family alone. */
+  only?: 'IPv4' | 'IPv6';
   /** Also asked on a port that the Service does not have. */
   otherPort?: number;
 }
@@ -120,6 +122,10 @@ export const WRITTEN: readonly Shape[] = [
   { name: 'unready pods that are published', endpoints: [srv2] },
   { name: 'UDP', protocol: 'UDP', spec: { type: 'NodePort' }, endpoints: [srv, far] },
   { name: 'SCTP (PB-S6)', protocol: 'SCTP', spec: LB, vip: true, endpoints: [srv] },
+  { name: 'IPv6 alone', only: 'IPv6', spec: LB, vip: true, external: true, endpoints: [srv, srv2] },
+  { name: 'IPv6 alone, no pod', only: 'IPv6', spec: { type: 'NodePort' }, endpoints: [] },
+  { name: 'IPv4 alone', only: 'IPv4', spec: { type: 'NodePort' }, endpoints: [srv] },
+  { name: 'a pod in two slices, terminating in one', endpoints: [{ ...srv, ...ending }], more: { port: 8080, endpoints: [srv, srv2, srv2] } },
   { name: 'SCTP without a pod', protocol: 'SCTP', spec: { type: 'NodePort' }, endpoints: [] },
 ];
 
@@ -167,8 +173,9 @@ function defaulted(shape: Shape): Spec {
     type,
     sessionAffinity: 'None',
     internalTrafficPolicy: 'Cluster',
-    ipFamilies: ['IPv4', 'IPv6'],
-    ipFamilyPolicy: 'RequireDualStack',
+    ...(shape.only === undefined
+      ? { ipFamilies: ['IPv4', 'IPv6'], ipFamilyPolicy: 'RequireDualStack' }
+      : { ipFamilies: [shape.only], ipFamilyPolicy: 'SingleStack' }),
     ...(type !== 'ClusterIP' || shape.external === true ? { externalTrafficPolicy: 'Cluster' } : {}),
     ...(spec['sessionAffinity'] === 'ClientIP' ? { sessionAffinityConfig: { clientIP: { timeoutSeconds: 10_800 } } } : {}),
     ...spec,
@@ -183,9 +190,10 @@ export function caseTable(shapes: readonly Shape[]): CaseTable {
     const number = index + 1;
     const name = `c${number}`;
     const protocol = shape.protocol ?? 'TCP';
-    const clusterIPs = shape.headless === true ? ['None'] : [`10.96.1.${number}`, `fd00:96::${(256 + number).toString(16)}`];
-    const externalIPs = shape.external === true ? [`198.51.100.${number + 20}`, `2001:db8:1::${number}`] : [];
-    const vips = shape.vip === true ? [`203.0.113.${number + 20}`, `2001:db8:3::${number}`] : [];
+    const isOf = (address: string): boolean => shape.only === undefined || (shape.only === 'IPv6') === address.includes(':');
+    const clusterIPs = shape.headless === true ? ['None'] : [`10.96.1.${number}`, `fd00:96::${(256 + number).toString(16)}`].filter(isOf);
+    const externalIPs = shape.external === true ? [`198.51.100.${number + 20}`, `2001:db8:1::${number}`].filter(isOf) : [];
+    const vips = shape.vip === true ? [`203.0.113.${number + 20}`, `2001:db8:3::${number}`].filter(isOf) : [];
     const spec = defaulted(shape);
     const nodePort = spec['type'] === 'ClusterIP' ? {} : { nodePort: 30_100 + number };
     const port = { name: 'p', port: 80, protocol, ...nodePort };
@@ -197,6 +205,7 @@ export function caseTable(shapes: readonly Shape[]): CaseTable {
         ['IPv4', list],
         ['IPv6', list.flatMap(v6Of)],
       ] as const) {
+        if (shape.only !== undefined && shape.only !== addressType) continue;
         objects.push({
           resource: 'endpointslices',
           object: slice(name, { name: 'p', port: number, protocol }, endpoints, { name: `${name}-${suffix}-${addressType.toLowerCase()}`, addressType }),

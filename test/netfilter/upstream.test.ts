@@ -26,9 +26,10 @@ const kubeProxy = (await findAssets({ env: process.env })).path('kube-proxy');
 const reason = missing(['iptables', 'nsenter']) ?? (kubeProxy === null ? 'needs upstream’s kube-proxy (./nodelet assets)' : null);
 if (reason !== null) console.log(`skipped: comparing iptables rules with upstream's ${reason}`);
 
-const node = labNode({ 'topology.kubernetes.io/zone': 'a' });
+const node = { ...labNode({ 'topology.kubernetes.io/zone': 'a' }), spec: { podCIDRs: ['10.244.0.0/24', 'fd00:10:244::/64'] } };
 const CONFIG = {
   mode: 'iptables',
+  conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' },
   clusterCIDR: '10.244.0.0/16,fd00:10:244::/48',
   iptables: { minSyncPeriod: '20ms', syncPeriod: '30s' },
 };
@@ -59,7 +60,14 @@ function normal(saved: string): string {
   return parts.join('\n');
 }
 
-suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, () => {
+interface Pair {
+  tell(told: { resource: string; object: object; gone?: boolean }): void;
+  /** Waits until both have written the same, or fails with the difference; returns how many rules that are. */
+  agree(what: string): Promise<number>;
+}
+
+/** Both proxies with the zoo and this configuration, for the tests of one suite. */
+function pair(given: object): Pair {
   const names = { upstream: `nfp-${process.pid}-up`, ours: `nfp-${process.pid}-our` };
   const sys = createSysClient({ path: sysPath, log: silentLog });
   const children: ChildProcess[] = [];
@@ -89,7 +97,6 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
     if (told.gone === true) api.remove(told.resource, namespace, name);
     else api.put(told.resource, told.object as never);
   };
-  /** Waits until both have written the same, or fails with the difference. */
   const agree = async (what: string): Promise<number> => {
     let rules = 0;
     // Before ours is written, both may be equal in what is old.
@@ -116,11 +123,10 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
       JSON.stringify({
         apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',
         kind: 'KubeProxyConfiguration',
-        ...CONFIG,
+        ...given,
         hostnameOverride: 'node-a',
         clientConnection: { contentType: 'application/json', acceptContentTypes: 'application/json', qps: 1000, burst: 1000 },
         healthzBindAddress: '127.0.0.1:10256',
-        conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: '0s', tcpCloseWaitTimeout: '0s' },
       }),
     );
     upstreamApi = start([process.execPath, join(import.meta.dirname, 'apiserver.ts')], 'pipe');
@@ -129,7 +135,7 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
     for (const told of zoo()) tell(told);
     start([kubeProxy!, '--config', file, '--master', 'http://127.0.0.1:8001'], 'ignore');
 
-    const config = { ...proxyConfig(CONFIG), minSyncPeriodMs: 5 };
+    const config = { ...proxyConfig(given), minSyncPeriodMs: 5 };
     const metrics = proxyMetrics();
     const health = new ProxyHealth({ clock: realClock, timeoutMs: 2 * config.syncPeriodMs });
     healthPorts = new HealthPorts({ log: silentLog, isHealthy: () => health.healthy });
@@ -150,6 +156,11 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
     await sys[Symbol.asyncDispose]();
     if (folder !== '') await rm(folder, { recursive: true });
   });
+  return { tell, agree };
+}
+
+suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, () => {
+  const { tell, agree } = pair(CONFIG);
 
   test('for Services of every kind', async () => {
     const rules = await agree('the zoo');
@@ -166,3 +177,22 @@ suite('Rules of iptables mode equal upstream’s', { skip: reason ?? false }, ()
     }
   });
 });
+
+/** How local traffic is told, and what else in the configuration changes rules. */
+const OTHERS: readonly object[] = [
+  { clusterCIDR: '' },
+  { detectLocalMode: 'NodeCIDR' },
+  { detectLocalMode: 'BridgeInterface', detectLocal: { bridgeInterface: 'cbr0' } },
+  { detectLocalMode: 'InterfaceNamePrefix', detectLocal: { interfaceNamePrefix: 'veth' }, nodePortAddresses: ['127.0.0.0/8', '::1/128'] },
+  { nodePortAddresses: ['primary', '198.51.100.0/24'], iptables: { ...CONFIG.iptables, masqueradeAll: true, masqueradeBit: 5, localhostNodePorts: false } },
+  { featureGates: { AllowServiceExternalIPs: false } },
+];
+
+for (const other of OTHERS)
+  suite(`Rules equal upstream’s with ${JSON.stringify(other)}`, { skip: reason ?? false }, () => {
+    const { agree } = pair({ ...CONFIG, ...other });
+    test('for Services of every kind', async () => {
+      const rules = await agree('the zoo');
+      assert.ok(rules > 150, `${rules} rules`);
+    });
+  });
