@@ -1,9 +1,10 @@
 import { Buffer } from 'node:buffer';
 import type { Clock } from '../../base/clock.ts';
-import { hasCode, messageOf } from '../../base/errors.ts';
+import { hasCode, messageOf, OpError } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
+import { checkMachine } from '../core/config-check.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { MachineFacts } from '../core/node-status.ts';
 import { gateEnabled } from '../core/feature-gates.ts';
@@ -75,11 +76,14 @@ export interface NodeCgroupsOptions {
   readonly onDone: NonNullable<CgroupsOptions['onDone']>;
 }
 
-/** The cgroups that pods get theirs in, made and limited. */
+/** The cgroups that pods get theirs in, made and limited. Throws OpError `unsupported` for a machine that the configuration rules out. */
 export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSignal): Promise<PodCgroups> {
   const { sys, clock, log, config, machine, driver, systemd, hasOwnCpus, onDone } = deps;
   const [controllers] = await sys.readFiles(['/sys/fs/cgroup/cgroup.controllers']);
   const version = controllers === null || controllers === undefined ? 1 : 2;
+  const problems = checkMachine(config, { cgroupVersion: version, swapBytes: machine.swapBytes });
+  if (problems.length > 0)
+    throw new OpError('unsupported', 'start the agent', problems.join('; '), { advice: 'Change the machine, or say in the configuration that it may be so.' });
   const memoryQos = version === 2 ? memoryQosOf(config, machine) : null;
   const limitsHugePages =
     version === 1 ||
