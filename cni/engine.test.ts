@@ -169,3 +169,22 @@ test('GC that names a pod in its environment takes that very pod, and waits for 
   assert.equal((await call('GC', 'c', '/p', { 'cni.dev/valid-attachments': [] })).ok, true);
   assert.deepEqual(await remains(), []);
 });
+
+test('but for the first pod of a boot, a pod without ports has no program started', async (t) => {
+  const { kernel, call } = world(t);
+  for (const pod of ['/p', '/q']) kernel.addSpace(pod);
+  assert.equal((await call('ADD', 'c', '/p')).ok, true);
+  const written = kernel.tables.length;
+  let asked = 0;
+  kernel.fault = (what) => {
+    if (what.startsWith('ports-')) asked += 1;
+    return null;
+  };
+  assert.equal((await call('ADD', 'd', '/q')).ok, true);
+  for (const [container, pod] of [
+    ['c', '/p'],
+    ['d', ''],
+  ] as const)
+    assert.equal((await call('DEL', container, pod)).ok, true);
+  assert.deepEqual([kernel.tables.length, asked], [written, 0]);
+});

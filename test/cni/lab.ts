@@ -19,7 +19,7 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 export function missing(): string | null {
   if (process.getuid?.() !== 0) return 'needs root';
   if (!existsSync(sysPath)) return 'needs dist/sys (sys/build.sh)';
-  for (const tool of ['ip', 'nft', 'cc', 'nsenter']) if (!PATH.split(':').some((folder) => existsSync(join(folder, tool)))) return `needs ${tool}`;
+  for (const tool of ['ip', 'nft', 'cc', 'nsenter', 'conntrack']) if (!PATH.split(':').some((folder) => existsSync(join(folder, tool)))) return `needs ${tool}`;
   return null;
 }
 

@@ -151,6 +151,16 @@ describe('the pod network', { skip, concurrency: false }, () => {
         assert.ok(performance.now() < deadline, `${word} never answered; ${said}`);
     };
     await until('first');
+    // A flow to another port of the node, which is nobody's business.
+    await serve(lab, lab.node, 'other', 9999);
+    lab.start(outside, peer('send', '192.0.2.10', '9999'));
+    const flowIds = async (): Promise<string[]> =>
+      [...(await lab.start(lab.node, ['conntrack', '-L', '-p', 'udp', '--orig-port-dst', '9999', '-o', 'id']).ended).out.matchAll(/id=(\d+)/g)].map(
+        ([, id]) => id!,
+      );
+    let others: string[] = [];
+    for (const deadline = performance.now() + 10_000; (others = await flowIds()).length === 0; await delay(20))
+      assert.ok(performance.now() < deadline, 'no flow');
     await lab.call('DEL', 'a', a, conf);
     await lab.call('ADD', 'b', b, conf);
     await serve(lab, b, 'second', 8125);
@@ -161,6 +171,7 @@ describe('the pod network', { skip, concurrency: false }, () => {
     said = '';
     await until('host');
     assert.doesNotMatch(said, /first|second/);
+    assert.deepEqual(await flowIds(), others);
   });
 
   test('addresses do not leak over reboots, with the daemon and without', async () => {
@@ -212,6 +223,76 @@ describe('the pod network', { skip, concurrency: false }, () => {
     ip('-n', lab.node, 'link', 'set', 'up0', 'mtu', '1400');
     assert.equal(await mtuOf('c'), 1400);
     assert.equal(await mtuOf('d', { mtu: 1280 }), 1280);
+  });
+
+  test('a download passes a hop that drops what is too large and says nothing', async () => {
+    await using lab = new Lab();
+    const outside = lab.uplink(1442);
+    ip('-n', outside, 'link', 'set', 'up1', 'mtu', '1500', 'gso_max_segs', '1');
+    ip('-n', outside, 'route', 'add', '10.244.1.0/24', 'via', '192.0.2.10');
+    // The wire is of the smaller end: what is larger is dropped on it, and nobody is told.
+    const dropped = (): number =>
+      (JSON.parse(ip('-n', outside, '-s', '-json', 'link', 'show', 'up1')) as [{ stats64: { tx: { dropped: number } } }])[0].stats64.tx.dropped;
+    await lab.daemon();
+    const lines = { ours: '', toolarge: '' };
+    for (const [name, extra] of [
+      ['ours', {}],
+      ['toolarge', { mtu: 1500 }],
+    ] as const) {
+      const pod = lab.space(name);
+      const { ips } = await lab.call('ADD', name, pod, extra);
+      const sink = lab.start(pod, peer('sink', '7200'));
+      sink.child.stdout!.on('data', (chunk: Buffer) => (lines[name] += chunk.toString()));
+      const has = async (count: number): Promise<void> => {
+        for (const deadline = performance.now() + 20_000; lines[name].split('\n').length <= count; await delay(20))
+          assert.ok(performance.now() < deadline, `${name}: the download does not end`);
+      };
+      await has(1);
+      lab.start(outside, peer('pour', ips[0]!.address.split('/')[0]!, '7200', String(1024 * 1024)));
+      if (name !== 'ours') continue;
+      await has(2);
+      assert.equal(dropped(), 0);
+    }
+    // The wire does drop: a pod whose link is too large hears nothing more.
+    for (const deadline = performance.now() + 10_000; dropped() === 0; await delay(50)) assert.ok(performance.now() < deadline, 'the wire drops nothing');
+    assert.equal(lines.toolarge, 'listening\n');
+  });
+
+  test('beside a service proxy a host port has its own number, whoever comes first, and a Service its own address', async () => {
+    await using lab = new Lab();
+    const outside = lab.uplink();
+    const daemon = await lab.daemon();
+    const [x, z] = [lab.space('x'), lab.space('z')];
+    const { ips } = await lab.call('ADD', 'z', z);
+    const target = `${ips[0]!.address.split('/')[0]!}:8080`;
+    // A Service with the node port 81, as the proxy's chains have it: both at priority dstnat.
+    const rules = `fib daddr type local tcp dport 81 dnat to ${target}; ip daddr 10.96.0.8 tcp dport 80 dnat to ${target};`;
+    const hooks = ['prerouting', 'output'].map((hook) => `chain nat-${hook} { type nat hook ${hook} priority -100; ${rules} };`);
+    const proxy = async (): Promise<void> => {
+      const input = `add table ip kube-proxy; delete table ip kube-proxy; table ip kube-proxy { ${hooks.join(' ')} }`;
+      const { code, err } = await lab.start(lab.node, ['nft', '-f', '-'], { input }).ended;
+      assert.equal(code, 0, err);
+    };
+    await serve(lab, x, 'x', 8080);
+    await serve(lab, z, 'z', 8080);
+    ip('-n', outside, 'route', 'add', '10.96.0.0/16', 'via', '192.0.2.10');
+    await proxy();
+    assert.equal(await ask(lab, outside, 'tcp', '192.0.2.10', 81), 'z 192.0.2.200');
+    await lab.call('ADD', 'x', x, ports({ hostPort: 81, containerPort: 8080 }, { hostPort: 80, containerPort: 8080 }));
+    const both = async (when: string): Promise<void> => {
+      assert.equal(await ask(lab, outside, 'tcp', '192.0.2.10', 81), 'x 192.0.2.200', when);
+      assert.equal(await ask(lab, outside, 'tcp', '10.96.0.8', 80), 'z 192.0.2.200', when);
+      assert.match(await ask(lab, lab.node, 'tcp', '192.0.2.10', 81), /^x /, when);
+      assert.match(await ask(lab, lab.node, 'tcp', '10.96.0.8', 80), /^z /, when);
+    };
+    await both('the proxy came first');
+    await proxy();
+    await both('the proxy came anew');
+    await lab.stop(daemon);
+    await lab.daemon();
+    await both('the daemon came anew');
+    await lab.call('DEL', 'x', x);
+    assert.equal(await ask(lab, outside, 'tcp', '192.0.2.10', 81), 'z 192.0.2.200');
   });
 
   test('bandwidth, a hardware address and an address that were asked for', async () => {
