@@ -4,6 +4,7 @@ import type { CgroupResources } from './core/cgroups.ts';
 import type { PodCgroupValues } from './core/resize/moves.ts';
 import type { ContainerFacts, Failure, ProbeOutcome, ProbeResults } from './core/types.ts';
 import type { PodFiles } from './io/files.ts';
+import type { PullRecords } from './io/pull-records.ts';
 import type { Cgroups, Dns, EnvSources, EventTarget, Events, NodeInfo, Probes, Volumes } from './seams.ts';
 
 /** Volumes that are always there, until a test says what is wrong with them. */
@@ -255,3 +256,13 @@ export class FakePodFiles implements PodFiles {
     for (const dir of this.dirs) if (dir === path || dir.startsWith(`${path}/`)) this.dirs.delete(dir);
   }
 }
+
+/** Records of pulls that let every pod have every image. */
+export const everybodyMay: PullRecords = {
+  begin: async () => undefined,
+  done: async () => undefined,
+  failed: async () => undefined,
+  mustPull: async () => false,
+  prune: async () => undefined,
+  recover: async () => undefined,
+};

@@ -32,7 +32,7 @@ export interface LoopOptions {
   readonly worker: WorkerDeps;
   /** A defect of ours: the process must end and start again from what it re-reads. */
   readonly onBug: (error: unknown) => void;
-  readonly metrics?: Pick<AgentMetrics, 'pleg' | 'podWorked' | 'podStarted' | 'lives'>;
+  readonly metrics?: Pick<AgentMetrics, 'podWorked' | 'podStarted' | 'lives'> & Partial<Pick<AgentMetrics, 'pleg'>>;
   readonly tracer?: Tracer;
 }
 
@@ -68,6 +68,8 @@ export function createLoop(options: LoopOptions): Loop {
   const runtimeListeners: ((uids: readonly string[]) => void)[] = [];
   /** Pods that came new and do not run yet: for how long a start takes. */
   const newSinceMs = new Map<string, number>();
+  /** Why a pod is looked at, where a source has told something of it. */
+  const news = new Map<string, 'create' | 'update'>();
 
   const viewOf = (uid: string): PodView | undefined => {
     for (const source of sources) {
@@ -110,7 +112,9 @@ export function createLoop(options: LoopOptions): Loop {
       const was = worker.life.phase;
       const result = await tracedSync(options.tracer ?? noTracer, worker, signal);
       busySinceMs.delete(uid);
-      options.metrics?.podWorked('sync', clock.monoMs() - beganMs);
+      const ended = !isOver(was) && isOver(worker.life.phase);
+      options.metrics?.podWorked(ended ? 'terminated' : (news.get(uid) ?? 'sync'), clock.monoMs() - beganMs);
+      news.delete(uid);
       const newMs = newSinceMs.get(uid);
       if (newMs !== undefined && was === 'waiting' && mayStart(worker.life) && worker.life.phase !== 'waiting' && worker.pod !== undefined)
         options.metrics?.lives.taken(worker.pod, beganMs - newMs);
@@ -159,7 +163,7 @@ export function createLoop(options: LoopOptions): Loop {
       return phase === 'terminated' || (phase === 'terminating' && busySinceMs.has(uid));
     },
     onRelist(tookMs) {
-      options.metrics?.pleg.relisted(tookMs);
+      options.metrics?.pleg?.relisted(tookMs);
       // Not only when a source tells of something: the last pod may have been removed while nobody looked.
       adoptOrphans();
     },
@@ -192,6 +196,7 @@ export function createLoop(options: LoopOptions): Loop {
       if (change === 'status') return workers.get(key.uid)?.reconcile(view);
       // First, so that what is told of the new spec says what becomes of its new size.
       options.worker.resizes.wished(key.uid);
+      if (view !== undefined) news.set(key.uid, workers.has(key.uid) ? 'update' : 'create');
       kick(key.uid);
       adoptOrphans();
     });
@@ -277,6 +282,8 @@ export function createLoop(options: LoopOptions): Loop {
     },
   };
 }
+
+const isOver = (phase: PodWorker['life']['phase']): boolean => phase === 'terminated' || phase === 'gone';
 
 /** One look at a pod as upstream's span of it. */
 function tracedSync(tracer: Tracer, worker: PodWorker, signal: AbortSignal): ReturnType<PodWorker['sync']> {

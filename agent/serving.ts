@@ -123,7 +123,7 @@ export async function openServing(options: ServingOptions): Promise<Serving> {
       if (page === 'probes') return metrics.probesText();
       if (page === 'slis') return metrics.startText();
       if (page === 'resource') return stats.resource(signal);
-      return page === 'cadvisor' ? stats.cadvisor(signal) : metrics.text();
+      return page === 'cadvisor' ? stats.cadvisor(signal) : (await stats.logs(signal)) + (await metrics.text());
     },
     stats: (query, signal) => stats.summary(query, signal),
   });

@@ -123,7 +123,7 @@ export class AgentMetrics implements Disposable {
     this.#startedSeconds = options.clock.nowMs() / 1000;
   }
 
-  podWorked(operation: 'create' | 'update' | 'sync' | 'kill', tookMs: number): void {
+  podWorked(operation: 'create' | 'update' | 'sync' | 'terminated', tookMs: number): void {
     this.#worker.observe({ operation_type: operation }, tookMs / 1000);
   }
 

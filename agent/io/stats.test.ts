@@ -334,6 +334,9 @@ test('logs are counted without their directory, and the pod’s own hosts file w
     }));
     const summary = await stats.summary(query, signal);
     assert.deepEqual(many(summary, 'pods.0.containers.0.logs.usedBytes', 'pods.0.containers.0.logs.inodesUsed'), [8192, 2]);
+    const page = await stats.logs(signal);
+    assert.match(page, /^kubelet_container_log_filesystem_used_bytes\{container="c",namespace="ns",pod="p",uid="u1"\} 8192$/m);
+    assert.equal(await stats.logs(signal), page);
     assert.deepEqual(many(summary, 'pods.0.ephemeral-storage.usedBytes', 'pods.0.ephemeral-storage.inodesUsed'), [7 + 8192 + hosts, 2 + 2 + 1]);
   } finally {
     await rm(folder, { recursive: true });

@@ -1,6 +1,7 @@
 import { stat } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
+import { metricText } from '../../base/metrics-text.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { ContainerStats, CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats } from '../../proto/cri/types.ts';
@@ -55,10 +56,14 @@ export interface Stats {
   summary(query: URLSearchParams, signal: AbortSignal): Promise<unknown>;
   resource(signal: AbortSignal): Promise<string>;
   cadvisor(signal: AbortSignal): Promise<string>;
+  /** How much disk the logs of each container take, in Prometheus' text form. */
+  logs(signal: AbortSignal): Promise<string>;
 }
 
 /** One reading serves all who ask within this time: it costs the runtime far more than us. */
 const reuseMs = 5_000;
+/** Directories of logs are walked no more often than this, however often somebody scrapes. */
+const logsReuseMs = 60_000;
 
 interface Reading {
   node: NodeStatsFacts;
@@ -74,6 +79,7 @@ export function createStats(options: StatsOptions): Stats {
   const systemRates = new Rates();
   const disks = new NodeDisks(options);
   let sandboxImage = '';
+  let walked: { atMs: number; text: Promise<string> } | undefined;
   let last: { atMs: number; isOver: boolean; reading: Promise<Reading> } | undefined;
 
   const read = async (): Promise<Reading> => {
@@ -111,6 +117,14 @@ export function createStats(options: StatsOptions): Stats {
     async resource() {
       const { node, pods, failed } = await reading();
       return resourceMetrics(node, pods, failed);
+    },
+    async logs(signal) {
+      if (walked === undefined || clock.monoMs() - walked.atMs > logsReuseMs) {
+        const text = reading().then(async ({ pods }) => logsText(await withLogs(options, pods, signal)));
+        walked = { atMs: clock.monoMs(), text };
+        text.catch(() => (walked = undefined));
+      }
+      return await walked.text;
     },
     async cadvisor() {
       const { node, pods } = await reading();
@@ -201,6 +215,15 @@ async function withLogs(options: StatsOptions, pods: readonly PodStatsFacts[], s
   };
   for (let at = 0; at < pods.length; at += walksMax) out.push(...(await Promise.all(pods.slice(at, at + walksMax).map(measure))));
   return out;
+}
+
+function logsText(pods: readonly PodStatsFacts[]): string {
+  const samples = pods.flatMap(({ uid, namespace, name, containers }) =>
+    containers.flatMap(({ name: container, logs }) =>
+      typeof logs?.usedBytes === 'number' ? [{ labels: { container, namespace, pod: name, uid }, value: logs.usedBytes }] : [],
+    ),
+  );
+  return metricText('kubelet_container_log_filesystem_used_bytes', 'gauge', "[ALPHA] Bytes used by the container's logs on the filesystem.", samples);
 }
 
 async function readPods(options: StatsOptions, rates: Rates): Promise<PodStatsFacts[]> {

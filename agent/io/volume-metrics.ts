@@ -40,6 +40,11 @@ export class VolumeMetrics {
     '[BETA] Storage operation duration',
     [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600],
   );
+  readonly #whole = new Histogram(
+    'volume_operation_total_seconds',
+    '[BETA] Storage operation end to end duration in seconds',
+    [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600],
+  );
   readonly #found = alpha(
     'reconstruct_volume_operations_total',
     'The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction.',
@@ -72,6 +77,11 @@ export class VolumeMetrics {
     this.#operations.observe(labels, tookMs / 1000);
   }
 
+  /** A volume is there, so long after it was wanted first. */
+  mounted(plugin: string, afterMs: number): void {
+    this.#whole.observe({ operation_name: 'overall_volume_mount', plugin_name: plugin }, afterMs / 1000);
+  }
+
   /** Volumes of a pod that an earlier process set up were looked for on disk. */
   reconstructed(volumes: number, failed: boolean): void {
     this.#found.add({}, volumes);
@@ -85,7 +95,7 @@ export class VolumeMetrics {
   }
 
   text({ wanted, mounted, sockets, registered }: VolumeCounts): string {
-    const all = [this.#operations, this.#found, this.#notFound, this.#forced, this.#forcedErrors, this.#cleaned, this.#notCleaned];
+    const all = [this.#operations, this.#whole, this.#found, this.#notFound, this.#forced, this.#forcedErrors, this.#cleaned, this.#notCleaned];
     return [
       ...all.map((metric) => metric.text()),
       statesText('volume_manager_total_volumes', '[ALPHA] Number of volumes in Volume Manager', 'plugin_name', wanted, mounted),

@@ -6,6 +6,8 @@ import type { MeasuredVolume } from './volume-stats.ts';
 
 /** What is known to lie on disk for one pod. */
 export interface PodRecord {
+  /** Monotonic: since when this process knows of its volumes. */
+  readonly sinceMs: number;
   /** As it was last given to us. */
   pod: Pod;
   existed: boolean;
@@ -30,8 +32,9 @@ export interface PodRecord {
 }
 
 /** Nothing is set up yet; `mounted` is what lies there of an earlier process. */
-export function newRecord(pod: Pod, existed: boolean, mounted: ReadonlySet<string>): PodRecord {
+export function newRecord(pod: Pod, existed: boolean, mounted: ReadonlySet<string>, sinceMs: number): PodRecord {
   return {
+    sinceMs,
     pod,
     existed,
     mounted,

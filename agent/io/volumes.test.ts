@@ -12,6 +12,7 @@ import { PodCertificates } from './pod-certificates.ts';
 import { Sources } from './sources.ts';
 import { Tokens } from './tokens.ts';
 import { TrustBundles } from './trust-bundles.ts';
+import { VolumeMetrics } from './volume-metrics.ts';
 import { openVolumes } from './volumes-open.ts';
 
 const signal = new AbortController().signal;
@@ -37,8 +38,10 @@ function world() {
   const parts = { api, clock, rng, log: silentLog, onChange() {} };
   const trustBundles = new TrustBundles(parts);
   const certificates = new PodCertificates({ ...parts, nodeName: 'n1', nodeUid: () => undefined, tell() {}, onBug() {} });
+  const metrics = new VolumeMetrics();
   const reopen = () =>
     openVolumes({
+      metrics,
       signal,
       sys,
       api,
@@ -70,7 +73,7 @@ function world() {
     token += 1;
     return { ...(call.body as TokenRequest), status: { token: `t${token}`, expirationTimestamp: new Date(clock.nowMs() + 3_600_000).toISOString() } };
   });
-  return { clock, sys, api, sources, reopen, volumes: reopen() };
+  return { clock, sys, api, sources, metrics, reopen, volumes: reopen() };
 }
 
 const podOf = (uid: string, volumes: Volume[], spec: Partial<Pod['spec']> = {}): Pod => ({
@@ -158,7 +161,7 @@ test('one volume that hangs holds up its own pod only, and is told', async () =>
 });
 
 test('a failure is told at once, then at growing distances, and at once when it changes', async () => {
-  const { clock, api, sources, volumes } = world();
+  const { clock, api, sources, metrics, volumes } = world();
   const pod = podOf('u1', [{ name: 'x', configMap: { name: 'later', items: [{ key: 'k', path: 'k' }] } }]);
   sources.hold(pod);
   await clock.settle();
@@ -176,6 +179,12 @@ test('a failure is told at once, then at growing distances, and at once when it 
   api.put<ConfigMap>(configMaps('n', 'later'), { metadata: { name: 'later', namespace: 'n' }, data: {} });
   await clock.settle();
   assert.deepEqual(await told(), ['MountVolume.SetUp failed for volume "x" : configmap references non-existent config key: k']);
+  api.put<ConfigMap>(configMaps('n', 'later'), { metadata: { name: 'later', namespace: 'n' }, data: { k: 'v' } });
+  await clock.settle();
+  assert.deepEqual([await told(), await told()], [['ok'], ['ok']]);
+  const whole = metrics.text({ wanted: [], mounted: [], sockets: [], registered: [] });
+  assert.match(whole, /^volume_operation_total_seconds_sum\{operation_name="overall_volume_mount",plugin_name="kubernetes.io\/configmap"\} 1$/m);
+  assert.match(whole, /^volume_operation_total_seconds_count\{[^}]*\} 1$/m);
 });
 
 test('a pod that was adopted after a restart gets its renewed token by refreshes alone', async () => {

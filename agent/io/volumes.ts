@@ -57,7 +57,7 @@ export interface VolumesOptions {
   readonly supportsRecursiveReadOnly?: () => boolean;
   readonly gates?: VolumeGates;
   readonly hasSelinux?: boolean;
-  readonly metrics?: Pick<VolumeMetrics, 'done' | 'reconstructed'>;
+  readonly metrics?: Pick<VolumeMetrics, 'done' | 'mounted' | 'reconstructed'>;
   /** The node's own hosts file, for host-network pods. */
   readonly hostsFile?: string;
 }
@@ -266,7 +266,7 @@ export class PodVolumes implements Volumes {
     );
     // Only a directory that was there before can have mounts in it: a new pod does not pay for reading the table.
     const mounted = new Set(existed ? await this.#options.disk.mountsOf(uid) : []);
-    const record = newRecord(pod, existed, mounted);
+    const record = newRecord(pod, existed, mounted, this.#options.clock.monoMs());
     this.#records.set(uid, record);
     if (existed) this.#options.metrics?.reconstructed(volumesUsed(pod).length, false);
     return record;
@@ -277,7 +277,9 @@ export class PodVolumes implements Volumes {
     const { clock, metrics } = this.#options;
     const beganMs = clock.monoMs();
     const failure = await this.#setUpPlan(pod, plan, record, signal);
-    metrics?.done(pluginIn(record, plan.name), 'volume_mount', clock.monoMs() - beganMs, failure !== null);
+    const plugin = pluginIn(record, plan.name);
+    metrics?.done(plugin, 'volume_mount', clock.monoMs() - beganMs, failure !== null);
+    if (failure === null && !record.done.has(plan.name)) metrics?.mounted(plugin, clock.monoMs() - record.sinceMs);
     return failure;
   }
 

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { pods } from '../../base/kubeapi/refs.ts';
 import type { UserNamespaceInput } from '../../proto/cri/types.ts';
 import { makeAgentWorld } from './agent-world.ts';
 
@@ -27,4 +28,19 @@ test('a pod with a user namespace counts as failed once a round, for what fails 
   await world.command(['pod', 'add'], 'metadata: {name: plain}\nspec: {containers: [{name: m}]}');
   await world.command(['tick', '2s'], '');
   assert.deepEqual(counts(), ['3', '1', '2', '2'], 'one without does not count');
+});
+
+test('rounds of a pod are counted by why they were made', async () => {
+  await using world = await makeAgentWorld();
+  const seen = (): string[] => [...new Set(world.worked.splice(0))];
+  await world.command(['pod', 'add'], 'spec: {containers: [{name: m}]}');
+  await world.command(['tick', '5s'], '');
+  assert.deepEqual(seen(), ['create', 'sync']);
+  const ref = pods('default', 'p');
+  await world.api.patch(ref, 'merge', { spec: { activeDeadlineSeconds: 600 } }, { timeoutMs: 1_000 }, new AbortController().signal);
+  await world.command(['tick', '1s'], '');
+  assert.deepEqual(seen(), ['update']);
+  await world.command(['delete', 'p'], '');
+  await world.command(['tick', '60s'], '');
+  assert.equal(seen().filter((each) => each === 'terminated').length, 1);
 });

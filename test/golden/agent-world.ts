@@ -4,7 +4,7 @@ import type { Admission } from '../../agent/admission.ts';
 import type { Wish } from '../../agent/core/wishes.ts';
 import { plainAdmission } from './agent-admission.ts';
 import { timeMs } from '../../base/time.ts';
-import { FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
+import { everybodyMay, FakeCgroups, FakeDns, FakeEvents, FakeNode, FakePodFiles, FakeProbes, FakeSources, FakeVolumes } from '../../agent/fake.ts';
 import { createEnvironment } from '../../agent/io/environment.ts';
 import { createFactsReader } from '../../agent/io/facts.ts';
 import { createHooks } from '../../agent/io/hooks.ts';
@@ -68,7 +68,9 @@ export class AgentWorld implements GoldenWorld {
   /** The files that outlive an agent. */
   readonly disk = new Map<string, string>();
   probes = new FakeProbes();
+  readonly worked: string[] = [];
   readonly lives = new PodMetrics(this.clock);
+  readonly #metrics = { lives: this.lives, podStarted() {}, podWorked: (operation: string) => void this.worked.push(operation) };
   userNamespaces: Pick<StepDeps, 'userNamespaces'> = {};
   crashLoopMaxMs: number | undefined;
   serial = true;
@@ -135,14 +137,7 @@ export class AgentWorld implements GoldenWorld {
       cri,
       clock,
       rules: backoffRules(),
-      records: {
-        begin: async () => undefined,
-        done: async () => undefined,
-        failed: async () => undefined,
-        mustPull: async () => false,
-        prune: async () => undefined,
-        recover: async () => undefined,
-      },
+      records: everybodyMay,
       credentials: { forImage: async () => ({ auths: [], missing: [] }) },
       serial: this.serial,
       maxParallel: this.maxParallel,
@@ -205,6 +200,7 @@ export class AgentWorld implements GoldenWorld {
       log,
       sources: [this.statics, apiPods],
       onBug: (error) => (this.bug = error),
+      metrics: this.#metrics,
       worker: {
         clock,
         log,
