@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
+import { gateEnabled } from './core/feature-gates.ts';
 import type { MachineFacts } from './core/node-status.ts';
 import { CgroupReader } from './io/cgroup-usage.ts';
 import type { PodCgroups } from './io/cgroups.ts';
@@ -32,6 +33,7 @@ export function openStats(options: MeasuringOptions): Stats {
     ...options,
     ...cri,
     groups,
+    fromCri: gateEnabled(config.featureGates, 'PodAndContainerStatsFromCRI'),
     log: log.child('stats'),
     pods: pods.loop,
     nodeName: settings.nodeName,

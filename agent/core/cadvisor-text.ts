@@ -168,7 +168,8 @@ function subjectsOf(pod: PodStatsFacts, { groups, sandboxImage }: CadvisorFacts)
   ];
 }
 
-function machineMetrics({ machine, cores, sockets }: CadvisorFacts): string {
+/** What cAdvisor tells of the machine itself. */
+export function machineMetrics({ machine, cores, sockets }: Pick<CadvisorFacts, 'machine' | 'cores' | 'sockets'>): string {
   const labels = { boot_id: machine.bootID, machine_id: machine.machineID, system_uuid: machine.systemUUID };
   const one = (name: string, help: string, value: number): string => family(`machine_${name}`, 'gauge', help, [[labels, value]]);
   return [

@@ -78,6 +78,7 @@ const done = `
   NodeLogQuery
   NodeSwap
   PLEGOnDemandRelist
+  PodAndContainerStatsFromCRI as far as the runtime has stats and metrics of sandboxes; else cgroups are read
   PodCertificateRequest
   PodLevelResourceManagers
   PodLevelResources
@@ -120,7 +121,6 @@ const notDone = `
   KubeProxyIPVS our proxy has no IPVS mode, which upstream takes away
   KubeProxyNFTablesLocalhostNodePorts node ports on 127.0.0.1 are of iptables mode alone
   LocalStorageCapacityIsolationFSQuotaMonitoring usage is walked; project quotas need an XFS or ext4 with them
-  PodAndContainerStatsFromCRI usage is read from cgroups; /metrics/cadvisor too
 `;
 
 export type GateState = 'done' | 'not done' | 'does not concern a node';

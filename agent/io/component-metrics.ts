@@ -19,7 +19,7 @@ export function componentText(wanted: Readonly<Record<string, boolean>>): string
       gates.map(([name, { stage }]) => ({ labels: { name, stage: stageLabels[stage] }, value: gateEnabled(wanted, name) ? 1 : 0 })),
     ),
     one('kubelet_metrics_provider', 'gauge', "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'", 1, {
-      provider: 'cadvisor',
+      provider: gateEnabled(wanted, 'PodAndContainerStatsFromCRI') ? 'cri' : 'cadvisor',
     }),
     one(
       'rest_client_exec_plugin_ttl_seconds',

@@ -369,3 +369,49 @@ test('a runtime that is slow is asked once, however often somebody scrapes', asy
   await clock.advance(20_000);
   assert.equal(asked, 2);
 });
+
+test('with PodAndContainerStatsFromCRI pressure, swap and the page of cAdvisor are the runtime’s own', async () => {
+  const psi = { Full: { Total: '9', Avg10: 1, Avg60: 2, Avg300: 3 }, Some: null };
+  const at = '1700000300000000000';
+  const cpu = { timestamp: at, usageCoreNanoSeconds: u64(1e9), usageNanoCores: u64(5), psi };
+  const container = {
+    attributes: { id: 'c1' },
+    cpu,
+    memory: { timestamp: at, workingSetBytes: u64(2048), psi: null },
+    swap: { timestamp: at, swapUsageBytes: u64(10), swapAvailableBytes: u64(90) },
+    writableLayer: null,
+    io: null,
+  };
+  const unread = async (): Promise<never> => assert.fail('cgroups of pods are not read');
+  const { stats } = setUp(
+    {
+      listContainerStats: unread,
+      listPodSandboxStats: async () =>
+        ({ stats: [{ attributes: { id: 's1' }, linux: { cpu, memory: null, network: null, process: null, io: null, containers: [container] } }] }) as never,
+      listMetricDescriptors: async () => ({ descriptors: [{ name: 'container_tasks', help: 'Tasks.', labelKeys: [] }] }),
+      listPodSandboxMetrics: async () => ({
+        podMetrics: [
+          {
+            podSandboxId: 's1',
+            metrics: [{ name: 'container_tasks', timestamp: '0', metricType: 'GAUGE', labelValues: [], value: { value: '4' } }],
+            containerMetrics: [],
+          },
+        ],
+      }),
+    },
+    {
+      fromCri: true,
+      groups: { read: unread, swap: unread, above: unread, system: async () => [], root: async () => null } as unknown as NonNullable<StatsOptions['groups']>,
+    },
+  );
+  const summary = (await stats.summary(new URLSearchParams(), AbortSignal.timeout(1000))) as {
+    pods: { containers: { cpu: { psi: unknown }; swap: object; memory: object }[]; cpu: object }[];
+  };
+  const [told] = summary.pods[0]?.containers ?? [];
+  assert.deepEqual(told?.cpu.psi, { full: { total: 9, avg10: 1, avg60: 2, avg300: 3 }, some: { total: 0, avg10: 0, avg60: 0, avg300: 0 } });
+  assert.deepEqual(told?.swap, { time: '2023-11-14T22:18:20Z', swapAvailableBytes: 90, swapUsageBytes: 10 });
+  const page = await stats.cadvisor(AbortSignal.timeout(1000));
+  assert.match(page, /^container_tasks 4$/m);
+  assert.match(page, /^machine_cpu_cores\{.*\} 2$/m);
+  assert.doesNotMatch(page, /container_cpu_usage_seconds_total/);
+});

@@ -4,12 +4,13 @@ import { messageOf } from '../../base/errors.ts';
 import { metricText } from '../../base/metrics-text.ts';
 import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
-import type { ContainerStats, CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats } from '../../proto/cri/types.ts';
+import type { ContainerStats, CpuUsage, IoUsage, MemoryUsage, NetworkUsage, SwapUsage } from '../../proto/cri/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import type { MachineFacts } from '../core/node-status.ts';
-import { cadvisorMetrics, type CadvisorFacts } from '../core/cadvisor-text.ts';
+import { cadvisorMetrics, machineMetrics, type CadvisorFacts } from '../core/cadvisor-text.ts';
 import type { GroupFacts } from '../core/cadvisor-groups.ts';
 import type { Pressure } from '../core/cgroup-usage.ts';
+import { criPressure } from '../core/cri-metrics.ts';
 import { localVolumes } from '../core/evict-rank.ts';
 import { parseImage } from '../core/images.ts';
 import { podPaths } from '../core/volumes-paths.ts';
@@ -32,12 +33,13 @@ import { logUsage } from './log-usage.ts';
 import { fileSystemAt, readNode, uint } from './node-stats.ts';
 import { NodeDisks } from './node-disks.ts';
 import { Rates } from './rates.ts';
+import { createCriPage, readCriStats, type CriPageOptions, type CriStats } from './stats-cri.ts';
 
 export interface StatsOptions {
   clock: Clock;
   log: Log;
   sys: Pick<Sys, 'readFiles' | 'statfs' | 'diskUsage'>;
-  runtime: Pick<Cri['runtime'], 'listPodSandboxStats' | 'listContainerStats'>;
+  runtime: Pick<Cri['runtime'], 'listPodSandboxStats' | 'listContainerStats'> & CriPageOptions['runtime'];
   images: Pick<Cri['images'], 'imageFsInfo'> & Partial<Pick<Cri['images'], 'listImages'>>;
   pods: Pods;
   nodeName: string;
@@ -48,6 +50,8 @@ export interface StatsOptions {
   volumes?: (uid: string) => readonly VolumeStatsFacts[];
   /** What cgroups tell beyond the runtime; absent: it is not told. */
   groups?: Pick<CgroupReader, 'read' | 'system' | 'above' | 'swap' | 'root'>;
+  /** `PodAndContainerStatsFromCRI`: what pods use is what the runtime says, and nothing is read from their cgroups. */
+  fromCri?: boolean;
   /** Where the logs of containers lie; absent: they are not measured. */
   podLogsDir?: string;
 }
@@ -69,6 +73,8 @@ interface Reading {
   node: NodeStatsFacts;
   pods: PodStatsFacts[];
   failed: boolean;
+  /** The runtime alone told of pods. */
+  strict: boolean;
 }
 
 /** Usage of the node, its pods and containers, from the runtime and /proc. */
@@ -78,20 +84,21 @@ export function createStats(options: StatsOptions): Stats {
   // Of their own: who asks for these asks seldom, and a reading for others forgets what it has not seen.
   const systemRates = new Rates();
   const disks = new NodeDisks(options);
+  const criPage = createCriPage(options);
   let sandboxImage = '';
   let walked: { atMs: number; text: Promise<string> } | undefined;
   let last: { atMs: number; isOver: boolean; reading: Promise<Reading> } | undefined;
 
   const read = async (): Promise<Reading> => {
     let failed = false;
-    const pods = await readPods(options, rates).catch((error: unknown) => {
+    const { pods, strict } = await readPods(options, rates).catch((error: unknown) => {
       failed = true;
       log.error('Failed to read the stats of pods from the runtime', { err: messageOf(error) });
-      return [];
+      return { pods: [], strict: options.fromCri === true };
     });
-    const [node, swap] = await Promise.all([readNode(options, rates), options.groups?.swap(readPodsOf(options, pods)) ?? null]);
+    const [node, swap] = await Promise.all([readNode(options, rates), strict ? null : (options.groups?.swap(readPodsOf(options, pods)) ?? null)]);
     rates.prune();
-    return { node, pods: swap === null ? pods : pods.map((pod) => withSwap(pod, swap)), failed };
+    return { node, pods: swap === null ? pods : pods.map((pod) => withSwap(pod, swap)), failed, strict };
   };
   const reading = (): Promise<Reading> => {
     // A runtime that is slow is not asked again before it has answered, however many ask us.
@@ -103,16 +110,19 @@ export function createStats(options: StatsOptions): Stats {
 
   return {
     async summary(query, signal) {
-      const { node, pods } = await reading();
+      const { node, pods, strict } = await reading();
       const isSmall = query.get('only_cpu_and_memory') === 'true';
-      const [system, groups] = await Promise.all([options.groups?.system() ?? [], options.groups?.read(readPodsOf(options, pods), false) ?? null]);
+      const [system, groups] = await Promise.all([
+        options.groups?.system() ?? [],
+        strict ? null : (options.groups?.read(readPodsOf(options, pods), false) ?? null),
+      ]);
       const systemContainers = system.map((one) => ({
         ...one,
         cpuNanoCores: systemRates.nanoCores(one.name, one.atMs, one.cpuNanoSeconds, one.startedAtMs),
       }));
       const whole = groups === null ? pods : pods.map((pod) => withPressure(pod, groups));
       const measured = isSmall ? whole : await withLogs(options, whole, signal);
-      return summaryOf({ ...node, systemContainers, ...(groups === null ? {} : { pressure: null }) }, measured, isSmall);
+      return summaryOf({ ...node, systemContainers, ...(options.groups === undefined ? {} : { pressure: null }) }, measured, isSmall);
     },
     async resource() {
       const { node, pods, failed } = await reading();
@@ -127,6 +137,8 @@ export function createStats(options: StatsOptions): Stats {
       return await walked.text;
     },
     async cadvisor() {
+      const told = options.fromCri === true ? await criPage() : null;
+      if (told !== null) return told + machineMetrics({ machine: options.machine, ...(await packagesOf(options)) });
       const { node, pods } = await reading();
       sandboxImage ||= await pinnedImage(options);
       const [groups, above, fileSystems, cpus] = await Promise.all([
@@ -226,26 +238,14 @@ function logsText(pods: readonly PodStatsFacts[]): string {
   return metricText('kubelet_container_log_filesystem_used_bytes', 'gauge', "[ALPHA] Bytes used by the container's logs on the filesystem.", samples);
 }
 
-async function readPods(options: StatsOptions, rates: Rates): Promise<PodStatsFacts[]> {
+async function readPods(options: StatsOptions, rates: Rates): Promise<{ pods: PodStatsFacts[]; strict: boolean }> {
   const facts = options.pods.allFacts();
-  const call = { timeoutMs: options.timeoutMs };
-  const { stats: containers } = await options.runtime.listContainerStats({}, call);
-  // A runtime that does not know the call tells of containers only; pods are then their sums.
-  const sandboxes = await options.runtime.listPodSandboxStats({}, call).then(
-    ({ stats }) => stats,
-    () => [] as PodSandboxStats[],
-  );
-  const all = facts.map((pod) => podStats(pod, options.pods.byUid(pod.uid), containers, sandboxes, rates)).filter((pod) => pod !== null);
-  return all.map((pod) => ({ ...pod, volumes: options.volumes?.(pod.uid) ?? [] }));
+  const told = await readCriStats(options.runtime, options.fromCri === true, options.timeoutMs);
+  const all = facts.map((pod) => podStats(pod, options.pods.byUid(pod.uid), told, rates)).filter((pod) => pod !== null);
+  return { pods: all.map((pod) => ({ ...pod, volumes: options.volumes?.(pod.uid) ?? [] })), strict: told.strict };
 }
 
-function podStats(
-  pod: PodFacts,
-  wanted: Pod | undefined,
-  containers: readonly ContainerStats[],
-  sandboxes: readonly PodSandboxStats[],
-  rates: Rates,
-): PodStatsFacts | null {
+function podStats(pod: PodFacts, wanted: Pod | undefined, { containers, sandboxes, strict }: CriStats, rates: Rates): PodStatsFacts | null {
   const sandbox = pod.sandboxes.find(({ ready }) => ready);
   if (sandbox === undefined) return null;
   const whole = sandboxes.find(({ attributes }) => attributes?.id === sandbox.id)?.linux ?? null;
@@ -257,12 +257,12 @@ function podStats(
     sandboxId: sandbox.id,
     hostNetwork: wanted?.spec.hostNetwork === true,
     startedAtMs: sandbox.createdAtMs,
-    usage: whole === null ? null : usageOf(whole.cpu, whole.memory, null, `s ${sandbox.id}`, rates),
+    usage: whole === null ? null : usageOf({ ...whole, swap: null }, `s ${sandbox.id}`, rates, strict),
     interfaces: interfacesOf(whole?.network ?? null),
     processCount: uint(whole?.process?.processCount ?? null),
     containers: own.flatMap((container) => {
       const stats = containers.find(({ attributes }) => attributes?.id === container.id);
-      return stats === undefined ? [] : [containerStats(container, imageName(wanted, container), stats, rates)];
+      return stats === undefined ? [] : [containerStats(container, imageName(wanted, container), stats, rates, strict)];
     }),
   };
 }
@@ -275,9 +275,9 @@ function imageName(pod: Pod | undefined, { name, image }: ContainerFacts): strin
   return `${parsed.repository}${parsed.tag === '' ? '' : `:${parsed.tag}`}${parsed.digest === '' ? '' : `@${parsed.digest}`}`;
 }
 
-function containerStats(container: ContainerFacts, image: string, stats: ContainerStats, rates: Rates): ContainerStatsFacts {
+function containerStats(container: ContainerFacts, image: string, stats: ContainerStats, rates: Rates, strict: boolean): ContainerStatsFacts {
   return {
-    ...usageOf(stats.cpu, stats.memory, uint(stats.swap?.swapUsageBytes ?? null), `c ${container.id}`, rates),
+    ...usageOf(stats, `c ${container.id}`, rates, strict),
     name: container.name,
     id: container.id,
     image,
@@ -289,7 +289,7 @@ function containerStats(container: ContainerFacts, image: string, stats: Contain
   };
 }
 
-function usageOf(cpu: CpuUsage | null, memory: MemoryUsage | null, swapBytes: number | null, key: string, rates: Rates): UsageFacts {
+function usageOf({ cpu, memory, swap, io }: Pick<ContainerStats, 'cpu' | 'memory' | 'swap' | 'io'>, key: string, rates: Rates, strict: boolean): UsageFacts {
   const atMs = Number(cpu?.timestamp ?? memory?.timestamp ?? 0) / 1e6;
   const nanos = uint(cpu?.usageCoreNanoSeconds ?? null);
   const told = uint(cpu?.usageNanoCores ?? null);
@@ -307,8 +307,15 @@ function usageOf(cpu: CpuUsage | null, memory: MemoryUsage | null, swapBytes: nu
       pageFaults: uint(memory?.pageFaults ?? null),
       majorPageFaults: uint(memory?.majorPageFaults ?? null),
     },
-    swapBytes,
+    swapBytes: uint(swap?.swapUsageBytes ?? null),
+    ...(strict ? toldAlone(cpu, memory, io, swap) : {}),
   };
+}
+
+/** What cgroups tell of otherwise. */
+function toldAlone(cpu: CpuUsage | null, memory: MemoryUsage | null, io: IoUsage | null, swap: SwapUsage | null): Partial<UsageFacts> {
+  const pressure = criPressure(cpu?.psi, memory?.psi, io?.psi);
+  return { swapAvailableBytes: uint(swap?.swapAvailableBytes ?? null), ...(pressure === undefined ? {} : { pressure }) };
 }
 
 function interfacesOf(network: NetworkUsage | null): InterfaceFacts[] {
