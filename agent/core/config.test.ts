@@ -154,6 +154,10 @@ test('configz leaves out what is empty', () => {
   assert.deepEqual(shown['clusterDNS'], ['10.96.0.10']);
   assert.ok(!('staticPodPath' in shown) && !('singleProcessOOMKill' in shown));
   assert.equal(shown['enableServer'], true);
+  assert.ok(!('podsPerCore' in shown) && !('runOnce' in shown) && !('readOnlyPort' in shown), 'zeros that Go leaves out');
+  assert.deepEqual([shown['memorySwap'], configzOf(read({ registryPullQPS: 0, failSwapOn: false }))['registryPullQPS']], [{}, 0]);
+  const logging = configzOf(read({ logging: { verbosity: 0 } }))['logging'];
+  assert.deepEqual(logging, { format: 'text', flushFrequency: '5s', verbosity: 0, options: { text: { infoBufferSize: '0' }, json: { infoBufferSize: '0' } } });
 });
 
 test('durations as Go reads and prints them', () => {

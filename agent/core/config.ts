@@ -225,9 +225,26 @@ function withDefaults(values: ValuesOf<typeof configFields>): KubeletConfigurati
   };
 }
 
+/** Switches and numbers that Go leaves out where they are false or 0; others are pointers there, and stay. */
+const leftOutAtZero = new Set(
+  `rotateCertificates serverTLSBootstrap enableContentionProfiling runOnce protectKernelDefaults kernelMemcgNotification port readOnlyPort registryBurst
+  eventBurst nodeLeaseDurationSeconds maxPods maxOpenFiles kubeAPIBurst evictionMaxPodGracePeriod podsPerCore splitStream`.split(/\s+/),
+);
+
 /** The configuration as /configz shows it: without what is empty, as Go leaves it out. */
 export function configzOf(config: KubeletConfiguration): Record<string, unknown> {
-  const keep = (value: unknown): boolean =>
-    !(value === null || value === '' || (Array.isArray(value) && value.length === 0) || (typeof value === 'object' && Object.keys(value).length === 0));
-  return { kind: 'KubeletConfiguration', apiVersion, ...Object.fromEntries(Object.entries(config).filter(([, value]) => keep(value))) };
+  return { kind: 'KubeletConfiguration', apiVersion, ...withoutEmpty(config) };
 }
+
+function withoutEmpty(fields: object): Record<string, unknown> {
+  const isEmpty = ([name, value]: [string, unknown]): boolean => {
+    if (value === null || value === '') return true;
+    if (value === false || value === 0) return leftOutAtZero.has(name);
+    // A structure stays, a list or a map does not.
+    return typeof value === 'object' && Object.keys(value).length === 0;
+  };
+  const shown = Object.entries(fields).filter((field) => !isEmpty(field));
+  return Object.fromEntries(shown.map(([name, value]) => [name, structures.has(name) ? withoutEmpty(value as object) : value]));
+}
+
+const structures = new Set(['memorySwap', 'logging', 'options', 'text', 'json']);
