@@ -26,6 +26,7 @@ export async function startContainer(
   run: RunContext,
   step: StartStep,
   sandbox: OpenSandbox,
+  images: ImageVolumes,
   signal: AbortSignal,
 ): Promise<StartFailure | null> {
   const { pod, tell } = run;
@@ -46,7 +47,7 @@ export async function startContainer(
   const logDir = `${podLogDir(deps.context, pod)}/${container.name}`;
   const attempt = step.attempt ?? (await deps.files.nextAttempt(logDir));
   if (step.targetId === '') return fail('CreateContainerConfigError', `unable to find target container ${targetName(pod, step.name)}`);
-  const made = await prepare(deps, run, container, sandbox, image, signal);
+  const made = await prepare(deps, run, container, sandbox, { image, images }, signal);
   if (!made.ok) return { ...fail(made.reason, made.message), retryAtMs: made.retryAtMs ?? null };
   signal.throwIfAborted();
 
@@ -179,7 +180,7 @@ async function prepare(
   run: RunContext,
   container: Container,
   sandbox: OpenSandbox,
-  ready: Extract<ImageOutcome, { ok: true }>,
+  { image: ready, images }: { readonly image: Extract<ImageOutcome, { ok: true }>; readonly images: ImageVolumes },
   signal: AbortSignal,
 ): Promise<Prepared> {
   const { pod } = run;
@@ -197,9 +198,8 @@ async function prepare(
     if (problem !== null) return { ok: false, reason: 'CreateContainerConfigError', message: problem };
     const mounts: MountInput[] = (grants?.mounts ?? []).map(({ containerPath, hostPath, readOnly }) => ({ containerPath, hostPath, readonly: readOnly }));
     for (const mount of volumes.mounts) {
-      const image = await mountedImage(deps, run, container, sandbox, mount, signal);
-      if (image?.ok === false) return image;
-      mounts.push(mountInput(mount, image?.image, deps.context.hasSelinux));
+      const image = mount.image === undefined ? undefined : images.get(mount.name);
+      mounts.push(mountInput(mount, image?.ok === true ? image.image : undefined, deps.context.hasSelinux));
     }
     const path = wholePath(container.terminationMessagePath ?? '');
     if (path !== '') {
@@ -225,25 +225,38 @@ function imageHandler({ imagesByHandler = false }: StepDeps, { runtimeHandler }:
   return imagesByHandler ? runtimeHandler : '';
 }
 
-/** The image of an image volume, there by its pull policy; null for any other mount. Its events are about the pod. */
-async function mountedImage(
-  deps: StepDeps,
-  run: RunContext,
-  container: Container,
-  sandbox: OpenSandbox,
-  { image }: ContainerMount,
-  signal: AbortSignal,
-): Promise<{ ok: true; image: ImageSpecInput } | Extract<ImageOutcome, { ok: false }> | null> {
-  if (image === undefined) return null;
-  const { reference, pullPolicy } = image;
-  const wanted = { name: container.name, image: reference, ...(pullPolicy === undefined ? {} : { imagePullPolicy: pullPolicy }) };
+/** The images of a pod's image volumes by the name of the volume, there by their pull policies, or why not. */
+export type ImageVolumes = ReadonlyMap<string, { readonly ok: true; readonly image: ImageSpecInput } | Extract<ImageOutcome, { ok: false }>>;
+
+/** Sees to all of them, mounted or not, before any container is started. Its events are about the pod. */
+export async function ensureImageVolumes(deps: StepDeps, run: RunContext, sandbox: OpenSandbox, signal: AbortSignal): Promise<ImageVolumes> {
   const { config: sandboxConfig } = sandbox;
   const runtimeHandler = imageHandler(deps, sandbox);
-  const tell = ({ type, reason, message }: EventText): void => run.tell({ type, reason, message });
-  const got = await deps.images.ensure({ pod: run.pod, container: wanted, sandboxConfig, runtimeHandler, tell }, signal);
-  if (!got.ok) return got;
   const annotations = { ...run.pod.metadata.annotations };
-  return { ok: true, image: { image: got.imageRef, userSpecifiedImage: reference, annotations, ...(runtimeHandler === '' ? {} : { runtimeHandler }) } };
+  const tell = ({ type, reason, message }: EventText): void => run.tell({ type, reason, message });
+  const all = new Map<string, { ok: true; image: ImageSpecInput } | Extract<ImageOutcome, { ok: false }>>();
+  for (const { name, image } of run.pod.spec.volumes ?? []) {
+    if (image === undefined) continue;
+    const { reference = '', pullPolicy } = image;
+    const container = { name, image: reference, ...(pullPolicy === undefined ? {} : { imagePullPolicy: pullPolicy }) };
+    const got = await deps.images.ensure({ pod: run.pod, container, sandboxConfig, runtimeHandler, tell }, signal);
+    const handler = runtimeHandler === '' ? {} : { runtimeHandler };
+    all.set(name, got.ok ? { ok: true, image: { image: got.imageRef, userSpecifiedImage: reference, annotations, ...handler } } : got);
+  }
+  return all;
+}
+
+/** Why a container cannot be started for want of an image that it mounts; null: it can. Tells of it. */
+export function missingImage(run: RunContext, container: Container, images: ImageVolumes): StartFailure | null {
+  let failure: StartFailure | null = null;
+  for (const { name } of container.volumeMounts ?? []) {
+    const image = images.get(name);
+    if (image?.ok !== false) continue;
+    const { reason, message, retryAtMs, isSaid = false } = image;
+    if (!isSaid) run.tell({ type: 'Warning', reason: 'Failed', message: `Error: ${reason}`, container: container.name });
+    failure = { name: container.name, reason, message, retryAtMs };
+  }
+  return failure;
 }
 
 function mountInput(mount: ContainerMount, image: ImageSpecInput | undefined, hasSelinux: boolean): MountInput {

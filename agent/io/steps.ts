@@ -10,7 +10,8 @@ import { ignoreMissing, rpcErrorText } from './cri.ts';
 import { sandboxOf } from './facts.ts';
 import { killContainers } from './kill.ts';
 import { resizePod } from './resize.ts';
-import { startContainer } from './start.ts';
+import { ensureImageVolumes, missingImage, startContainer } from './start.ts';
+import type { ImageVolumes } from './start.ts';
 import type { OpenSandbox, RunContext, StartFailure, StepDeps, StepsOutcome } from './step-types.ts';
 
 /** Does the steps one after another. What fails is reported; nothing is decided here. */
@@ -27,12 +28,14 @@ async function inOrder(deps: StepDeps, run: RunContext, steps: readonly Step[], 
   let done = 0;
   let resizeFailure: string | null = null;
   let sandbox: OpenSandbox | null = null;
+  let images: ImageVolumes | null = null;
   try {
     for (const step of steps) {
       signal.throwIfAborted();
       if (step.kind === 'start-container') {
         sandbox ??= await openSandbox(deps, run, step.sandboxAttempt, signal);
-        const failure = await countedStart(deps, run, step, sandbox, signal);
+        images ??= await ensureImageVolumes(deps, run, sandbox, signal);
+        const failure = await countedStart(deps, run, step, { sandbox, images }, signal);
         if (failure === null) {
           started.push(step.name);
           done += 1;
@@ -66,13 +69,20 @@ async function inOrder(deps: StepDeps, run: RunContext, steps: readonly Step[], 
   }
 }
 
-async function countedStart(deps: StepDeps, run: RunContext, step: Extract<Step, { kind: 'start-container' }>, sandbox: OpenSandbox, signal: AbortSignal) {
+async function countedStart(
+  deps: StepDeps,
+  run: RunContext,
+  step: Extract<Step, { kind: 'start-container' }>,
+  { sandbox, images }: { sandbox: OpenSandbox; images: ImageVolumes },
+  signal: AbortSignal,
+) {
   const place = findContainer(run.pod.spec, step.name);
   const kind = place?.kind ?? 'app';
   deps.metrics?.containerStarts(kind);
-  const failure = await startContainer(deps, run, step, sandbox, signal);
+  const missing = place === undefined ? null : missingImage(run, place.container, images);
+  if (missing !== null) return missing;
+  const failure = await startContainer(deps, run, step, sandbox, images, signal);
   if (failure !== null) deps.metrics?.containerFailed(kind, failure.reason);
-  const images = new Set((run.pod.spec.volumes ?? []).filter(({ image }) => image !== undefined).map(({ name }) => name));
   const mounted = (place?.container.volumeMounts ?? []).map(({ name }) => name).filter((name) => images.has(name));
   deps.metrics?.imageVolumes(new Set(mounted).size, mounted.length, failure);
   return failure;

@@ -29,7 +29,7 @@ test('what a pod calls its server is no option of mount', async () => {
 test('a server that refuses is told in upstream’s words', async () => {
   const { sys, volumes, signal } = world();
   sys.onRun = () => fakeRunResult({ code: 32, stderr: 'mount.nfs: no route' });
-  const words = `Mounting arguments: -t nfs [2001:db8::1]:/x ${target}\nOutput: mount.nfs: no route`;
+  const words = `Mounting arguments:  -t nfs [2001:db8::1]:/x ${target}\nOutput: mount.nfs: no route`;
   await assert.rejects(volumes.nfs('u', { specName: 'v', server: '2001:db8::1', path: '/x', readOnly: false, options: [] }, signal), (error) =>
     String(error).includes(words),
   );

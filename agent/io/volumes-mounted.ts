@@ -154,5 +154,5 @@ export class MountedVolumes {
 function mountFailed(result: RunResult, args: readonly string[]): OpError {
   const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8');
   const how = result.timedOut ? `no answer within ${nfsTimeoutMs / 1000} s` : `exit status ${result.code ?? `signal ${result.signal}`}`;
-  return new OpError('failed', 'mount failed', `${how}\nMounting command: mount\nMounting arguments: ${args.join(' ')}\nOutput: ${output}\n`);
+  return new OpError('failed', 'mount failed', `${how}\nMounting command: mount\nMounting arguments:  ${args.join(' ')}\nOutput: ${output}`);
 }

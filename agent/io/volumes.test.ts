@@ -6,7 +6,7 @@ import { FakeKubeApi } from '../../base/kubeapi/fake.ts';
 import { configMaps, persistentVolumeClaims, persistentVolumes, secrets } from '../../base/kubeapi/refs.ts';
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
-import { FakeSys } from '../../base/sys/fake.ts';
+import { FakeSys, fakeRunResult } from '../../base/sys/fake.ts';
 import type { ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
 import { PodCertificates } from './pod-certificates.ts';
 import { Sources } from './sources.ts';
@@ -292,6 +292,11 @@ test('claims that end on this node', async () => {
   const exported = '/r/pods/u-export/volumes/kubernetes.io~nfs/pv-export';
   assert.equal(await ofClaim('export'), exported);
   assert.match(await of('inline', { name: 'v', nfs: { server: 'nfs.example', path: '/y' } }), /kubernetes\.io~nfs\/v$/);
+  sys.onRun = () => fakeRunResult({ code: 32, stderr: 'mount: no such type.\n       see dmesg\n' });
+  assert.match(
+    await of('refused', { name: 'v', nfs: { server: 'nfs.example', path: '/y' } }),
+    /^MountVolume.SetUp failed for volume "v" : mount failed: exit status 32\nMounting command: mount\nMounting arguments: {2}-t nfs nfs.example:\/y \S+\nOutput: mount: no such type.\n {7}see dmesg\n$/,
+  );
   // Whose content is not the agent's own is asked for how full it is; a hostPath is not, as with upstream.
   assert.deepEqual(
     volumes.measured().map(({ uid, how, claim }) => [uid, how, claim?.name ?? null]),

@@ -315,7 +315,7 @@ export class PodVolumes implements Volumes {
     } catch (error) {
       record.isStale = true;
       if (!isExpected(error)) throw error;
-      return failed(messageOf(error));
+      return failed(linesOf(error));
     }
   }
 
@@ -349,7 +349,7 @@ export class PodVolumes implements Volumes {
           return null;
         } catch (error) {
           if (!isExpected(error)) throw error;
-          return failed(messageOf(error), claim.specName);
+          return failed(linesOf(error), claim.specName);
         }
       case 'nfs':
         try {
@@ -357,7 +357,7 @@ export class PodVolumes implements Volumes {
           return null;
         } catch (error) {
           if (!isExpected(error)) throw error;
-          return failed(messageOf(error), claim.export.specName);
+          return failed(linesOf(error), claim.export.specName);
         }
       case 'csi':
         return await this.#setUpCsi(pod, plan.name, claim.volume, { ...claim, ref: claimOf(pod, plan.claimName) }, record, signal);
@@ -448,6 +448,11 @@ export class PodVolumes implements Volumes {
   async #inTurn<T>(uid: string, work: () => Promise<T>): Promise<T> {
     return await this.#turns.take(uid, work);
   }
+}
+
+/** As it was said: what mount(8) answers has lines, and upstream's Events keep them. */
+function linesOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** The plugin of a volume; what lies behind a claim is known once it is set up. */
