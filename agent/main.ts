@@ -128,7 +128,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
     ['serving', serving.run(signal)],
     ['client certificate', identity.run(signal)],
   ];
-  tellStart(events, node.target, cgroups.version, config, machine);
+  tellStart(events, node.target, cgroups, config, machine);
   await sys.notify('READY=1');
   await runParts(parts, signal, onBug);
   rethrow();

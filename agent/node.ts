@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import type { KubeApi } from '../base/kubeapi/types.ts';
 import type { Log } from '../base/log.ts';
 import type { Rng } from '../base/rng.ts';
+import { kubepods, rootName } from './core/cgroups.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
@@ -9,6 +10,7 @@ import { gateEnabled } from './core/feature-gates.ts';
 import { pressuresOf } from './core/node-status.ts';
 import { mayReachSwap, memoryVolumesWarning } from './core/swap.ts';
 import type { MachineFacts, NodeAddress, NodeFacts } from './core/node-status.ts';
+import type { PodCgroups } from './io/cgroups.ts';
 import type { AgentFlags } from './io/config-file.ts';
 import type { Cri } from './io/cri.ts';
 import { createImageList } from './io/image-list.ts';
@@ -107,14 +109,32 @@ const cgroupV1Warning =
   'cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1';
 
 /** What is told of a node that starts. */
-export function tellStart(events: Events, target: EventTarget, cgroupVersion: 1 | 2, config: KubeletConfiguration, machine: MachineFacts): void {
+export function tellStart(events: Events, target: EventTarget, cgroups: PodCgroups, config: KubeletConfiguration, machine: MachineFacts): void {
   events.event(target, 'Normal', 'Starting', 'Starting kubelet.');
   if (mayReachSwap(machine)) events.event(target, 'Warning', 'PossibleMemoryBackedVolumesOnDisk', memoryVolumesWarning);
-  if (cgroupVersion === 1) events.event(target, 'Warning', 'CgroupV1', cgroupV1Warning);
-  if (config.enforceNodeAllocatable.includes('pods')) events.event(target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
+  if (cgroups.version === 1) events.event(target, 'Warning', 'CgroupV1', cgroupV1Warning);
+  if (config.cgroupsPerQOS) tellEnforcement(events, target, cgroups, config.cgroupRoot);
   const sides = [['system', config.systemReservedCgroup] as const, ['kube', config.kubeReservedCgroup] as const];
   for (const [side, cgroup] of sides) {
     if (config.enforceNodeAllocatable.some((each) => each.startsWith(`${side}-reserved`)))
       events.event(target, 'Normal', 'NodeAllocatableEnforced', `Updated limits on ${side} reserved cgroup ${cgroup}`);
   }
+}
+
+/** That all pods together are bounded, or why not: now, and after each further try. */
+export function tellEnforcement(
+  events: Pick<Events, 'event'>,
+  target: EventTarget,
+  cgroups: Pick<PodCgroups, 'enforcementProblem' | 'onEnforcement'>,
+  cgroupRoot: string,
+): void {
+  const name = `[${kubepods(rootName(cgroupRoot))
+    .map((part) => JSON.stringify(part))
+    .join(' ')}]`;
+  const tell = (problem: string | null): void => {
+    if (problem === null) events.event(target, 'Normal', 'NodeAllocatableEnforced', 'Updated Node Allocatable limit across pods');
+    else events.event(target, 'Warning', 'FailedNodeAllocatableEnforcement', `Failed to update Node Allocatable Limits ${name}: ${problem}`);
+  };
+  tell(cgroups.enforcementProblem);
+  cgroups.onEnforcement = tell;
 }

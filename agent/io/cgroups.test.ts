@@ -3,7 +3,9 @@ import { test } from 'node:test';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { FakeSys } from '../../base/sys/fake.ts';
+import type { OpFailure } from '../../base/sys/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
+import { tellEnforcement } from '../node.ts';
 import { openCgroups } from './cgroups.ts';
 import type { CgroupsOptions } from './cgroups.ts';
 import { FakeSystemd } from './systemd-fake.ts';
@@ -218,4 +220,40 @@ test('memory that better classes ask for is kept from the others; a class that u
       : await writeFiles(writes);
   await cgroups.syncQos([guaranteed]);
   assert.equal(read('/kubepods/besteffort/memory.max'), '1073741000');
+});
+
+test('without cgroupsPerQOS nothing is made, written, looked at or removed', async () => {
+  const { sys, options } = world({ perQos: false });
+  const cgroups = await openCgroups(options);
+  const touched = (): never => assert.fail('no cgroup is touched');
+  Object.assign(sys, { fileOps: touched, writeFiles: touched, readFiles: touched });
+  await cgroups.ensureRoots();
+  assert.equal(await cgroups.ensurePod(burstable), '');
+  assert.equal(cgroups.parentOf(guaranteed), '', 'the runtime puts it where it wants');
+  await cgroups.syncQos([burstable]);
+  await cgroups.setLimits(burstable, cgroups.limitsOf(burstable));
+  await cgroups.removePod('u1', signal);
+  assert.deepEqual([await cgroups.podUids(), await cgroups.values(burstable)], [[], null]);
+});
+
+test('that all pods together are not bounded is told, and that they are at last', async () => {
+  const { sys, options } = world();
+  const write = sys.writeFiles.bind(sys);
+  let broken = true;
+  sys.writeFiles = async (writes) =>
+    broken && writes.some(({ path }) => path.endsWith('/kubepods/memory.max')) ? writes.map(() => ({ errno: 'EBUSY' }) as OpFailure) : write(writes);
+  const cgroups = await openCgroups(options);
+  await cgroups.ensureRoots();
+  const told: string[] = [];
+  const target = { apiVersion: 'v1', kind: 'Node', name: 'n', uid: 'n' };
+  tellEnforcement({ event: (_target, type, reason, message) => told.push(`${type} ${reason}: ${message}`) }, target, cgroups, '/a');
+  assert.match(told.splice(0).join(), /^Warning FailedNodeAllocatableEnforcement: Failed to update Node Allocatable Limits \["a" "kubepods"\]: .*EBUSY/);
+  broken = false;
+  const stop = new AbortController();
+  const clock = options.clock as ReturnType<typeof createFakeClock>;
+  const following = cgroups.followPods({ list: () => [], synced: () => true, mayRun: () => true }, stop.signal);
+  await clock.advance(1000);
+  stop.abort();
+  await following;
+  assert.deepEqual(told, ['Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods']);
 });

@@ -13,7 +13,6 @@ import {
   cgroupReads,
   cgroupValues,
   cgroupWrites,
-  childCgroups,
   cpuShares,
   kubepods,
   parsedName,
@@ -36,6 +35,7 @@ import type { PodCgroupValues } from '../core/resize/moves.ts';
 import type { ReservedCgroup } from '../core/settings.ts';
 import { heldBySystemd, limitProperties, sliceOf, sliceProperties } from '../core/systemd-units.ts';
 import type { Cgroups, Pods } from '../seams.ts';
+import { CgroupRemoval } from './cgroup-removal.ts';
 import type { Systemd } from './systemd.ts';
 
 export interface CgroupsOptions {
@@ -46,6 +46,8 @@ export interface CgroupsOptions {
   readonly driver: CgroupDriver;
   readonly cgroupRoot: string;
   readonly failCgroupV1: boolean;
+  /** `cgroupsPerQOS`; false: pods have no cgroups of their own, and where their containers stand is the runtime's to say. */
+  readonly perQos?: boolean;
   readonly pod: PodCgroupSettings;
   /** What all pods together may use (`enforceNodeAllocatable: [pods]`): capacity without what is reserved; null: unbounded. */
   readonly allocatable: {
@@ -66,8 +68,6 @@ export interface CgroupsOptions {
   readonly onDone?: (operation: 'create' | 'update' | 'destroy', tookMs: number) => void;
 }
 
-const killWaitMs = 50;
-const killTries = 200;
 const firstQosMs = 1000;
 const systemdPatienceMs = 60_000;
 const qosPeriodMs = 60_000;
@@ -108,14 +108,22 @@ export class PodCgroups implements Cgroups {
 
   /** What pods' cgroups protect of memory. */
   memoryQos = { minBytes: 0n, lowBytes: 0n };
+  /** How the last try to bound all pods together went; null: well. */
+  enforcementProblem: string | null = null;
+  /** Told of each further try. */
+  onEnforcement: ((problem: string | null) => void) | null = null;
   /** What could not be written at the start. */
   #unenforced: (() => Promise<void>) | null = null;
+  readonly #off: boolean;
+  readonly #removal: CgroupRemoval;
   /** systemd's version, where it owns the cgroups; else 0. */
   readonly #systemdVersion: number;
 
   constructor(options: CgroupsOptions, layout: CgroupLayout, systemdVersion = 0) {
     this.#options = options;
     this.#systemdVersion = systemdVersion;
+    this.#off = options.perQos === false;
+    this.#removal = new CgroupRemoval(options);
     this.layout = layout;
     this.driver = options.driver;
     this.version = layout.version;
@@ -123,6 +131,7 @@ export class PodCgroups implements Cgroups {
   }
 
   async ensureRoots(signal: AbortSignal = AbortSignal.timeout(systemdPatienceMs)): Promise<void> {
+    if (this.#off) return;
     const [all, burstable, bestEffort] = [kubepods(this.#root), qosName(this.#root, 'Burstable'), qosName(this.#root, 'BestEffort')];
     for (const name of [all, burstable, bestEffort]) await this.#make(name, 1, signal);
     if (this.version === 2) await this.#enableControllers(burstable, bestEffort);
@@ -148,11 +157,13 @@ export class PodCgroups implements Cgroups {
   async #tryEnforce(enforce: () => Promise<void>): Promise<void> {
     try {
       await enforce();
-      this.#unenforced = null;
+      this.#unenforced = this.enforcementProblem = null;
     } catch (error) {
-      this.#options.log.warn('Failed to enforce Node Allocatable limits', { err: messageOf(error) });
+      this.enforcementProblem = messageOf(error);
+      this.#options.log.warn('Failed to enforce Node Allocatable limits', { err: this.enforcementProblem });
       this.#unenforced = enforce;
     }
+    this.onEnforcement?.(this.enforcementProblem);
   }
 
   /** Gives the cgroups of the system and of Kubernetes' own programs what is reserved for them. Throws OpError where one is not there. */
@@ -173,6 +184,7 @@ export class PodCgroups implements Cgroups {
   }
 
   async ensurePod(pod: Pod, signal: AbortSignal = forever, isRunning = false): Promise<string> {
+    if (this.#off) return '';
     const name = this.#nameOf(pod);
     const path = cgroupPath(this.driver, name);
     if (!this.#written.has(path)) await this.#timed('create', () => this.#make(name, name.length, signal));
@@ -189,6 +201,7 @@ export class PodCgroups implements Cgroups {
   }
 
   async values(pod: Pod): Promise<PodCgroupValues | null> {
+    if (this.#off) return null;
     const files = await this.#options.sys.readFiles(cgroupReads(this.layout, cgroupPath(this.driver, this.#nameOf(pod))));
     return cgroupValues(
       this.version,
@@ -197,6 +210,7 @@ export class PodCgroups implements Cgroups {
   }
 
   async setLimits(pod: Pod, resources: CgroupResources, signal: AbortSignal = forever): Promise<void> {
+    if (this.#off) return;
     const name = this.#nameOf(pod);
     const path = cgroupPath(this.driver, name);
     this.#written.delete(path);
@@ -207,10 +221,11 @@ export class PodCgroups implements Cgroups {
   }
 
   parentOf(pod: Pod): string {
-    return cgroupParent(this.driver, this.#nameOf(pod));
+    return this.#off ? '' : cgroupParent(this.driver, this.#nameOf(pod));
   }
 
   async removePod(uid: string, signal: AbortSignal): Promise<void> {
+    if (this.#off) return;
     await this.#timed('destroy', () => this.#removePod(uid, signal));
   }
 
@@ -231,15 +246,16 @@ export class PodCgroups implements Cgroups {
     for (const path of paths) this.#written.delete(path);
     const directories = mounts.flatMap((mount) => paths.map((path) => `${mount}${path}`));
     await this.#stopSlices(uid, signal);
-    await this.#removeEmpty(directories, signal);
+    await this.#removal.remove(directories, signal);
     if (this.#burstable.delete(uid)) await this.#write(this.#burstableLimits(), signal);
   }
 
   async podUids(): Promise<readonly string[]> {
+    if (this.#off) return [];
     const mount = this.layout.hierarchies.find((each) => each.controllers.includes('memory'))?.mount ?? this.layout.hierarchies[0]?.mount ?? '';
     const uids = new Set<string>();
     for (const qos of ['Guaranteed', 'Burstable', 'BestEffort'] as const) {
-      for (const child of await this.#children(`${mount}${cgroupPath(this.driver, qosName(this.#root, qos))}`)) {
+      for (const child of await this.#removal.children(`${mount}${cgroupPath(this.driver, qosName(this.#root, qos))}`)) {
         const uid = uidOfCgroup(this.driver, child);
         if (uid !== null) uids.add(uid);
       }
@@ -249,6 +265,7 @@ export class PodCgroups implements Cgroups {
 
   /** Takes over which pods there are: adopted ones never came through ensurePod. Writes the weight of their class. */
   async syncQos(pods: readonly Pod[]): Promise<void> {
+    if (this.#off) return;
     this.#burstable.clear();
     for (const pod of pods) if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
     this.#knowsPods = true;
@@ -379,7 +396,7 @@ export class PodCgroups implements Cgroups {
     const there = await sys.readFiles(names.map((name) => `${mount}${cgroupPath(this.driver, name)}/cgroup.procs`));
     for (const [index, name] of names.entries()) {
       if ((there[index] ?? null) === null) continue;
-      await this.#empty(`${mount}${cgroupPath(this.driver, name)}`);
+      await this.#removal.empty(`${mount}${cgroupPath(this.driver, name)}`);
       await systemd.stop(sliceOf(name), signal);
     }
   }
@@ -430,53 +447,6 @@ export class PodCgroups implements Cgroups {
     const sum = [...this.#burstable.values()].reduce((total, milli) => total + milli, 0n);
     return [[qosName(this.#root, 'Burstable'), sharesOnly(cpuShares(sum))]];
   }
-
-  async #removeEmpty(directories: readonly string[], signal: AbortSignal): Promise<void> {
-    let left = [...directories];
-    for (let attempt = 0; attempt < killTries; attempt += 1) {
-      const stuck: string[] = [];
-      // Each batch stops at the first directory that is not empty; that one is emptied, the rest goes on.
-      while (left.length > 0) {
-        const ops = left.map((path): FileOp => ({ op: 'unlink', path: path.slice(1) }));
-        const results = await this.#options.sys.fileOps({ root: '/', ops, timeoutMs: 10_000 });
-        const last = results.at(-1);
-        if (results.length === ops.length && last?.errno === '') break;
-        const failed = left[results.length - 1];
-        if (failed === undefined || last === undefined || !['EBUSY', 'ENOTEMPTY', 'ENOENT', 'ENODEV'].includes(last.errno))
-          throw errnoError(`remove the cgroup ${failed ?? ''}`, last?.errno ?? 'EIO');
-        if (last.errno === 'EBUSY' || last.errno === 'ENOTEMPTY') stuck.push(failed);
-        left = left.slice(results.length);
-      }
-      if (stuck.length === 0) return;
-      for (const directory of stuck) await this.#empty(directory);
-      await this.#options.clock.sleep(killWaitMs, signal);
-      left = stuck;
-    }
-    throw new OpError('deadline', "remove a pod's cgroup", `${left.join(', ')} still holds processes`);
-  }
-
-  /** Kills what runs in a cgroup and below it, and removes the children that are empty. */
-  async #empty(directory: string): Promise<void> {
-    for (const child of await this.#children(directory)) await this.#empty(`${directory}/${child}`);
-    const [bytes] = await this.#options.sys.readFiles([`${directory}/cgroup.procs`]);
-    const kill = this.#options.kill ?? killHard;
-    for (const line of Buffer.from(bytes ?? [])
-      .toString('utf8')
-      .split('\n')) {
-      const pid = Number(line);
-      // 0 is a process of another PID namespace; 1 is the node's own first.
-      if (Number.isSafeInteger(pid) && pid > 1 && pid !== process.pid) kill(pid);
-    }
-    const names = await this.#children(directory);
-    if (names.length === 0) return;
-    for (const child of names)
-      await this.#options.sys.fileOps({ root: '/', ops: [{ op: 'unlink', path: `${directory}/${child}`.slice(1) }], timeoutMs: 10_000 });
-  }
-
-  async #children(directory: string): Promise<string[]> {
-    const [result] = await this.#options.sys.fileOps({ root: '/', ops: [{ op: 'list', path: directory.slice(1) }], timeoutMs: 10_000 });
-    return result?.errno === '' ? childCgroups(result.names ?? []) : [];
-  }
 }
 
 /** For what is not bounded by its caller: every call to systemd has a deadline of its own. */
@@ -484,12 +454,4 @@ const forever = new AbortController().signal;
 
 function sharesOnly(shares: bigint): CgroupResources {
   return { cpuShares: shares, cpuQuotaUs: null, cpuPeriodUs: 100_000n, memoryBytes: null, pidsMax: null };
-}
-
-function killHard(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch {
-    // It ended by itself meanwhile; what could not be killed shows at the next attempt.
-  }
 }

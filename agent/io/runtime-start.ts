@@ -105,6 +105,7 @@ export async function openNodeCgroups(deps: NodeCgroupsOptions, signal: AbortSig
     qosReservedPercent: gateEnabled(config.featureGates, 'QOSReserved') ? qosPercent(config.qosReserved) : null,
     cgroupRoot: config.cgroupRoot,
     failCgroupV1: config.failCgroupV1,
+    perQos: config.cgroupsPerQOS,
     pod: {
       cpuCFSQuota: config.cpuCFSQuota,
       cpuPeriodUs: BigInt(durationMs(config.cpuCFSQuotaPeriod) * 1000),
