@@ -19,11 +19,16 @@ export interface SwapContext {
 export function swapBytes(context: SwapContext, pod: Pod, container: Container): bigint {
   const { swap, cgroupVersion, memoryCapacityBytes } = context;
   if (swap?.behavior !== 'LimitedSwap' || cgroupVersion !== 2) return 0n;
-  if (qosClassOfStatus(pod) !== 'Burstable' || isCritical(pod)) return 0n;
+  if (!maySwap(pod, container)) return 0n;
   const request = valueOf(container.resources?.requests?.['memory']);
-  const limit = valueOf(container.resources?.limits?.['memory']);
-  if (request === limit || memoryCapacityBytes <= 0n || request > memoryCapacityBytes) return 0n;
+  if (memoryCapacityBytes <= 0n || request > memoryCapacityBytes) return 0n;
   return BigInt(Math.trunc((Number(request) / Number(memoryCapacityBytes)) * Number(swap.capacityBytes)));
+}
+
+/** Whether a container would be given swap on a node that has some to give. */
+export function maySwap(pod: Pod, container: Container): boolean {
+  if (qosClassOfStatus(pod) !== 'Burstable' || isCritical(pod)) return false;
+  return valueOf(container.resources?.requests?.['memory']) !== valueOf(container.resources?.limits?.['memory']);
 }
 
 /** Upstream's words to a node of which `mayReachSwap` is true. */

@@ -2,6 +2,7 @@ import type { Pod } from '../../../proto/kube/types.ts';
 import { memoryOf, milliCpuOf, podRequests, qosClassOfStatus } from '../qos.ts';
 import { milliValueOf, valueOf } from '../quantity.ts';
 import type { Verdict } from '../status.ts';
+import { maySwap } from '../swap.ts';
 import { resizable } from './amounts.ts';
 import type { PendingReason } from './conditions.ts';
 
@@ -53,11 +54,11 @@ function changes({ desired, allocated }: ResizeInput, name: 'cpu' | 'memory'): b
 }
 
 function resizesSwappable({ desired, allocated }: ResizeInput): boolean {
-  if (qosClassOfStatus(desired) !== 'Burstable') return false;
   return resizable(desired).some((container) => {
     const before = resizable(allocated).find((each) => each.name === container.name);
+    if (before === undefined || !(maySwap(desired, container) || maySwap(allocated, before))) return false;
     const asked = valueOf(container.resources?.requests?.['memory']);
-    const had = valueOf(before?.resources?.requests?.['memory']);
+    const had = valueOf(before.resources?.requests?.['memory']);
     const restarts = container.resizePolicy?.find((policy) => policy.resourceName === 'memory')?.restartPolicy === 'RestartContainer';
     return asked !== had && !restarts;
   });

@@ -253,6 +253,11 @@ test('what does not fit now waits; what swaps cannot be resized in place', () =>
     detail: '',
   });
   assert.equal(refusal({ desired, allocated, swaps: true, admission: null })?.reason, 'Infeasible');
+  // Neither a container that is limited to what it requests nor one of a critical pod swaps.
+  const bound = (memory: string): Pod => podOf([{ name: 'm', resources: { requests: { memory, cpu: '1' }, limits: { memory } } }]);
+  assert.equal(refusal({ desired: bound('2Gi'), allocated: bound('1Gi'), swaps: true, admission: null }), null);
+  const critical = (pod: Pod): Pod => ({ ...pod, spec: { ...pod.spec, priority: 2_000_000_000 } });
+  assert.equal(refusal({ desired: critical(desired), allocated: critical(allocated), swaps: true, admission: null }), null);
   const guaranteed = (cpu: string): Pod => ({ ...podOf([{ name: 'm', resources: sized(cpu, '1Gi') }]), status: { qosClass: 'Guaranteed' } });
   const whole = { desired: guaranteed('2'), allocated: guaranteed('1') };
   const message = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"';
