@@ -6,6 +6,7 @@ import type { Host } from '../base/host.ts';
 import { realRng } from '../base/rng.ts';
 import type { Container, Pod } from '../proto/kube/types.ts';
 import { version } from '../base/version.ts';
+import { configurationText } from './core/config-log.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { withReservedCpus } from './core/resources/reserved.ts';
 import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
@@ -60,6 +61,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const verbosity = { level: flags.v };
   const log = openLog(host, clock, asked, verbosity);
   for (const warning of warnings) log.warn(warning);
+  log.info('Effective KubeletConfiguration', { config: configurationText(asked) });
   const { signal, onBug, rethrow } = untilDefect(host.signal);
 
   const leastOomScoreAdj = await setOomScore(asked.oomScoreAdj, log);
