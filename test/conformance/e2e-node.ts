@@ -218,6 +218,8 @@ function targetOf(own: { node: BareNode; place: Place; ginkgo: string; cgroup: s
           `--kubelet-flags=${kubeletFlags}`,
           '--prepull-images=false',
           `--server-start-timeout=${SERVER_START}`,
+          // A spec reads the kubelet’s log there.
+          `--report-dir=${place.dir}`,
         ]),
       ),
     env: { PATH: place.path, KUBECONFIG: '' },
