@@ -4,6 +4,7 @@ import { durationMs } from '../../base/duration.ts';
 import { gatedProblems, loggingProblems, podLogsDirProblems, reservationProblems } from './config-check-gated.ts';
 import { checkGateNeeds } from './feature-gate-needs.ts';
 import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
+import { isLabelValue, isQualifiedName } from './labels.ts';
 import { allowlistProblem } from './pull-records.ts';
 import { readQosReserved } from './qos-reserved.ts';
 import { tryParseQuantity } from './quantity.ts';
@@ -158,18 +159,11 @@ function choices(config: KubeletConfiguration): string[] {
     problems.push('serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate');
   if (config.runOnce) problems.push('runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set');
   if (config.enableSystemLogQuery && !config.enableSystemLogHandler) problems.push('enableSystemLogHandler is required for enableSystemLogQuery');
-  for (const { key, effect } of config.registerWithTaints) {
-    if (!isQualifiedName(key) || !['NoSchedule', 'PreferNoSchedule', 'NoExecute'].includes(effect))
+  for (const { key, value, effect } of config.registerWithTaints) {
+    if (!isQualifiedName(key) || !isLabelValue(value) || !['NoSchedule', 'PreferNoSchedule', 'NoExecute'].includes(effect))
       problems.push(`registerWithTaints: invalid taint ${JSON.stringify(key)} with effect ${JSON.stringify(effect)}`);
   }
   return problems;
-}
-
-/** A label's or a taint's key: perhaps a domain and a slash, then a short name. */
-function isQualifiedName(key: string): boolean {
-  const [name = '', domain, more] = key.split('/').toReversed();
-  const isDomain = domain === undefined || (domain.length <= 253 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/.test(domain));
-  return more === undefined && isDomain && /^(?!.{64})[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(name);
 }
 
 const enforcements = ['pods', 'system-reserved', 'system-reserved-compressible', 'kube-reserved', 'kube-reserved-compressible', 'none'];

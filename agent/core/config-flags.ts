@@ -1,3 +1,5 @@
+import { isLabelValue, isQualifiedName } from './labels.ts';
+
 /** The kubelet's flags: which field of the configuration each sets, or that it is one of the program's own. */
 
 export type FlagKind = 'bool' | 'int' | 'text' | 'list' | 'map' | 'boolMap' | 'taints' | 'headers' | 'reservations';
@@ -241,6 +243,8 @@ export function nodeLabelsProblem(labels: Readonly<Record<string, string>>): str
     if (rest === undefined || !/(^|\.)(kubernetes|k8s)\.io$/.test(namespace)) return false;
     return !allowedLabels.includes(key) && !allowedPrefixes.some((prefix) => namespace === prefix || namespace.endsWith(`.${prefix}`));
   });
-  if (unknown.length === 0) return null;
+  const wrong = Object.entries(labels).flatMap(([key, value]) => [...(isQualifiedName(key) ? [] : [key]), ...(isLabelValue(value) ? [] : [value])]);
+  if (unknown.length === 0)
+    return wrong.length === 0 ? null : `invalid node labels: ${wrong.map((each) => `'${each}'`).join('; ')}: no name or value of a label`;
   return `unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [${unknown.toSorted().join(' ')}]; --node-labels in the 'kubernetes.io' namespace must begin with an allowed prefix (${allowedPrefixes.join(', ')}) or be in the specifically allowed set (${allowedLabels.join(', ')})`;
 }

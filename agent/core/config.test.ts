@@ -196,3 +196,10 @@ test('node labels in Kubernetes’ own namespaces are limited', () => {
     /unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: \[node-role.kubernetes.io\/worker\]/,
   );
 });
+
+test('a label that no API server would take is refused before the node asks for it', () => {
+  assert.equal(nodeLabelsProblem({ 'example.com/role': 'web_1', empty: '' }), null);
+  assert.match(nodeLabelsProblem({ 'a b': 'x', ok: 'no/slash' }) ?? '', /^invalid node labels: 'a b'; 'no\/slash'/);
+  assert.match(nodeLabelsProblem({ 'a/b/c': 'x' }) ?? '', /'a\/b\/c'/);
+  assert.match(nodeLabelsProblem({ k: 'v'.repeat(64) }) ?? '', /invalid node labels/);
+});
