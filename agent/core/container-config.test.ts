@@ -210,3 +210,24 @@ test('oom_score_adj goes no lower than the kernel grants', () => {
   const least = (leastOomScoreAdj: number | null): unknown => containerResources({ ...context, leastOomScoreAdj }, pod, container).oomScoreAdj;
   assert.deepEqual([least(null), least(995), least(-1000)], [993, 995, 993]);
 });
+
+test('swap: none on version 2 but by LimitedSwap, on version 1 nothing above the memory limit, and no word without the controller', () => {
+  const has = (more: Partial<ConfigContext>): unknown => {
+    const { unified, memorySwapLimitInBytes } = containerResources({ ...context, swapControllerAvailable: true, ...more }, pod, container);
+    return [unified?.['memory.swap.max'], memorySwapLimitInBytes];
+  };
+  const swap = { behavior: 'LimitedSwap', capacityBytes: 1n << 33n } as const;
+  assert.deepEqual(has({ cgroupVersion: 2 }), ['0', undefined]);
+  // 64Mi of 8Gi: the same share of 8Gi of swap.
+  assert.deepEqual(has({ cgroupVersion: 2, swap }), [String(64 << 20), undefined]);
+  assert.deepEqual(has({ cgroupVersion: 2, swap: { ...swap, behavior: 'NoSwap' } }), ['0', undefined]);
+  assert.deepEqual(has({ cgroupVersion: 1, swap }), [undefined, String(128 << 20)]);
+  assert.deepEqual(has({ cgroupVersion: 2, swap, swapControllerAvailable: false }), [undefined, undefined]);
+});
+
+test('what a RuntimeClass costs beside the containers is told apart from them', () => {
+  const costly: Pod = { ...pod, spec: { ...pod.spec, overhead: { cpu: '250m', memory: '32Mi' } } };
+  const { linux } = sandboxConfig(context, { pod: costly, attempt: 0, cgroupParent: '/k', hostname: 'h', dns: null });
+  assert.deepEqual(linux?.overhead, { cpuShares: '256', cpuQuota: '25000', cpuPeriod: '100000', memoryLimitInBytes: String(32 << 20) });
+  assert.deepEqual([linux?.resources?.cpuQuota, linux?.resources?.memoryLimitInBytes], ['50000', String(128 << 20)]);
+});
