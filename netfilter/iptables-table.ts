@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Family } from './core/ip.ts';
-import { applied, countRules, planChanges, planWhole, readSaved, type Restore, type SavedTable } from './core/iptables-plan.ts';
+import { applied, countRules, planChanges, planWhole, readSaved, WholePlan, type Restore, type RestoreInput, type SavedTable } from './core/iptables-plan.ts';
 import { portChains, type IptablesOptions, type PortChains } from './core/iptables-service.ts';
 import { CANARY, fixedRules, TABLES, type FixedRules } from './core/iptables-table.ts';
 import type { PortRules } from './core/ruleset.ts';
@@ -16,12 +16,51 @@ const MAX_ROUNDS = 20;
 const PARTS_AT_ONCE = 8;
 /** From this many endpoints on, their rules go without comments, as upstream's. */
 export const BRIEF_FROM_ENDPOINTS = 1000;
-const PORTS_AT_A_STRETCH = 100;
+/** Worked out before the event loop gets its turn. */
+const PORTS_AT_A_STRETCH = 20;
 
 export interface IptablesTableOptions extends IptablesOptions {
   iptables: Iptables;
   metrics: Metrics;
   log: Log;
+}
+
+/** @param culprits the ports whose lines were refused; undefined stands for lines of no port */
+type Written = { ok: true } | { ok: false; error: OpError; culprits: ReadonlySet<string | undefined> };
+
+/** Gives one input at a time to the program. After a failure nothing more is written. */
+class Writer {
+  readonly #iptables: Iptables;
+  readonly #family: Family;
+  readonly #signal: AbortSignal | undefined;
+  #written: Promise<Written> = Promise.resolve({ ok: true });
+  /** Whether an input is being written, or one was refused. */
+  isBusy = false;
+
+  constructor(iptables: Iptables, family: Family, signal: AbortSignal | undefined) {
+    this.#iptables = iptables;
+    this.#family = family;
+    this.#signal = signal;
+  }
+
+  start(input: RestoreInput): void {
+    this.isBusy = true;
+    this.#written = this.#write(input);
+    // Whoever waits for the end hears of it.
+    this.#written.catch(() => {});
+  }
+
+  async #write({ text, owners }: RestoreInput): Promise<Written> {
+    const result = await this.#iptables.restore(this.#family, text, this.#signal);
+    if (!result.ok) return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+    this.isBusy = false;
+    return { ok: true };
+  }
+
+  /** How what was started ended. Throws when aborted. */
+  end(): Promise<Written> {
+    return this.#written;
+  }
 }
 
 /** The one owner of a family's rules in iptables: knows what it wrote and writes only the chains that change. */
@@ -53,13 +92,18 @@ export class IptablesTable implements ServiceTable {
     return this.#ports.size;
   }
 
-  /** How a port's rules look depends on how many there are in all. */
-  async #render(changes: ReadonlyMap<string, PortRules | null>, settings: RuleSettings): Promise<Map<string, PortChains | null>> {
+  /** How a port's rules look depends on how many endpoints there are in all. */
+  #count(changes: ReadonlyMap<string, PortRules | null>): void {
     for (const [port, rules] of changes) {
       if (rules === null) this.#endpoints.delete(port);
       else this.#endpoints.set(port, rules.endpointCount);
     }
-    this.#endpointCount = [...this.#endpoints.values()].reduce((sum, count) => sum + count, 0);
+    this.#endpointCount = 0;
+    for (const count of this.#endpoints.values()) this.#endpointCount += count;
+  }
+
+  async #render(changes: ReadonlyMap<string, PortRules | null>, settings: RuleSettings): Promise<Map<string, PortChains | null>> {
+    this.#count(changes);
     const rendered = new Map<string, PortChains | null>();
     for (const [port, rules] of changes) {
       rendered.set(port, rules === null ? null : portChains(rules, settings, this.#options, this.isLarge));
@@ -93,14 +137,30 @@ export class IptablesTable implements ServiceTable {
     const { iptables, log } = this.#options;
     const { family } = settings;
     this.#endpoints.clear();
-    const [rendered, saved] = await Promise.all([this.#render(ports, settings), this.#read(family, signal)]);
-    if (saved instanceof OpError) return { ok: false, error: saved };
-    const wanted = rendered as Map<string, PortChains>;
+    this.#count(ports);
     const fixed = fixedRules(settings, this.#options);
+    const reading = this.#read(family, signal);
+    const plan = new WholePlan(fixed, iptables.linesAtOnce);
+    const wanted = new Map<string, PortChains>();
+    const writer = new Writer(iptables, family, signal);
+    for (const [port, rules] of ports) {
+      const chains = portChains(rules, settings, this.#options, this.isLarge);
+      wanted.set(port, chains);
+      plan.add(port, chains);
+      if (wanted.size % PORTS_AT_A_STRETCH > 0) continue;
+      await turn();
+      // What is worked out already is written meanwhile.
+      const ready = writer.isBusy ? null : plan.restore.take(PARTS_AT_ONCE);
+      if (ready !== null) writer.start(ready);
+    }
+    const saved = await reading;
+    if (!(saved instanceof OpError)) plan.finish(wanted, saved);
+    const begun = await writer.end();
+    if (saved instanceof OpError) return { ok: false, error: saved };
+    let { restore } = plan;
     const refused: string[] = [];
     for (let round = 0; ; round++) {
-      const restore = planWhole(wanted, fixed, saved, iptables.linesAtOnce);
-      const result = await this.#write(family, restore, signal);
+      const result = round === 0 && !begun.ok ? begun : await this.#write(family, restore, signal);
       if (result.ok) {
         this.#settings = settings;
         this.#fixed = fixed;
@@ -115,6 +175,7 @@ export class IptablesTable implements ServiceTable {
         refused.push(port!);
         log.error('The kernel refuses the rules of a Service port; it is left out', { port, error: result.error });
       }
+      restore = planWhole(wanted, fixed, saved, iptables.linesAtOnce);
     }
   }
 
@@ -130,15 +191,13 @@ export class IptablesTable implements ServiceTable {
     }
   }
 
-  async #write(
-    family: Family,
-    restore: Restore,
-    signal?: AbortSignal,
-  ): Promise<{ ok: true } | { ok: false; error: OpError; culprits: ReadonlySet<string | undefined> }> {
+  async #write(family: Family, restore: Restore, signal?: AbortSignal): Promise<Written> {
     const { iptables } = this.#options;
-    for (const { text, owners } of restore.inputs(PARTS_AT_ONCE * iptables.linesAtOnce)) {
-      const result = await iptables.restore(family, text, signal);
-      if (!result.ok) return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+    const writer = new Writer(iptables, family, signal);
+    for (const input of restore.inputs(PARTS_AT_ONCE * iptables.linesAtOnce)) {
+      writer.start(input);
+      const result = await writer.end();
+      if (!result.ok) return result;
     }
     return { ok: true };
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { planChanges, planWhole, readSaved, type SavedTable } from './iptables-plan.ts';
+import { planChanges, planWhole, readSaved, WholePlan, type SavedTable } from './iptables-plan.ts';
 import { SHARED_CHAINS, type PortChains } from './iptables-service.ts';
 import { fixedRules } from './iptables-table.ts';
 
@@ -154,4 +154,28 @@ test('where a transaction costs a whole table there is one for each table', () =
     ['*mangle', '*filter', '*nat'],
   );
   assert.equal(SHARED_CHAINS.length, 6);
+});
+
+test('what is complete can be written while the rest is planned', () => {
+  const model = new Model();
+  const saved = model.saved();
+  const plan = new WholePlan(fixed, AT_ONCE);
+  let early = 0;
+  for (const [name, chains] of ports(0, 40)) {
+    plan.add(name, chains);
+    const taken = plan.restore.take(2);
+    if (taken === null) continue;
+    early++;
+    assert.ok(!taken.text.includes('KUBE-SERVICES'));
+    assert.equal(taken.owners.length, taken.text.trimEnd().split('\n').length);
+    model.run(taken.text);
+  }
+  assert.ok(early > 5, `${early} parts`);
+  plan.finish(ports(0, 40), saved);
+  model.run(plan.restore.input().text);
+  const whole = planWhole(ports(0, 40), fixed, new Model().saved());
+  assert.equal(plan.restore.ruleCount('nat'), whole.ruleCount('nat'));
+  const fresh = new Model();
+  fresh.run(whole.input().text);
+  assert.deepEqual(model.sorted(), fresh.sorted());
 });

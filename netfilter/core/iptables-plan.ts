@@ -10,8 +10,30 @@ export interface RestoreInput {
 }
 
 interface Part {
+  table: TableName;
   chains: Set<string>;
-  rules: { line: string; owner: string | undefined }[];
+  lines: string[];
+  /** For each line, as in a RestoreInput. */
+  owners: (string | undefined)[];
+}
+
+/** Parts as one input, a transaction each. */
+function inputOf(parts: readonly Part[]): RestoreInput {
+  const text: string[] = [];
+  const owners: (string | undefined)[] = [];
+  for (const part of parts) {
+    text.push(`*${part.table}`);
+    // From the last name to the first: the programs keep a sorted list, into which they look from its start.
+    for (const chain of [...part.chains].sort().reverse()) text.push(`:${chain} - [0:0]`);
+    owners.length = text.length;
+    for (const [index, line] of part.lines.entries()) {
+      text.push(line);
+      owners.push(part.owners[index]);
+    }
+    text.push('COMMIT');
+    owners.length = text.length;
+  }
+  return { text: text.length === 0 ? '' : `${text.join('\n')}\n`, owners };
 }
 
 /**
@@ -19,12 +41,13 @@ interface Part {
  * table of each part is a transaction of its own.
  */
 export class Restore {
-  readonly #closed: { table: TableName; part: Part }[] = [];
+  readonly #closed: Part[] = [];
   #parts = new Map<TableName, Part>();
+  readonly #ruleCounts = new Map<TableName, number>();
 
   #part(table: TableName): Part {
     let part = this.#parts.get(table);
-    if (part === undefined) this.#parts.set(table, (part = { chains: new Set(), rules: [] }));
+    if (part === undefined) this.#parts.set(table, (part = { table, chains: new Set(), lines: [], owners: [] }));
     return part;
   }
 
@@ -36,19 +59,14 @@ export class Restore {
   cut(): void {
     for (const table of TABLES) {
       const part = this.#parts.get(table);
-      if (part !== undefined) this.#closed.push({ table, part });
+      if (part !== undefined) this.#closed.push(part);
     }
     this.#parts = new Map();
   }
 
-  /** How many rules it appends to chains of that table. */
+  /** How many rules it appends to chains of that table, those included that were taken. */
   ruleCount(table: TableName): number {
-    this.cut();
-    let count = 0;
-    for (const { table: of, part } of this.#closed) {
-      if (of === table) for (const { line } of part.rules) if (line.startsWith('-A ')) count++;
-    }
-    return count;
+    return this.#ruleCounts.get(table) ?? 0;
   }
 
   /** Makes the chain, or empties it. */
@@ -63,7 +81,10 @@ export class Restore {
   }
 
   line(table: TableName, line: string, owner?: string): void {
-    this.#part(table).rules.push({ line, owner });
+    const part = this.#part(table);
+    part.lines.push(line);
+    part.owners.push(owner);
+    if (line.startsWith('-A ')) this.#ruleCounts.set(table, this.ruleCount(table) + 1);
   }
 
   drop(table: TableName, chain: string, owner?: string): void {
@@ -73,29 +94,28 @@ export class Restore {
 
   /** All of it as one input. */
   input(): RestoreInput {
-    return [...this.inputs(Infinity)][0] ?? { text: '', owners: [] };
+    this.cut();
+    return inputOf(this.#closed);
   }
 
   /** The transactions in their order, as inputs of about so many lines: the text of a large table is never there in whole. */
   *inputs(linesEach: number): Generator<RestoreInput> {
     this.cut();
-    let lines: string[] = [];
-    let owners: (string | undefined)[] = [];
-    const push = (line: string, owner?: string): void => {
-      lines.push(line);
-      owners.push(owner);
-    };
-    for (const { table, part } of this.#closed) {
-      push(`*${table}`);
-      // From the last name to the first: the programs keep a sorted list, into which they look from its start.
-      for (const chain of [...part.chains].sort().reverse()) push(`:${chain} - [0:0]`);
-      for (const { line, owner } of part.rules) push(line, owner);
-      push('COMMIT');
-      if (lines.length < linesEach) continue;
-      yield { text: `${lines.join('\n')}\n`, owners };
-      [lines, owners] = [[], []];
+    let parts: Part[] = [];
+    let lines = 0;
+    for (const part of this.#closed) {
+      parts.push(part);
+      lines += 2 + part.chains.size + part.lines.length;
+      if (lines < linesEach) continue;
+      yield inputOf(parts);
+      [parts, lines] = [[], 0];
     }
-    if (lines.length > 0) yield { text: `${lines.join('\n')}\n`, owners };
+    if (parts.length > 0) yield inputOf(parts);
+  }
+
+  /** Takes out the transactions that are complete, at most so many; null when none is. */
+  take(atMost: number): RestoreInput | null {
+    return this.#closed.length === 0 ? null : inputOf(this.#closed.splice(0, atMost));
   }
 }
 
@@ -235,48 +255,68 @@ export function readSaved(text: string): SavedTable {
 /**
  * Everything: the fixed chains, those of all ports, the shared ones that lead there, and the ways in; what no port wants
  * any more goes last. Whatever is there already stays whole at every moment: a shared chain that exists is written at once.
- * @param linesAtOnce how many lines a transaction may have, as far as they do not belong together
+ * What is complete can be taken out of `restore` and written while the rest is planned.
  */
+export class WholePlan {
+  readonly restore = new Restore();
+  readonly #fixed: FixedRules;
+  readonly #pieces: Pieces;
+  readonly #wanted = new Set<string>();
+
+  /** @param linesAtOnce how many lines a transaction may have, as far as they do not belong together */
+  constructor(fixed: FixedRules, linesAtOnce = Infinity) {
+    this.#fixed = fixed;
+    this.#pieces = new Pieces(this.restore, linesAtOnce);
+    for (const { table, chain, rules } of fixed.chains) this.restore.fill(table, chain, rules);
+  }
+
+  /** The own chains of a port. */
+  add(port: string, { chains }: PortChains): void {
+    this.#pieces.next(countLines(chains));
+    for (const [chain, rules] of chains) {
+      this.#wanted.add(chain);
+      this.restore.fill('nat', chain, rules, port);
+    }
+  }
+
+  /** The rest, when all ports were added; only this asks what is there already. */
+  finish(ports: ReadonlyMap<string, PortChains>, saved: Readonly<Record<'filter' | 'nat', SavedTable>>): void {
+    const { restore } = this;
+    const isThere = (shared: SharedChain): boolean => {
+      const [table, chain] = sharedParts(shared);
+      return saved[table as 'filter' | 'nat'].chains.has(chain);
+    };
+    this.#pieces.cut();
+    const isFirewallThere = saved.filter.chains.has(KUBELET_FIREWALL) || this.#fixed.chains.some(({ chain }) => chain === KUBELET_FIREWALL);
+    if (!isFirewallThere) restore.chain('filter', KUBELET_FIREWALL);
+    const sorted = [...ports.keys()].sort();
+    for (const shared of SHARED_CHAINS) if (!isThere(shared)) fillShared(restore, shared, ports, sorted, this.#fixed, this.#pieces);
+    this.#pieces.cut();
+    for (const shared of SHARED_CHAINS) if (isThere(shared)) fillShared(restore, shared, ports, sorted, this.#fixed);
+    for (const way of JUMPS) {
+      const there = saved[way.table as 'filter' | 'nat'].rules;
+      if (!there.some((line) => isJump(line, way))) restore.line(way.table, `-I ${way.from} 1 ${jumpText(way)}`);
+    }
+    this.#pieces.cut();
+    const gone = [...saved.nat.chains].filter((name) => isServiceChain(name) && !this.#wanted.has(name));
+    for (const chain of dropOrder(gone)) {
+      this.#pieces.next(1);
+      restore.drop('nat', chain);
+    }
+  }
+}
+
+/** A whole plan of ports that are all there. */
 export function planWhole(
   ports: ReadonlyMap<string, PortChains>,
   fixed: FixedRules,
   saved: Readonly<Record<'filter' | 'nat', SavedTable>>,
   linesAtOnce = Infinity,
 ): Restore {
-  const restore = new Restore();
-  const pieces = new Pieces(restore, linesAtOnce);
-  for (const { table, chain, rules } of fixed.chains) restore.fill(table, chain, rules);
-  if (!saved.filter.chains.has(KUBELET_FIREWALL)) restore.chain('filter', KUBELET_FIREWALL);
-  const wanted = new Set<string>();
-  for (const [port, { chains }] of ports) {
-    pieces.next(countLines(chains));
-    for (const [chain, rules] of chains) {
-      wanted.add(chain);
-      restore.fill('nat', chain, rules, port);
-    }
-  }
-  pieces.cut();
-  const sorted = [...ports.keys()].sort();
-  for (const shared of SHARED_CHAINS) {
-    const [table, chain] = sharedParts(shared);
-    const isNew = !saved[table as 'filter' | 'nat'].chains.has(chain);
-    if (isNew) fillShared(restore, shared, ports, sorted, fixed, pieces);
-  }
-  pieces.cut();
-  for (const shared of SHARED_CHAINS) {
-    const [table, chain] = sharedParts(shared);
-    if (saved[table as 'filter' | 'nat'].chains.has(chain)) fillShared(restore, shared, ports, sorted, fixed);
-  }
-  for (const way of JUMPS) {
-    const there = saved[way.table as 'filter' | 'nat'].rules;
-    if (!there.some((line) => isJump(line, way))) restore.line(way.table, `-I ${way.from} 1 ${jumpText(way)}`);
-  }
-  pieces.cut();
-  for (const chain of dropOrder([...saved.nat.chains].filter((name) => isServiceChain(name) && !wanted.has(name)))) {
-    pieces.next(1);
-    restore.drop('nat', chain);
-  }
-  return restore;
+  const plan = new WholePlan(fixed, linesAtOnce);
+  for (const [port, chains] of ports) plan.add(port, chains);
+  plan.finish(ports, saved);
+  return plan.restore;
 }
 
 /**

@@ -47,7 +47,8 @@ function fromPods({ detector, family }: RuleSettings, not: boolean): string | nu
     case 'none':
       return null;
     case 'cidr':
-      return parseCidr(detector.cidr)?.family === family ? `${sign}-s ${detector.cidr}` : null;
+      // Asked for each Service, and the configuration was read before: a look at it is enough.
+      return detector.cidr.includes(':') === (family === 'ip6') ? `${sign}-s ${detector.cidr}` : null;
     case 'bridge':
       return `${sign}-i ${detector.name}`;
     case 'prefix':
@@ -63,6 +64,8 @@ class Port {
   readonly names: IptablesNames;
   readonly chains = new Map<string, string[]>();
   readonly shared = new Map<SharedChain, string[]>();
+  /** By address and port: a hash costs more than all else that is said of an endpoint, and its name is needed several times. */
+  readonly #endpointNames = new Map<string, string>();
 
   constructor(rules: PortRules, settings: RuleSettings, options: IptablesOptions, brief: boolean) {
     this.rules = rules;
@@ -197,7 +200,10 @@ class Port {
   }
 
   #endpointChain({ address, port }: Target): string {
-    return iptablesEndpointName(this.rules.id, address, port);
+    const of = hostPort(address, port);
+    let name = this.#endpointNames.get(of);
+    if (name === undefined) this.#endpointNames.set(of, (name = iptablesEndpointName(this.rules.id, address, port)));
+    return name;
   }
 
   #spread(targets: readonly Target[]): string[] {

@@ -67,22 +67,20 @@ const ROUND = Int32Array.of(
   0xc67178f2,
 );
 
-function rotate(value: number, bits: number): number {
-  return (value >>> bits) | (value << (32 - bits));
-}
-
-/** Whether every character is one byte. */
-function isAscii(text: string): boolean {
-  for (let index = 0; index < text.length; index++) if (text.charCodeAt(index) >= 0x80) return false;
-  return true;
+/** The text's bytes, where each character is one; null where one is not. */
+function ascii(text: string): Uint8Array | null {
+  const bytes = new Uint8Array(text.length);
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
+    if (code >= 0x80) return null;
+    bytes[index] = code;
+  }
+  return bytes;
 }
 
 export function utf8(text: string): Uint8Array {
-  if (isAscii(text)) {
-    const bytes = new Uint8Array(text.length);
-    for (let index = 0; index < text.length; index++) bytes[index] = text.charCodeAt(index);
-    return bytes;
-  }
+  const plain = ascii(text);
+  if (plain !== null) return plain;
   const bytes: number[] = [];
   for (const character of text) {
     const point = character.codePointAt(0)!;
@@ -94,28 +92,19 @@ export function utf8(text: string): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-/** The message with its end mark and its length in bits, in whole blocks of 16 words. */
-function padded(message: Uint8Array): Int32Array {
-  const words = new Int32Array(Math.ceil((message.length + 9) / 64) * 16);
-  for (let index = 0; index < message.length; index++) words[index >> 2]! |= message[index]! << (24 - 8 * (index & 3));
-  words[message.length >> 2]! |= 0x80 << (24 - 8 * (message.length & 3));
-  words[words.length - 1] = message.length * 8;
-  return words;
+/** One block of the message, with the end mark and the length in bits where they belong. */
+function load(schedule: Int32Array, message: Uint8Array, offset: number, isLast: boolean): void {
+  schedule.fill(0, 0, 16);
+  const end = Math.min(message.length, offset + 64);
+  for (let index = offset; index < end; index++) schedule[(index >> 2) & 15]! |= message[index]! << (24 - 8 * (index & 3));
+  if (message.length >= offset && message.length < offset + 64) schedule[(message.length >> 2) & 15]! |= 0x80 << (24 - 8 * (message.length & 3));
+  if (isLast) schedule[15] = message.length * 8;
 }
 
-/** The block's 16 words and the 48 that follow from them. */
-function expand(schedule: Int32Array, words: Int32Array, offset: number): void {
-  for (let t = 0; t < 16; t++) schedule[t] = words[offset + t]!;
-  for (let t = 16; t < 64; t++) {
-    const w15 = schedule[t - 15]!;
-    const w2 = schedule[t - 2]!;
-    const s0 = rotate(w15, 7) ^ rotate(w15, 18) ^ (w15 >>> 3);
-    const s1 = rotate(w2, 17) ^ rotate(w2, 19) ^ (w2 >>> 10);
-    schedule[t] = (schedule[t - 16]! + s0 + schedule[t - 7]! + s1) | 0;
-  }
-}
-
-/** One block's 64 rounds. Plain variables: names are hashed by the ten thousand when a proxy starts. */
+/**
+ * One block's 64 rounds. Plain variables and no calls: names are hashed by the ten thousand when a proxy starts, in code
+ * that nothing optimizes.
+ */
 function compress(state: Int32Array, schedule: Int32Array): void {
   let a = state[0]!;
   let b = state[1]!;
@@ -126,10 +115,16 @@ function compress(state: Int32Array, schedule: Int32Array): void {
   let g = state[6]!;
   let h = state[7]!;
   for (let t = 0; t < 64; t++) {
-    const big1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
-    const t1 = (h + big1 + ((e & f) ^ (~e & g)) + ROUND[t]! + schedule[t]!) | 0;
-    const big0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
-    const t2 = (big0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+    if (t > 15) {
+      const w15 = schedule[t - 15]!;
+      const w2 = schedule[t - 2]!;
+      const s0 = ((w15 >>> 7) | (w15 << 25)) ^ ((w15 >>> 18) | (w15 << 14)) ^ (w15 >>> 3);
+      const s1 = ((w2 >>> 17) | (w2 << 15)) ^ ((w2 >>> 19) | (w2 << 13)) ^ (w2 >>> 10);
+      schedule[t] = (schedule[t - 16]! + s0 + schedule[t - 7]! + s1) | 0;
+    }
+    const big1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
+    const t1 = (h + big1 + (g ^ (e & (f ^ g))) + ROUND[t]! + schedule[t]!) | 0;
+    const big0 = ((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10));
     h = g;
     g = f;
     f = e;
@@ -137,19 +132,27 @@ function compress(state: Int32Array, schedule: Int32Array): void {
     d = c;
     c = b;
     b = a;
-    a = (t1 + t2) | 0;
+    a = (t1 + big0 + ((b & c) | (d & (b | c)))) | 0;
   }
-  const after = [a, b, c, d, e, f, g, h];
-  for (let index = 0; index < 8; index++) state[index] = (state[index]! + after[index]!) | 0;
+  state[0] = (state[0]! + a) | 0;
+  state[1] = (state[1]! + b) | 0;
+  state[2] = (state[2]! + c) | 0;
+  state[3] = (state[3]! + d) | 0;
+  state[4] = (state[4]! + e) | 0;
+  state[5] = (state[5]! + f) | 0;
+  state[6] = (state[6]! + g) | 0;
+  state[7] = (state[7]! + h) | 0;
 }
+
+/** Room for one block, used anew by each: nothing of it outlives a call. */
+const SCHEDULE = new Int32Array(64);
 
 export function sha256(message: Uint8Array): Uint8Array {
   const state = Int32Array.of(0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19);
-  const words = padded(message);
-  const schedule = new Int32Array(64);
-  for (let offset = 0; offset < words.length; offset += 16) {
-    expand(schedule, words, offset);
-    compress(state, schedule);
+  const length = (message.length + 9 + 63) & ~63;
+  for (let offset = 0; offset < length; offset += 64) {
+    load(SCHEDULE, message, offset, offset + 64 === length);
+    compress(state, SCHEDULE);
   }
   const digest = new Uint8Array(32);
   for (let index = 0; index < 32; index++) digest[index] = state[index >> 2]! >>> (24 - 8 * (index & 3));

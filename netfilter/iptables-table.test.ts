@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { OpError } from '../base/errors.ts';
+import { silentLog } from '../base/log.ts';
+import { portKey } from './core/names.ts';
+import type { PortRules } from './core/ruleset.ts';
+import type { RuleSettings } from './core/settings.ts';
+import type { Iptables, RestoreResult } from './io/iptables.ts';
+import { proxyMetrics } from './io/metrics.ts';
+import { IptablesTable } from './iptables-table.ts';
+
+const settings: RuleSettings = {
+  family: 'ip',
+  markBits: 0x4000,
+  masqueradeAll: false,
+  detector: { kind: 'cidr', cidr: '10.244.0.0/16' },
+  nodePorts: { kind: 'all' },
+  nodeIP: '192.0.2.10',
+  serviceCIDRs: [],
+};
+const ALL = 200;
+
+function rules(number: number): PortRules {
+  const targets = [{ address: `10.244.0.${number}`, port: 8080 }];
+  return {
+    id: { namespace: 'lab', name: `s${number}`, port: '', protocol: 'tcp' },
+    label: `lab/s${number}`,
+    clusterIP: `10.96.0.${number}`,
+    port: 80,
+    healthCheckNodePort: 0,
+    nodePort: 0,
+    externalIPs: [],
+    loadBalancerIPs: [],
+    sourceRanges: [],
+    affinitySeconds: null,
+    internal: 'cluster',
+    external: null,
+    externalLocal: false,
+    cluster: targets,
+    local: [],
+    reachable: targets,
+    onNode: [],
+    endpointCount: 1,
+  };
+}
+
+const ports = (): Map<string, PortRules> => new Map(Array.from({ length: ALL }, (_, index) => [portKey(rules(index + 1).id), rules(index + 1)]));
+
+interface Scene {
+  table: IptablesTable;
+  inputs: string[];
+  /** When what is there was asked for, the answer comes once this is called. */
+  answer: () => void;
+  metrics: ReturnType<typeof proxyMetrics>;
+}
+
+/** @param onRestore what becomes of an input; by default it is written */
+function scene(onRestore: (text: string) => Promise<RestoreResult> = async () => ({ ok: true })): Scene {
+  const inputs: string[] = [];
+  const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+  const iptables: Iptables = {
+    linesAtOnce: 50,
+    restore: async (_family, text) => {
+      inputs.push(text);
+      return await onRestore(text);
+    },
+    save: async () => {
+      await answered;
+      return '';
+    },
+    hasChain: async () => true,
+  };
+  const metrics = proxyMetrics();
+  const table = new IptablesTable({ iptables, metrics, log: silentLog, localhostNodePorts: true, dropInvalid: true, counters: false });
+  return { table, inputs, answer, metrics };
+}
+
+/** The line with which a Service's cluster IP leads to it. */
+const wayTo = (number: number): RegExp => new RegExp(`^-A KUBE-SERVICES .*-d 10\\.96\\.0\\.${number} `, 'm');
+
+test('a whole write begins before all is worked out and known, one input at a time, and nothing leads to a Service before its end', async () => {
+  let running = 0;
+  let most = 0;
+  const begun = Promise.withResolvers<void>();
+  const { table, inputs, answer } = scene(async () => {
+    most = Math.max(most, ++running);
+    begun.resolve();
+    await new Promise((resolve) => setImmediate(resolve));
+    running--;
+    return { ok: true };
+  });
+  const writing = table.writeWhole(settings, ports(), 0);
+  await begun.promise;
+  assert.ok(inputs[0]!.split('\n').length < 500, 'the first input is a part');
+  answer();
+  assert.deepEqual(await writing, { ok: true, refused: [] });
+  assert.equal(most, 1);
+  assert.ok(inputs.length > 3, `${inputs.length} inputs`);
+  const all = inputs.join('');
+  assert.ok(all.lastIndexOf('-j DNAT') < all.indexOf('-A KUBE-SERVICES '), 'endpoints after the ways to them');
+  for (let number = 1; number <= ALL; number++) assert.match(all, wayTo(number));
+  assert.equal(table.portCount, ALL);
+});
+
+test('a port that is refused in an early part is left out of all, and the rest is written', async () => {
+  const { table, inputs, answer } = scene(async (text) => {
+    const line = text.split('\n').findIndex((one) => one.endsWith('--to-destination 10.244.0.7:8080'));
+    return line < 0 ? { ok: true } : { ok: false, error: new OpError('failed', 'write', 'refused'), failedLines: [line] };
+  });
+  answer();
+  assert.deepEqual(await table.writeWhole(settings, ports(), 0), { ok: true, refused: ['lab/s7:/tcp'] });
+  const again = inputs.slice(inputs.findIndex((text) => text.includes('10.244.0.7:8080')) + 1).join('');
+  assert.doesNotMatch(again, wayTo(7));
+  for (const number of [1, 6, 8, ALL]) assert.match(again, wayTo(number));
+});
+
+test('how many rules were written is counted whether they went early or late', async () => {
+  const { table, answer, metrics } = scene();
+  answer();
+  await table.writeWhole(settings, ports(), 0);
+  const count = (name: string): string =>
+    new RegExp(`^kubeproxy_sync_proxy_rules_iptables_${name}\\{.*table="nat".*\\} (\\d+)$`, 'm').exec(metrics.text())?.[1] ?? '';
+  assert.ok(Number(count('total')) > 4 * ALL);
+  assert.equal(count('last'), count('total'));
+});
+
+test('a write that is aborted while the rest is worked out throws once, and nothing is written after it', async () => {
+  const { table, inputs, answer } = scene(async () => {
+    throw new OpError('aborted', 'write', 'stopped by the caller');
+  });
+  answer();
+  await assert.rejects(table.writeWhole(settings, ports(), 0), { code: 'aborted' });
+  assert.equal(inputs.length, 1);
+});
