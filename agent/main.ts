@@ -111,7 +111,16 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   await using pods = await openPods(podDeps);
   await runtime.check(signal);
   const { rootDir, certDir } = flags;
-  const upkeep = openUpkeep({ ...shared, rootDir, target: node.target, cgroups, pods, metrics, onPressure: () => node.kick() });
+  const upkeep = openUpkeep({
+    ...shared,
+    rootDir,
+    deadContainers: flags.deadContainers,
+    target: node.target,
+    cgroups,
+    pods,
+    metrics,
+    onPressure: () => node.kick(),
+  });
   const stats = openStats({ ...shared, settings, cgroups, pods, rootDir });
   const served = { stats, metrics, certificates: metrics.certificates, pods: pods.loop, allocated: pods.allocated };
   await using serving = await openServing({ ...shared, ...served, given, verbosity, rootDir, certDir, nodeName, addresses });

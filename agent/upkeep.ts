@@ -15,6 +15,7 @@ import { NodeEviction } from './io/evict-node.ts';
 import { StorageEviction } from './io/evict-storage.ts';
 import { createPodFiles } from './io/files.ts';
 import { Gc } from './io/gc.ts';
+import type { GcOptions } from './io/gc.ts';
 import { DeadContainers } from './io/gc-dead.ts';
 import { LogRotation } from './io/logs-rotate.ts';
 import type { Tracer } from './io/tracer.ts';
@@ -32,6 +33,8 @@ export interface UpkeepOptions {
   readonly cri: Cri;
   readonly config: KubeletConfiguration;
   readonly rootDir: string;
+  /** Of what has ended: how much stays. */
+  readonly deadContainers: NonNullable<GcOptions['containers']>;
   readonly events: Events;
   readonly target: EventTarget;
   readonly cgroups: PodCgroups;
@@ -85,6 +88,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
     collected: (reason) => options.metrics.images.collected(reason),
     swept: (cleaned, failed) => options.metrics.volumes.swept(cleaned, failed),
     pruneRecords: async (imageRefs, beforeMs) => options.pods.records?.prune(imageRefs, beforeMs),
+    containers: options.deadContainers,
     images: {
       highThresholdPercent: config.imageGCHighThresholdPercent,
       lowThresholdPercent: config.imageGCLowThresholdPercent,

@@ -1,8 +1,9 @@
+import { tryDurationMs } from '../../base/duration.ts';
 import { isLabelValue, isQualifiedName } from './labels.ts';
 
 /** The kubelet's flags: which field of the configuration each sets, or that it is one of the program's own. */
 
-export type FlagKind = 'bool' | 'int' | 'text' | 'list' | 'map' | 'boolMap' | 'taints' | 'headers' | 'reservations';
+export type FlagKind = 'bool' | 'int' | 'duration' | 'text' | 'list' | 'map' | 'boolMap' | 'taints' | 'headers' | 'reservations';
 
 /** `own` flags are no part of the configuration; `ignored` ones are accepted so that existing units start. */
 export interface Flag {
@@ -57,7 +58,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'eviction-soft': to('map', 'evictionSoft'),
   'eviction-soft-grace-period': to('map', 'evictionSoftGracePeriod'),
   'exit-on-lock-contention': ignored('bool'),
-  'experimental-allocatable-ignore-eviction': ignored('bool'),
+  'experimental-allocatable-ignore-eviction': own('bool'),
   'experimental-mounter-path': ignored('text'),
   'fail-cgroupv1': to('bool', 'failCgroupV1'),
   'fail-swap-on': to('bool', 'failSwapOn'),
@@ -95,10 +96,10 @@ export const flags: Readonly<Record<string, Flag>> = {
   'manifest-url-header': to('headers', 'staticPodURLHeader'),
   'max-open-files': to('int', 'maxOpenFiles'),
   'max-pods': to('int', 'maxPods'),
-  'maximum-dead-containers': ignored('int'),
-  'maximum-dead-containers-per-container': ignored('int'),
+  'maximum-dead-containers': own('int'),
+  'maximum-dead-containers-per-container': own('int'),
   'memory-manager-policy': to('text', 'memoryManagerPolicy'),
-  'minimum-container-ttl-duration': ignored('text'),
+  'minimum-container-ttl-duration': own('duration'),
   'minimum-image-ttl-duration': to('text', 'imageMinimumGCAge'),
   'node-ip': own('list'),
   'node-labels': own('map'),
@@ -159,6 +160,8 @@ export function flagValue(name: string, kind: FlagKind, text: string): { value: 
       return /^(0|f|F|false|FALSE|False)$/.test(text) ? { value: false } : wrong('it is neither true nor false');
     case 'int':
       return /^-?\d+$/.test(text) ? { value: Number(text) } : wrong('it is not an integer');
+    case 'duration':
+      return tryDurationMs(text) === null ? wrong('it is no duration such as 1m30s') : { value: text };
     case 'list':
       return { value: text === '' ? [] : text.split(',').map((part) => part.trim()) };
     case 'taints':

@@ -124,6 +124,19 @@ test('what is no address of a cluster DNS is left out with a word, as upstream d
   assert.match(warnings.join(), /clusterDNS: "kube-dns" is no IP address/);
 });
 
+test('how much of dead containers stays, and what thresholds take off, are flags alone', async (t) => {
+  const { base } = await setUp(t);
+  const usual = (await run(base)).flags;
+  assert.deepEqual([usual.deadContainers, usual.allocatableIgnoresEviction], [{ maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0 }, false]);
+  const more = ['--maximum-dead-containers-per-container=3', '--maximum-dead-containers=100', '--minimum-container-ttl-duration=1m'];
+  const { config, flags, warnings } = await run([...base, ...more, '--experimental-allocatable-ignore-eviction']);
+  assert.deepEqual(flags.deadContainers, { maxPerPodContainer: 3, maxContainers: 100, minAgeMs: 60_000 });
+  assert.deepEqual(nodeSettings(config, flags, 'm').evictionHard, {});
+  assert.equal(config.evictionHard['memory.available'], '100Mi', 'pods are evicted all the same');
+  assert.deepEqual(warnings, []);
+  await assert.rejects(readCommand([...base, '--minimum-container-ttl-duration=soon']), /invalid argument "soon" for "--minimum-container-ttl-duration" flag/);
+});
+
 test('a flag may have underscores for dashes, its value keeps them', async (t) => {
   const { base } = await setUp(t);
   const { config, flags } = await run([...base, '--max_pods=7', '--hostname_override', 'a_b', '--node_labels=x_y=z_z']);

@@ -2,6 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { durationMs } from '../../base/duration.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { version } from '../../base/version.ts';
 import { readYaml } from '../../base/yaml.ts';
@@ -24,6 +25,10 @@ export interface AgentFlags {
   readonly lockFile: string;
   readonly credentialProviderConfig: string;
   readonly credentialProviderBinDir: string;
+  /** How many dead containers stay, of each container and on the node (negative: all), and for how long each does. */
+  readonly deadContainers: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
+  /** Hard eviction thresholds are not taken off what pods may be given. */
+  readonly allocatableIgnoresEviction: boolean;
   /** What upstream does not do; none unless named. */
   readonly wishes: ReadonlySet<Wish>;
   /** Verbosity. */
@@ -71,6 +76,12 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       certDir: text('cert-dir', join(rootDir, 'pki')),
       lockFile: text('lock-file'),
       wishes,
+      deadContainers: {
+        maxPerPodContainer: (own('maximum-dead-containers-per-container') as number | undefined) ?? 1,
+        maxContainers: (own('maximum-dead-containers') as number | undefined) ?? -1,
+        minAgeMs: durationMs(text('minimum-container-ttl-duration', '0s')),
+      },
+      allocatableIgnoresEviction: own('experimental-allocatable-ignore-eviction') === true,
       credentialProviderConfig: text('image-credential-provider-config'),
       credentialProviderBinDir: text('image-credential-provider-bin-dir'),
       v: (own('v') as number | undefined) ?? config.logging.verbosity,
@@ -257,6 +268,7 @@ function helpText(): string {
     const value = {
       bool: '',
       int: ' int',
+      duration: ' duration',
       text: ' string',
       list: ' strings',
       map: ' key=value,…',

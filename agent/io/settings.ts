@@ -57,7 +57,7 @@ export function nodeSettings(config: KubeletConfiguration, flags: AgentFlags, ho
     podsPerCore: config.podsPerCore,
     kubeReserved: config.kubeReserved,
     systemReserved: config.systemReserved,
-    evictionHard: config.evictionHard,
+    evictionHard: flags.allocatableIgnoresEviction ? {} : config.evictionHard,
     labels: flags.nodeLabels,
     taints: config.registerWithTaints.map(({ key, value, effect }) => ({ key, effect, ...(value === '' ? {} : { value }) })),
     providerID: config.providerID,
