@@ -28,12 +28,14 @@ type Found = { readonly group?: number } & (
       readonly isBlock: boolean;
       readonly readOnly: boolean;
       readonly options: readonly string[];
+      readonly fsType: string;
     }
   | { readonly ok: true; readonly kind: 'nfs'; readonly export: NfsExport }
   | { readonly ok: true; readonly kind: 'csi'; readonly volume: CsiVolume; readonly pv: PersistentVolume; readonly pvc: PersistentVolumeClaim }
 );
 
-const options = { timeoutMs: 5000 };
+/** Of a busy API server; it holds up this pod alone. */
+const options = { timeoutMs: 30_000 };
 
 /** What lies behind persistent volume claims, as the API server says now. */
 export class Claims {
@@ -120,5 +122,5 @@ function sourceOf(plan: { name: string; readOnly: boolean }, pv: PersistentVolum
       message: `MountVolume.SetUp failed for volume ${JSON.stringify(specName)} : ${planned.kind === 'refused' ? planned.message : 'not a path'}`,
     };
   if (hostPath !== undefined) return { ok: true, kind: 'hostPath', path: planned.path, type: planned.type, readOnly: plan.readOnly };
-  return { ok: true, kind: 'local', specName, path: planned.path, isBlock, readOnly: plan.readOnly, options: mountOptions };
+  return { ok: true, kind: 'local', specName, path: planned.path, isBlock, readOnly: plan.readOnly, options: mountOptions, fsType: local?.fsType ?? 'ext4' };
 }

@@ -7,6 +7,7 @@ import type { Pod } from '../../proto/kube/types.ts';
 import { FakeEvents } from '../fake.ts';
 import { Ownership } from './ownership.ts';
 import { MountedVolumes } from './volumes-mounted.ts';
+import type { LocalVolume } from './volumes-mounted.ts';
 
 const target = '/k/pods/u/volumes/kubernetes.io~nfs/v';
 
@@ -39,7 +40,7 @@ const podOf = (uid: string, fsGroup?: number): Pod => ({
   metadata: { name: `p-${uid}`, namespace: 'n', uid },
   spec: { containers: [], ...(fsGroup === undefined ? {} : { securityContext: { fsGroup } }) },
 });
-const disk = { specName: 'pv', path: '/mnt/v', isBlock: false, readOnly: false, options: [] };
+const disk = { specName: 'pv', path: '/mnt/v', isBlock: false, readOnly: false, options: [], fsType: 'ext4' };
 
 function localWorld() {
   const made = world();
@@ -112,4 +113,33 @@ test('mount options of a local volume are set on the bind; where that fails noth
     sys.mounts.map(({ target }) => target),
     ['/k/pods/u1/volumes/kubernetes.io~local-volume/pv'],
   );
+});
+
+test('a file system is made on a device that has none, and looked after where there is one', async () => {
+  const of = async (found: string | null, given: Partial<LocalVolume> = {}): Promise<string[]> => {
+    const { sys, volumes } = localWorld();
+    sys.put('/dev/sdz', null);
+    const fileOps = sys.fileOps.bind(sys);
+    sys.fileOps = async (request) => {
+      const results = await fileOps(request);
+      return request.ops[0]?.path === 'dev/sdz' ? results.map((each) => ({ ...each, stat: { ...each.stat!, type: 'block' as const } })) : results;
+    };
+    sys.onRun = ({ argv }) => (argv[0] === 'blkid' ? fakeRunResult(found === null ? { code: 2 } : { stdout: `${found}\n` }) : fakeRunResult({}));
+    const result = await volumes.local(podOf('u1'), { ...disk, path: '/dev/sdz', ...given }).catch(String);
+    return [...sys.runs.slice(1).map(({ argv }) => argv.slice(0, 5).join(' ')), ...(result.startsWith('/') ? [] : [result])];
+  };
+  assert.deepEqual(await of(null), ['mkfs.ext4 -F -m0 /dev/sdz', 'mount -t ext4 -o defaults']);
+  assert.deepEqual(await of('TYPE=xfs', { fsType: 'xfs', options: ['noatime'] }), [
+    'fsck -a /dev/sdz',
+    'mount -t xfs -o defaults,noatime',
+    'mount -o bind,remount,noatime -- /k/plugins/kubernetes.io/local-volume/mounts/pv',
+  ]);
+  assert.deepEqual(await of('PTTYPE=gpt'), ['fsck -a /dev/sdz', 'mount -t ext4 -o defaults'], 'partitions are not written over');
+  assert.deepEqual(await of('TYPE=ext4', { readOnly: true }), ['mount -t ext4 -o defaults,ro']);
+  assert.match(
+    (await of(null, { readOnly: true })).join(),
+    /MountVolume.MountDevice failed for volume "pv" : local: failed to mount .* cannot mount unformatted disk/,
+  );
+  assert.match((await of(null, { fsType: '../x' })).join(), /is not the name of a file system/);
+  assert.match((await of(null, { isBlock: true })).join(), /^$/, 'a block volume is the device itself');
 });

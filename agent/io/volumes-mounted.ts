@@ -1,22 +1,18 @@
-import { Buffer } from 'node:buffer';
 import { isIPv6 } from 'node:net';
 import { OpError } from '../../base/errors.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import type { FileOpResult, RunResult, Sys } from '../../base/sys/types.ts';
 import { Turns } from '../../base/turns.ts';
 import type { Pod } from '../../proto/kube/types.ts';
-import { otherMounts, parseMountinfo } from '../core/mountinfo.ts';
 import { parentsOf, podPaths, volumeDir } from '../core/volumes-paths.ts';
 import type { NfsExport } from '../core/volumes-plan.ts';
 import type { Events } from '../seams.ts';
+import { LocalDisks, LocalFailure, mountsInPods, mountWords } from './local-disks.ts';
+import type { LocalDisk } from './local-disks.ts';
 import type { Ownership } from './ownership.ts';
 
-export interface LocalVolume {
-  readonly specName: string;
-  readonly path: string;
+export interface LocalVolume extends LocalDisk {
   readonly isBlock: boolean;
-  readonly readOnly: boolean;
-  readonly options: readonly string[];
 }
 
 export interface MountedVolumesOptions {
@@ -39,6 +35,7 @@ export class MountedVolumes {
   readonly #remember: MountedVolumesOptions['remember'];
   readonly #ownership: Pick<Ownership, 'give'>;
   readonly #events: Events;
+  readonly #disks: LocalDisks;
   readonly #turns = new Turns();
   /** Mounts of which the files are still to go to the pod's group. */
   readonly #ungiven = new Set<string>();
@@ -49,6 +46,7 @@ export class MountedVolumes {
     this.#remember = remember;
     this.#ownership = ownership;
     this.#events = events;
+    this.#disks = new LocalDisks(sys, rootDir);
   }
 
   /** Mounts an export and answers where. Throws OpError with mount's own words. */
@@ -69,20 +67,37 @@ export class MountedVolumes {
   }
 
   /**
-   * Binds a directory of this node into the pod's, or answers the device itself. Its files go to the pod's group with the
+   * Binds a directory of this node, or the file system of a device, into the pod's, or answers the device itself. Its files go to the pod's group with the
    * first pod that has it mounted; a further one of another group is told. Throws OpError.
    */
   async local(pod: Pod, local: LocalVolume): Promise<string> {
-    const found = await this.#look(local.path);
+    const { type } = await this.#look(local);
     if (local.isBlock) {
-      if (found.type !== 'block') throw new OpError('invalid', `path "${local.path}"`, 'it is not a block device');
+      if (type !== 'block') throw new LocalFailure('MapVolume.MapBlockVolume failed', local.specName, `${local.path} is not a block device`, 'FailedMapVolume');
       return local.path;
     }
-    if (found.type !== 'dir') throw new OpError('unsupported', `path "${local.path}"`, 'only directories are used as file systems');
+    if (type !== 'dir' && type !== 'block')
+      throw new LocalFailure('MountVolume.NewMounter initialization failed', local.specName, 'only directory and block device are supported');
     const target = `${podPaths(this.#rootDir, pod.metadata.uid ?? '').pod}/${volumeDir('local-volume', local.specName)}`;
     // Of two pods that come at once one is the first.
-    await this.#turns.take(local.path, async () => await this.#bindLocal(pod, local, target));
+    await this.#turns.take(local.specName, async () => {
+      const path = type === 'block' ? await this.#disks.mount(local) : local.path;
+      await this.#bindLocal(pod, { ...local, path }, target);
+    });
     return target;
+  }
+
+  /** Takes file systems of devices off that no pod has mounted any more; one that is busy is left to the next time. */
+  async sweep(): Promise<void> {
+    for (const specName of await this.#disks.all()) {
+      await this.#turns.take(specName, async () => {
+        try {
+          await this.#disks.release(specName);
+        } catch (error) {
+          if (!(error instanceof OpError)) throw error;
+        }
+      });
+    }
   }
 
   async #bindLocal(pod: Pod, local: LocalVolume, target: string): Promise<void> {
@@ -90,7 +105,7 @@ export class MountedVolumes {
     const { fsGroup, fsGroupChangePolicy } = pod.spec.securityContext ?? {};
     const dir = volumeDir('local-volume', local.specName);
     if (!(await this.#isMounted(uid, dir))) {
-      const others = fsGroup === undefined ? [] : await this.#otherPodsMounts(local.path);
+      const others = fsGroup === undefined ? [] : await mountsInPods(this.#sys, this.#rootDir, local.path);
       if (others.length > 0) await this.#tellOtherGroup(pod, local, fsGroup ?? 0);
       await this.#mkdir(uid, dir);
       this.#remember(uid, target);
@@ -104,9 +119,11 @@ export class MountedVolumes {
     this.#ungiven.delete(target);
   }
 
-  async #look(path: string): Promise<NonNullable<FileOpResult['stat']>> {
+  async #look({ path, specName, isBlock }: LocalVolume): Promise<NonNullable<FileOpResult['stat']>> {
     const [found] = await this.#sys.fileOps({ root: '/', ops: [{ op: 'stat', path: path.slice(1) }], links: 'follow', timeoutMs });
-    if (found?.errno === 'ENOENT') throw new OpError('not-found', `path "${path}"`, 'does not exist');
+    if (found?.errno === 'ENOENT' && isBlock)
+      throw new LocalFailure('MapVolume.EvalHostSymlinks failed', specName, `lstat ${path}: no such file or directory`, 'FailedMapVolume');
+    if (found?.errno === 'ENOENT') throw new LocalFailure('MountVolume.NewMounter initialization failed', specName, `path "${path}" does not exist`);
     if (found?.errno !== '' || found.stat === undefined) throw errnoError(`look at ${path}`, found?.errno ?? 'EIO');
     return found.stat;
   }
@@ -120,21 +137,15 @@ export class MountedVolumes {
     throw mountFailed(result, ['-o', options, local.path, target]);
   }
 
-  async #otherPodsMounts(path: string): Promise<string[]> {
-    const [table] = await this.#sys.readFiles(['/proc/self/mountinfo'], { maxBytesEach: 16 << 20 });
-    const all = otherMounts(parseMountinfo(Buffer.from(table ?? []).toString('utf8')), path);
-    return all.filter((target) => target.startsWith(`${this.#rootDir}/pods/`));
-  }
-
-  async #tellOtherGroup({ metadata }: Pod, { path, specName }: LocalVolume, fsGroup: number): Promise<void> {
-    const { gid } = await this.#look(path);
+  async #tellOtherGroup({ metadata }: Pod, local: LocalVolume, fsGroup: number): Promise<void> {
+    const { gid } = await this.#look(local);
     if (gid === fsGroup) return;
     const { namespace = '', name = '', uid = '' } = metadata;
     this.#events.event(
       { apiVersion: 'v1', kind: 'Pod', namespace, name, uid },
       'Warning',
       'AlreadyMountedVolume',
-      `The requested fsGroup is ${fsGroup}, but the volume ${specName} has GID ${gid}. The volume may not be shareable.`,
+      `The requested fsGroup is ${fsGroup}, but the volume ${local.specName} has GID ${gid}. The volume may not be shareable.`,
     );
   }
 
@@ -152,7 +163,5 @@ export class MountedVolumes {
 }
 
 function mountFailed(result: RunResult, args: readonly string[]): OpError {
-  const output = Buffer.concat([result.stdout, result.stderr]).toString('utf8');
-  const how = result.timedOut ? `no answer within ${nfsTimeoutMs / 1000} s` : `exit status ${result.code ?? `signal ${result.signal}`}`;
-  return new OpError('failed', 'mount failed', `${how}\nMounting command: mount\nMounting arguments:  ${args.join(' ')}\nOutput: ${output}`);
+  return new OpError('failed', 'mount failed', mountWords(result, args, nfsTimeoutMs));
 }

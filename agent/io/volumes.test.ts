@@ -305,7 +305,7 @@ test('claims that end on this node', async () => {
       ['u-inline', 'fs', null],
     ],
   );
-  assert.match(await ofClaim('away'), /^MountVolume.SetUp failed for volume "pv-away" : path "\/data\/none": does not exist$/);
+  assert.match(await ofClaim('away'), /^MountVolume.NewMounter initialization failed for volume "pv-away" : path "\/data\/none" does not exist$/);
   assert.match(await ofClaim('other'), /pv.Spec.ClaimRef.UID "x" does not point to claim.UID/);
   assert.match(await ofClaim('block'), /volume v has volumeMode Block, but is specified in volumeMounts$/);
   assert.match(await ofClaim('open'), /error processing PVC n\/open: PVC is not bound$/);

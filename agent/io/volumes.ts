@@ -24,6 +24,7 @@ import type { TrustBundles } from './trust-bundles.ts';
 import { Turns } from '../../base/turns.ts';
 import type { Claims } from './volumes-claims.ts';
 import type { VolumeDisk } from './volumes-disk.ts';
+import { LocalFailure } from './local-disks.ts';
 import { fetchInputs, isExpected } from './volumes-inputs.ts';
 import { pluginOf, type VolumeCounts, type VolumeMetrics } from './volume-metrics.ts';
 import type { MeasuredVolume } from './volume-stats.ts';
@@ -42,7 +43,7 @@ export interface VolumesOptions {
   readonly trustBundles: Pick<TrustBundles, 'read' | 'release'>;
   readonly claims: Claims;
   readonly csi: Pick<CsiVolumes, 'setUp' | 'expand' | 'republishes' | 'tearDown' | 'isExhausted'>;
-  readonly mounted: Pick<MountedVolumes, 'nfs' | 'local'>;
+  readonly mounted: Pick<MountedVolumes, 'nfs' | 'local' | 'sweep'>;
   readonly clock: Clock;
   readonly log: Log;
   /** `status.allocatable` of the node; empty while it is not known. */
@@ -217,6 +218,7 @@ export class PodVolumes implements Volumes {
       this.#options.certificates.release(uid);
       this.#options.trustBundles.release(uid);
       await this.#options.disk.tearDown(uid, signal);
+      await this.#options.mounted.sweep();
       for (const name of record?.done ?? [])
         this.#options.metrics?.done(pluginIn(record!, name), 'volume_unmount', this.#options.clock.monoMs() - beganMs, false);
     });
@@ -348,6 +350,7 @@ export class PodVolumes implements Volumes {
           if (!claim.isBlock) record.measured.set(plan.name, { how: 'fs', path, claim: claimOf(pod, plan.claimName), csi: null });
           return null;
         } catch (error) {
+          if (error instanceof LocalFailure) return { text: error.message, event: error.event };
           if (!isExpected(error)) throw error;
           return failed(linesOf(error), claim.specName);
         }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import {
   chownSync,
   existsSync,
@@ -11,6 +12,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -36,6 +38,7 @@ import type { Container, ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod
 const sysPath = process.env['NODELET_SYS'] ?? new URL('../../dist/sys', import.meta.url).pathname;
 const need = process.getuid?.() !== 0 ? 'needs root' : !existsSync(sysPath) ? `needs ${sysPath} (built by sys/build.sh)` : false;
 if (need !== false) console.log(`volumes: skipped, ${need}`);
+const needLoop = existsSync('/dev/loop-control') ? false : 'needs /dev/loop-control';
 const signal = new AbortController().signal;
 
 /** Volumes of CSI drivers have tests of their own. */
@@ -337,6 +340,36 @@ describe('volumes on this machine', { skip: need }, () => {
     assert.equal(statSync(`${path}/file`).gid, 3002);
     for (const each of ['u-one', 'u-two']) await world.volumes.teardown(each, signal);
     assert.deepEqual([existsSync(`${path}/file`), mountsBelow(`${world.root}/pods`)], [true, []]);
+  });
+
+  test('a local volume on a device: a file system is made once, mounted for all pods, and taken off after the last', { skip: needLoop }, async () => {
+    const image = join(world.root, 'disk');
+    writeFileSync(image, '');
+    truncateSync(image, 16 << 20);
+    const device = execFileSync('losetup', ['--find', '--show', image], { encoding: 'utf8' }).trim();
+    try {
+      const pvc: PersistentVolumeClaim = { metadata: { name: 'd', namespace: 'n' }, spec: { volumeName: 'pv-d' }, status: { phase: 'Bound' } };
+      const { uid = '' } = world.api.put<PersistentVolumeClaim>(persistentVolumeClaims('n', 'd'), pvc).metadata;
+      world.api.put<PersistentVolume>(persistentVolumes('pv-d'), { metadata: { name: 'pv-d' }, spec: { local: { path: device }, claimRef: { uid } } });
+      const volume = { name: 'd', persistentVolumeClaim: { claimName: 'd' } };
+      const at = async (name: string, volumes = world.volumes): Promise<string> =>
+        `${await prepared(podOf(name, [volume], { securityContext: { fsGroup: 3000 } }), volumes)}/kubernetes.io~local-volume/pv-d`;
+      const first = await at('u-first');
+      writeFileSync(`${first}/file`, 'kept');
+      assert.equal(statSync(first).gid, 3000);
+      const global = `${world.root}/plugins/kubernetes.io/local-volume/mounts/pv-d`;
+      assert.equal(readFileSync(`${global}/file`, 'utf8'), 'kept');
+      // Another process knows of it by what is mounted.
+      assert.equal(readFileSync(`${await at('u-second', world.reopen())}/file`, 'utf8'), 'kept');
+      await world.volumes.teardown('u-first', signal);
+      assert.equal(readFileSync(`${global}/file`, 'utf8'), 'kept');
+      await world.reopen().teardown('u-second', signal);
+      assert.deepEqual([existsSync(global), mountsBelow(world.root)], [false, []]);
+      assert.equal(readFileSync(`${await at('u-third')}/file`, 'utf8'), 'kept', 'what has a file system keeps it');
+      await world.volumes.teardown('u-third', signal);
+    } finally {
+      execFileSync('losetup', ['--detach', device]);
+    }
   });
 
   test('what an earlier run left is found and goes', async () => {
