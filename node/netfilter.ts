@@ -1,6 +1,6 @@
-import { flushCompileCache } from 'node:module';
 import { failure, hostOf } from '../base/process.ts';
 import { COMPILED_MS } from './core/compiled.ts';
+import { beFrugal, keepCompiled } from './frugal.ts';
 import { main } from './net.ts';
 
 /**
@@ -11,7 +11,8 @@ import { main } from './net.ts';
 async function run(): Promise<number> {
   // As in main.ts the command comes first.
   const host = hostOf(process.argv.slice(3));
-  setTimeout(flushCompileCache, COMPILED_MS).unref();
+  using _frugal = beFrugal();
+  setTimeout(keepCompiled, COMPILED_MS).unref();
   try {
     return await main(host);
   } catch (error) {

@@ -30,22 +30,15 @@ export interface ProgramPaths {
 /** Probes, Leases and watches are due at their time, also while thirty containers start: what starts them goes first. */
 export const AHEAD = -10;
 
-/**
- * How V8 runs the service proxy: its heap grows in small steps (5 MiB less at 1,000 Services), and code is compiled as it
- * is written, not optimized. Optimizing takes 10 MiB and wins a third of the proxy's own processor time at 10,000 Services,
- * where most of the time is the kernel's.
- */
-export const PROXY_FLAGS: readonly string[] = ['--optimize-for-size', '--no-turbofan', '--no-maglev'];
+/** How Node runs the service proxy; the rest it sees to itself (`frugal.ts`), since flags here keep code from being taken that is kept. */
+export const PROXY_FLAGS: readonly string[] = ['--max-semi-space-size=1'];
 
 /** How daemons of ours are started: a cleared environment and a bounded heap (a large machine makes Node greedy). */
 function daemon(paths: ProgramPaths, command: string, args: readonly string[], heapMiB: number, logFile: string): ServiceSpec {
-  const [program, flags] = command === 'netfilter' ? [paths.proxy, PROXY_FLAGS] : [paths.bundle, []];
+  const [program, flags] = command === 'netfilter' ? [paths.proxy, PROXY_FLAGS] : [paths.bundle, ['--max-semi-space-size=2']];
   return {
     name: command,
-    argv: [
-      ...[paths.node, '--max-semi-space-size=2', ...flags, `--max-old-space-size=${heapMiB}`, '--disable-warning=ExperimentalWarning'],
-      ...[program, command, ...args],
-    ],
+    argv: [...[paths.node, ...flags, `--max-old-space-size=${heapMiB}`, '--disable-warning=ExperimentalWarning'], ...[program, command, ...args]],
     env: {
       PATH: paths.path,
       HOME: '/root',

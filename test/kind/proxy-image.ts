@@ -36,7 +36,6 @@ export async function makeProxyImage(program: Program, assets: Assets, root: str
     env: [PATH, `NODELET_ROOT=${HOME}`, `NODELET_SYS=${HOME}/dist/sys`, 'MALLOC_ARENA_MAX=2'],
     entrypoint: [
       `${HOME}/bin/node`,
-      '--max-semi-space-size=2',
       ...PROXY_FLAGS,
       '--max-old-space-size=512',
       '--disable-warning=ExperimentalWarning',

@@ -160,7 +160,6 @@ async function run(): Promise<number> {
     ours: [
       process.execPath,
       ...(process.env['NETFILTER_BENCH_NODE'] ?? '').split(' ').filter(Boolean),
-      '--max-semi-space-size=2',
       ...PROXY_FLAGS,
       '--max-old-space-size=256',
       '--disable-warning=ExperimentalWarning',
