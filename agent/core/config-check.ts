@@ -109,6 +109,7 @@ function periods(config: KubeletConfiguration): string[] {
       problems.push(`cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {${config.cpuCFSQuotaPeriod}} requires feature gate CustomCPUCFSQuotaPeriod`);
   } else if (!between(quotaMs, 1, 1_000))
     problems.push(`cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {${config.cpuCFSQuotaPeriod}} must be between 1ms and 1sec, inclusive`);
+  if (durationMs(config.syncFrequency) <= 0) problems.push(`syncFrequency (--sync-frequency) ${config.syncFrequency} must be greater than 0`);
   const [minAgeMs, maxAgeMs] = [durationMs(config.imageMinimumGCAge), durationMs(config.imageMaximumGCAge)];
   if (minAgeMs < 0) problems.push(`imageMinimumGCAge ${config.imageMinimumGCAge} must not be negative`);
   if (maxAgeMs < 0) problems.push(`imageMaximumGCAge ${config.imageMaximumGCAge} must not be negative`);

@@ -31,7 +31,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'cgroup-root': to('text', 'cgroupRoot'),
   'cgroups-per-qos': to('bool', 'cgroupsPerQOS'),
   'client-ca-file': to('text', 'authentication.x509.clientCAFile'),
-  'cloud-provider': ignored('text'),
+  'cloud-provider': own('text'),
   'cluster-dns': to('list', 'clusterDNS'),
   'cluster-domain': to('text', 'clusterDomain'),
   config: own('text'),

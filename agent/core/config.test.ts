@@ -110,6 +110,7 @@ test('what upstream refuses is refused in its words', () => {
       /CrashLoopBackOff.MaxContainerRestartPeriod \(got: 301 seconds\) must be set between 1s and 300s/,
     ],
     [{ crashLoopBackOff: { maxContainerRestartPeriod: '500ms' } }, /between 1s and 300s/],
+    [{ syncFrequency: '-1s' }, /syncFrequency \(--sync-frequency\) -1s must be greater than 0/],
     [{ imageGCLowThresholdPercent: 90 }, /must be less than imageGCHighThresholdPercent/],
     [{ containerLogMaxFiles: 1 }, /containerLogMaxFiles must be greater than 1/],
     [{ containerLogMonitorInterval: '1s' }, /greater than or equal to 3s/],

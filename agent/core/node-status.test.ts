@@ -203,3 +203,20 @@ test('what device plugins offer counts, and a new machine begins with none of wh
   assert.deepEqual(resetPatch(node), { status: { capacity: zeros, allocatable: zeros } });
   assert.equal(resetPatch({ ...node, status: { capacity: { cpu: '2' } } }), null);
 });
+
+test('with an external cloud provider the node waits for it, hints at its addresses, and leaves to it what it says', () => {
+  const uninitialized = { key: 'node.cloudprovider.kubernetes.io/uninitialized', value: 'true', effect: 'NoSchedule' };
+  const taint = { key: 'k', effect: 'NoSchedule' };
+  const cloudy = { ...settings, taints: [taint], cloud: { nodeIPs: ['10.0.0.5', 'fd00::5'] } };
+  const node = newNode(cloudy, facts, t0);
+  assert.deepEqual(node.spec?.taints, [taint, uninitialized]);
+  assert.equal(node.metadata.annotations?.['alpha.kubernetes.io/provided-node-ip'], '10.0.0.5,fd00::5');
+  assert.deepEqual(node.status?.addresses, facts.addresses);
+  assert.equal(metadataPatch(node, cloudy, facts.machine), null);
+  assert.deepEqual(metadataPatch(node, settings, facts.machine), { metadata: { annotations: { 'alpha.kubernetes.io/provided-node-ip': null } } });
+  const silent = { ...settings, cloud: { nodeIPs: [] } };
+  assert.deepEqual(nodeStatus(silent, facts, undefined, t0).addresses, [{ type: 'Hostname', address: 'n1' }]);
+  const told = [{ type: 'ExternalIP', address: '192.0.2.1' }];
+  assert.deepEqual(nodeStatus(cloudy, facts, { addresses: told }, t0).addresses, told);
+  assert.equal(newNode(silent, facts, t0).metadata.annotations?.['alpha.kubernetes.io/provided-node-ip'], undefined);
+});

@@ -94,6 +94,8 @@ export interface NodeSettings {
   /** `registerWithTaints`; only for a Node that is created. */
   readonly taints: readonly { key: string; value?: string; effect: string }[];
   readonly providerID: string;
+  /** `--cloud-provider=external`: a controller of the cloud says when the node may be used, and which addresses it has. `--node-ip` is a hint for it. */
+  readonly cloud?: { readonly nodeIPs: readonly string[] };
   /** What the API server and the scheduler may count on, sorted. */
   readonly declaredFeatures: readonly string[];
 }
@@ -109,6 +111,10 @@ export function defaultLabels(settings: NodeSettings, machine: MachineFacts): Re
   };
 }
 
+const providedIPsAnnotation = 'alpha.kubernetes.io/provided-node-ip';
+/** Taken away by the cloud's controller when it has looked at the node. */
+const uninitialized = { key: 'node.cloudprovider.kubernetes.io/uninitialized', value: 'true', effect: 'NoSchedule' };
+
 const attachDetachAnnotation = 'volumes.kubernetes.io/controller-managed-attach-detach';
 
 /** The Node as it is created when the API server has none. */
@@ -119,14 +125,32 @@ export function newNode(settings: NodeSettings, facts: NodeFacts, now: string): 
     metadata: {
       name: settings.nodeName,
       labels: { ...defaultLabels(settings, facts.machine), ...settings.labels },
-      annotations: { [attachDetachAnnotation]: 'true' },
+      annotations: { [attachDetachAnnotation]: 'true', ...providedIPs(settings) },
     },
     spec: {
       ...(settings.providerID === '' ? {} : { providerID: settings.providerID }),
-      ...(settings.taints.length === 0 ? {} : { taints: settings.taints.map((taint) => ({ ...taint })) }),
+      ...taintsOf(settings),
     },
     status: nodeStatus(settings, facts, undefined, now),
   };
+}
+
+function taintsOf({ taints, cloud }: NodeSettings): Pick<NonNullable<Node['spec']>, 'taints'> {
+  const all = [...taints, ...(cloud === undefined ? [] : [uninitialized])];
+  return all.length === 0 ? {} : { taints: all.map((taint) => ({ ...taint })) };
+}
+
+function providedIPs({ cloud }: NodeSettings): Record<string, string> {
+  const given = (cloud?.nodeIPs ?? []).filter((ip) => ip !== '0.0.0.0' && ip !== '::');
+  return given.length === 0 ? {} : { [providedIPsAnnotation]: given.join(',') };
+}
+
+/** What a cloud's controller has told stands; until then a node that was told none has its name alone. */
+function addressesOf({ cloud, nodeName }: NodeSettings, facts: NodeFacts, previous: NodeStatus | undefined): readonly { type: string; address: string }[] {
+  if (cloud === undefined) return facts.addresses;
+  const told = previous?.addresses ?? [];
+  if (told.length > 0) return told;
+  return cloud.nodeIPs.length === 0 ? [{ type: 'Hostname', address: nodeName }] : facts.addresses;
 }
 
 /** A merge patch of metadata that puts our labels and annotation on an existing Node; null when they are there. */
@@ -134,9 +158,12 @@ export function metadataPatch(
   node: Node,
   settings: NodeSettings,
   machine: MachineFacts,
-): { metadata: { labels?: Record<string, string>; annotations?: Record<string, string> } } | null {
+): { metadata: { labels?: Record<string, string>; annotations?: Record<string, string | null> } } | null {
   const labels = differing(node.metadata.labels, defaultLabels(settings, machine));
-  const annotations = differing(node.metadata.annotations, { [attachDetachAnnotation]: 'true' });
+  const provided = providedIPs(settings);
+  const stale = provided[providedIPsAnnotation] === undefined && node.metadata.annotations?.[providedIPsAnnotation] !== undefined;
+  const missing = differing(node.metadata.annotations, { [attachDetachAnnotation]: 'true', ...provided });
+  const annotations = stale ? { ...missing, [providedIPsAnnotation]: null } : missing;
   if (labels === null && annotations === null) return null;
   return { metadata: { ...(labels === null ? {} : { labels }), ...(annotations === null ? {} : { annotations }) } };
 }
@@ -159,7 +186,7 @@ export function nodeStatus(settings: NodeSettings, facts: NodeFacts, previous: N
     capacity,
     allocatable,
     conditions: conditions(facts, previous?.conditions ?? [], now),
-    addresses: facts.addresses.map((address) => ({ ...address })),
+    addresses: addressesOf(settings, facts, previous).map((address) => ({ ...address })),
     daemonEndpoints: { kubeletEndpoint: { Port: settings.port } },
     nodeInfo: systemInfo(settings, facts),
     ...(facts.images.length === 0 ? {} : { images: facts.images.map(({ names, sizeBytes }) => ({ names: [...names], sizeBytes })) }),

@@ -124,6 +124,15 @@ test('what is no address of a cluster DNS is left out with a word, as upstream d
   assert.match(warnings.join(), /clusterDNS: "kube-dns" is no IP address/);
 });
 
+test('a cloud provider is an external one or none', async (t) => {
+  const { base } = await setUp(t);
+  const { config, flags } = await run([...base, '--cloud-provider=external', '--node-ip=10.0.0.5']);
+  assert.deepEqual(nodeSettings(config, flags, 'm').cloud, { nodeIPs: ['10.0.0.5'] });
+  const none = await run([...base, '--cloud-provider=']);
+  assert.equal(nodeSettings(none.config, none.flags, 'm').cloud, undefined);
+  await assert.rejects(readCommand([...base, '--cloud-provider=aws']), /cloud provider "aws" was specified, but built-in cloud providers are disabled/);
+});
+
 test('how much of dead containers stays, and what thresholds take off, are flags alone', async (t) => {
   const { base } = await setUp(t);
   const usual = (await run(base)).flags;

@@ -25,6 +25,8 @@ export interface AgentFlags {
   readonly lockFile: string;
   readonly credentialProviderConfig: string;
   readonly credentialProviderBinDir: string;
+  /** `--cloud-provider=external`. */
+  readonly externalCloud: boolean;
   /** How many dead containers stay, of each container and on the node (negative: all), and for how long each does. */
   readonly deadContainers: { readonly maxPerPodContainer: number; readonly maxContainers: number; readonly minAgeMs: number };
   /** Hard eviction thresholds are not taken off what pods may be given. */
@@ -61,6 +63,11 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
   if (labelsProblem !== null) throw bad(labelsProblem);
   const wishes = readWishes((own('wishes') as string[] | undefined) ?? []);
   if (typeof wishes === 'string') throw bad(wishes, 'See docs/wishes.md.');
+  const cloud = text('cloud-provider');
+  if (cloud !== '' && cloud !== 'external')
+    throw bad(
+      `cloud provider ${JSON.stringify(cloud)} was specified, but built-in cloud providers are disabled. Please set --cloud-provider=external and migrate to an external cloud provider`,
+    );
   const kubeconfig = text('kubeconfig');
   const bootstrapKubeconfig = text('bootstrap-kubeconfig');
   await requireKubeconfig(kubeconfig, bootstrapKubeconfig);
@@ -76,6 +83,7 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       certDir: text('cert-dir', join(rootDir, 'pki')),
       lockFile: text('lock-file'),
       wishes,
+      externalCloud: text('cloud-provider') === 'external',
       deadContainers: {
         maxPerPodContainer: (own('maximum-dead-containers-per-container') as number | undefined) ?? 1,
         maxContainers: (own('maximum-dead-containers') as number | undefined) ?? -1,

@@ -243,7 +243,8 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
     name: settings.nodeName,
     target,
     node: () => current,
-    hostIPs: () => addresses,
+    // Where a cloud's controller says which addresses the node has, pods are told those.
+    hostIPs: () => (settings.cloud === undefined ? addresses : (toldIPs(current) ?? addresses)),
     onChange: (callback) => void listeners.push(callback),
     kick: () => wake(),
     async ready(signal) {
@@ -274,6 +275,11 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
 /** Whether a status that is told says that the node is ready. */
 function isReady(status: NonNullable<Node['status']>): boolean {
   return status.conditions?.some(({ type, status: state }) => type === 'Ready' && state === 'True') ?? false;
+}
+
+function toldIPs(node: Node | undefined): string[] | undefined {
+  const told = (node?.status?.addresses ?? []).filter(({ type }) => type === 'InternalIP').map(({ address }) => address);
+  return told.length === 0 ? undefined : told;
 }
 
 function internalIPs(facts: NodeFacts): string[] {

@@ -61,6 +61,7 @@ export function nodeSettings(config: KubeletConfiguration, flags: AgentFlags, ho
     labels: flags.nodeLabels,
     taints: config.registerWithTaints.map(({ key, value, effect }) => ({ key, effect, ...(value === '' ? {} : { value }) })),
     providerID: config.providerID,
+    ...(flags.externalCloud ? { cloud: { nodeIPs: flags.nodeIPs } } : {}),
     declaredFeatures: declaredFeatures(config.featureGates),
   };
 }
