@@ -18,6 +18,8 @@ export interface PodRecord {
   readonly done: Set<string>;
   readonly written: Map<string, { digest: string; state: WriterState }>;
   readonly claims: Map<string, ClaimPlace>;
+  /** Plugins of the volumes behind claims, once these are understood. */
+  readonly plugins: Map<string, string>;
   /** Groups that the volumes behind claims belong to. */
   readonly groups: Map<string, number>;
   /** CSI volumes that are not set up yet. */
@@ -42,6 +44,7 @@ export function newRecord(pod: Pod, existed: boolean, mounted: ReadonlySet<strin
     done: new Set(),
     written: new Map(),
     claims: new Map(),
+    plugins: new Map(),
     groups: new Map(),
     coming: new Map(),
     measured: new Map(),

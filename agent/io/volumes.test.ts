@@ -251,7 +251,7 @@ test("hosts files follow the container starts and stand back for a mount of the 
 });
 
 test('claims that end on this node', async () => {
-  const { api, sys, volumes } = world();
+  const { api, sys, metrics, volumes } = world();
   sys.put('/data/v', null);
   sys.put('/data/h', null);
   const claim = (name: string, phase: string, more: Partial<PersistentVolumeClaim['metadata']> = {}): void => {
@@ -297,6 +297,9 @@ test('claims that end on this node', async () => {
     await of('refused', { name: 'v', nfs: { server: 'nfs.example', path: '/y' } }),
     /^MountVolume.SetUp failed for volume "v" : mount failed: exit status 32\nMounting command: mount\nMounting arguments: {2}-t nfs nfs.example:\/y \S+\nOutput: mount: no such type.\n {7}see dmesg\n$/,
   );
+  const page = metrics.text({ ...volumes.counts(), sockets: [], registered: [] });
+  for (const plugin of ['host-path', 'local-volume', 'nfs']) assert.match(page, new RegExp(`status="success",volume_plugin="kubernetes.io/${plugin}"`));
+  assert.match(page, /^volume_manager_total_volumes\{plugin_name="kubernetes.io\/host-path",state="desired_state_of_world"\} 1$/m);
   // Whose content is not the agent's own is asked for how full it is; a hostPath is not, as with upstream.
   assert.deepEqual(
     volumes.measured().map(({ uid, how, claim }) => [uid, how, claim?.name ?? null]),

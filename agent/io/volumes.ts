@@ -337,6 +337,7 @@ export class PodVolumes implements Volumes {
     if (!claim.ok) return { text: claim.message, event: 'FailedMount' };
     if (claim.group !== undefined) record.groups.set(plan.name, claim.group);
     const uid = pod.metadata.uid ?? '';
+    record.plugins.set(plan.name, claim.kind === 'csi' ? `kubernetes.io/csi:${claim.volume.driver}` : claimPlugins[claim.kind]);
     switch (claim.kind) {
       case 'hostPath': {
         const problem = await disk.hostPath(claim.path, claim.type);
@@ -459,10 +460,11 @@ function linesOf(error: unknown): string {
 }
 
 /** The plugin of a volume; what lies behind a claim is known once it is set up. */
-function pluginIn({ pod, measured }: PodRecord, name: string): string {
-  const driver = measured.get(name)?.csi?.driver;
-  return driver === undefined ? pluginOf(pod, name) : `kubernetes.io/csi:${driver}`;
+function pluginIn({ pod, plugins }: PodRecord, name: string): string {
+  return plugins.get(name) ?? pluginOf(pod, name);
 }
+
+const claimPlugins = { hostPath: 'kubernetes.io/host-path', local: 'kubernetes.io/local-volume', nfs: 'kubernetes.io/nfs' } as const;
 
 function claimOf(pod: Pod, name: string): { namespace: string; name: string } {
   return { namespace: pod.metadata.namespace ?? '', name };
