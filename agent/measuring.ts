@@ -27,7 +27,7 @@ export interface MeasuringOptions {
 /** What pods and the node use, from the runtime, cgroups and disks. */
 export function openStats(options: MeasuringOptions): Stats {
   const { log, cri, config, settings, pods } = options;
-  const system = { kubelet: config.kubeletCgroups, runtime: '', misc: config.systemCgroups };
+  const system = { kubelet: config.kubeletCgroups, runtime: settings.runtimeCgroups ?? '', misc: config.systemCgroups };
   const groups = new CgroupReader({ ...options, cgroupRoot: config.cgroupRoot, system });
   return createStats({
     ...options,

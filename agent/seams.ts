@@ -263,6 +263,8 @@ export interface AgentSettings {
   readonly clusterDNS: readonly string[];
   readonly resolvConf: string;
   readonly allowedUnsafeSysctls: readonly string[];
+  /** `--runtime-cgroups`. */
+  readonly runtimeCgroups?: string;
   readonly memorySwapBehavior: 'NoSwap' | 'LimitedSwap';
   readonly singleProcessOOMKill: boolean | null;
   readonly enableServer: boolean;

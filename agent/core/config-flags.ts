@@ -126,7 +126,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'rotate-certificates': to('bool', 'rotateCertificates'),
   'rotate-server-certificates': to('bool', 'serverTLSBootstrap'),
   runonce: to('bool', 'runOnce'),
-  'runtime-cgroups': ignored('text'),
+  'runtime-cgroups': own('text'),
   'runtime-request-timeout': to('text', 'runtimeRequestTimeout'),
   'seccomp-default': to('bool', 'seccompDefault'),
   'serialize-image-pulls': to('bool', 'serializeImagePulls'),

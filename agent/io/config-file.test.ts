@@ -138,11 +138,18 @@ test('how much of dead containers stays, and what thresholds take off, are flags
   const usual = (await run(base)).flags;
   assert.deepEqual([usual.deadContainers, usual.allocatableIgnoresEviction], [{ maxPerPodContainer: 1, maxContainers: -1, minAgeMs: 0 }, false]);
   const more = ['--maximum-dead-containers-per-container=3', '--maximum-dead-containers=100', '--minimum-container-ttl-duration=1m'];
-  const { config, flags, warnings } = await run([...base, ...more, '--experimental-allocatable-ignore-eviction']);
+  assert.equal(agentSettings((await run(base)).config, usual, 'm').runtimeCgroups, '');
+  const { config, flags, warnings } = await run([
+    ...base,
+    ...more,
+    '--runtime-cgroups=/system.slice/containerd.service',
+    '--experimental-allocatable-ignore-eviction',
+  ]);
   assert.deepEqual(flags.deadContainers, { maxPerPodContainer: 3, maxContainers: 100, minAgeMs: 60_000 });
   assert.deepEqual(nodeSettings(config, flags, 'm').evictionHard, {});
   assert.equal(config.evictionHard['memory.available'], '100Mi', 'pods are evicted all the same');
   assert.deepEqual(warnings, []);
+  assert.equal(agentSettings(config, flags, 'm').runtimeCgroups, '/system.slice/containerd.service');
   await assert.rejects(readCommand([...base, '--minimum-container-ttl-duration=soon']), /invalid argument "soon" for "--minimum-container-ttl-duration" flag/);
 });
 

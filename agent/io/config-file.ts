@@ -25,6 +25,8 @@ export interface AgentFlags {
   readonly lockFile: string;
   readonly credentialProviderConfig: string;
   readonly credentialProviderBinDir: string;
+  /** The cgroup of the container runtime, whose use is told with the node's; empty: it is not. */
+  readonly runtimeCgroups: string;
   /** `--cloud-provider=external`. */
   readonly externalCloud: boolean;
   /** How many dead containers stay, of each container and on the node (negative: all), and for how long each does. */
@@ -83,6 +85,7 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       certDir: text('cert-dir', join(rootDir, 'pki')),
       lockFile: text('lock-file'),
       wishes,
+      runtimeCgroups: text('runtime-cgroups'),
       externalCloud: text('cloud-provider') === 'external',
       deadContainers: {
         maxPerPodContainer: (own('maximum-dead-containers-per-container') as number | undefined) ?? 1,

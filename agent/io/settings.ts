@@ -37,6 +37,7 @@ export function agentSettings(config: KubeletConfiguration, flags: AgentFlags, h
     allowedUnsafeSysctls: config.allowedUnsafeSysctls,
     memorySwapBehavior: config.memorySwap.swapBehavior === 'LimitedSwap' ? 'LimitedSwap' : 'NoSwap',
     singleProcessOOMKill: config.singleProcessOOMKill,
+    runtimeCgroups: flags.runtimeCgroups,
     enableServer: config.enableServer,
     registerNode: config.registerNode,
   };
