@@ -19,7 +19,7 @@ case $1 in
     [ ! -e "$STUB/refuse" ] || { echo 'npm error code ECONNREFUSED' >&2; exit 1; }
     bin=$3/node_modules/node-linux-${arch}/bin
     mkdir -p "$bin"
-    printf '#!/bin/sh\\ncase $1 in -*) echo it runs ;; *) exec sh "$@" ;; esac\\n' > "$bin/node"
+    printf '#!/bin/sh\\ncase $1 in -*) echo it runs; [ ! -e "$STUB/env" ] || env | grep ^NODE_ | sort ;; *) exec sh "$@" ;; esac\\n' > "$bin/node"
     chmod 755 "$bin/node" ;;
   ci)
     rm -rf node_modules
@@ -35,7 +35,7 @@ interface Checkout extends Disposable {
   readonly root: string;
   /** Files that tell the npm script what to do, and what it was asked for. */
   readonly stub: string;
-  run(options?: { path?: string; uid?: number }): Promise<{ code: number | undefined; said: string }>;
+  run(options?: { path?: string; uid?: number; command?: string; env?: Record<string, string> }): Promise<{ code: number | undefined; said: string }>;
   calls(): string[];
 }
 
@@ -52,13 +52,13 @@ function freshCheckout(): Checkout {
   return {
     root,
     stub,
-    async run({ path = `${join(stub, 'bin')}:/usr/bin:/bin`, ...user } = {}) {
-      const result = await execa(join(root, 'nodelet'), ['status'], {
+    async run({ path = `${join(stub, 'bin')}:/usr/bin:/bin`, command = 'status', env = {}, ...user } = {}) {
+      const result = await execa(join(root, 'nodelet'), [command], {
         reject: false,
         all: true,
         stdin: 'ignore',
         extendEnv: false,
-        env: { PATH: path, STUB: stub },
+        env: { PATH: path, STUB: stub, ...env },
         ...user,
       });
       return { code: result.exitCode, said: result.all };
@@ -78,6 +78,17 @@ test('a fresh checkout installs once, and then only runs', async () => {
   const second = await at.run();
   assert.equal(second.said, 'it runs');
   assert.deepEqual([installs(at, 'install'), installs(at, 'ci')], [1, 1]);
+});
+
+test('what a shell says of Node reaches no daemon, and people’s own certificates reach people’s commands', async () => {
+  using at = freshCheckout();
+  await at.run();
+  writeFileSync(join(at.stub, 'env'), '');
+  const env = { NODE_OPTIONS: '--inspect', NODE_TLS_REJECT_UNAUTHORIZED: '0', NODE_PATH: '/x', NODE_EXTRA_CA_CERTS: '/proxy.pem' };
+  const seen = async (command: string): Promise<string[]> =>
+    [...(await at.run({ command, env })).said.matchAll(/^NODE_(?!COMPILE_CACHE)\w+=.*$/gm)].map(([line]) => line);
+  for (const daemon of ['agent', 'netfilter', 'control', 'net', 'cni']) assert.deepEqual(await seen(daemon), [], daemon);
+  assert.deepEqual(await seen('assets'), ['NODE_EXTRA_CA_CERTS=/proxy.pem']);
 });
 
 test('without npm it says what to install', async () => {
