@@ -87,7 +87,7 @@ test('what a shell says of Node reaches no daemon, and people’s own certificat
   const env = { NODE_OPTIONS: '--inspect', NODE_TLS_REJECT_UNAUTHORIZED: '0', NODE_PATH: '/x', NODE_EXTRA_CA_CERTS: '/proxy.pem' };
   const seen = async (command: string): Promise<string[]> =>
     [...(await at.run({ command, env })).said.matchAll(/^NODE_(?!COMPILE_CACHE)\w+=.*$/gm)].map(([line]) => line);
-  for (const daemon of ['agent', 'netfilter', 'control', 'net', 'cni']) assert.deepEqual(await seen(daemon), [], daemon);
+  for (const daemon of ['agent', 'netfilter', 'control', 'cni', 'dns']) assert.deepEqual(await seen(daemon), [], daemon);
   assert.deepEqual(await seen('assets'), ['NODE_EXTRA_CA_CERTS=/proxy.pem']);
 });
 
