@@ -14,6 +14,7 @@ const NAME_MAX = 255;
 interface FakeTable {
   chains: Map<string, Rule[]>;
   sets: Map<string, { spec: SetSpec; elements: Map<string, Element> }>;
+  counters: Set<string>;
 }
 
 function copy(table: FakeTable | undefined): FakeTable | undefined {
@@ -21,6 +22,7 @@ function copy(table: FakeTable | undefined): FakeTable | undefined {
   return {
     chains: new Map([...table.chains].map(([name, rules]) => [name, [...rules]])),
     sets: new Map([...table.sets].map(([name, { spec, elements }]) => [name, { spec, elements: new Map(elements) }])),
+    counters: new Set(table.counters),
   };
 }
 
@@ -59,7 +61,7 @@ export class FakeKernel implements NftKernel {
 
   #apply(family: Family, op: Op): string | null {
     if (op.op === 'add-table') {
-      if (!this.tables.has(family)) this.tables.set(family, { chains: new Map(), sets: new Map() });
+      if (!this.tables.has(family)) this.tables.set(family, { chains: new Map(), sets: new Map(), counters: new Set() });
       return null;
     }
     const table = this.tables.get(family);
@@ -94,6 +96,9 @@ export class FakeKernel implements NftKernel {
       case 'add-element':
       case 'delete-element':
         return this.#element(table, op.op, op.set, op.element);
+      case 'add-counter':
+        table.counters.add(op.counter);
+        return null;
     }
   }
 
@@ -117,6 +122,7 @@ export class FakeKernel implements NftKernel {
     if ((rule.comment ?? '').length > COMMENT_MAX) return 'comment too long';
     for (const statement of rule.statements) {
       for (const name of chainsIn(statement)) if (!table.chains.has(name)) return `no chain ${name}`;
+      if (statement.kind === 'count' && !table.counters.has(statement.counter)) return `no counter ${statement.counter}`;
       for (const name of setsIn(statement)) if (!table.sets.has(name)) return `no set ${name}`;
     }
     rules.push(rule);

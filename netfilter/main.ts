@@ -17,6 +17,7 @@ import { announce, DEFAULT_MODE_NOTE, type ProxyEvent } from './io/birth.ts';
 import { watchConfigFile } from './io/config-watch.ts';
 import { HELP, readCommand, type RunCommand } from './io/flags.ts';
 import { listen, type ListenOptions } from './io/listen.ts';
+import { LoopbackPorts } from './io/loopback-ports.ts';
 import { machineAddresses, setOomScore } from './io/machine.ts';
 import { proxyMetrics, type Metrics } from './io/metrics.ts';
 import { metricsPage } from './io/page.ts';
@@ -70,7 +71,8 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
   const failed = (service: string, note: string): void =>
     void tell({ type: 'Warning', reason: 'FailedToStartServiceHealthcheck', action: 'Listen', note, service });
   await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy, failed });
-  const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, health, metrics, clock, log, machineAddresses });
+  await using loopbackPorts = new LoopbackPorts({ clock, rng, metrics, log });
+  const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, loopbackPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
   if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0)
     log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');

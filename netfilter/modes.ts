@@ -5,14 +5,15 @@ import { removeChains, removeTables } from './cleanup.ts';
 import type { ProxyConfig } from './core/config.ts';
 import type { Family } from './core/ip.ts';
 import { INVALID_COUNTER, LOCALHOST_COUNTER, type IptablesOptions } from './core/iptables-service.ts';
+import { localhostRejectCounter } from './core/nft-table.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { IptablesTable } from './iptables-table.ts';
 import { createConntrack, type Conntrack } from './io/conntrack.ts';
 import { createIptables, detectVariant, isLegacyKind, usableFamilies } from './io/iptables.ts';
 import { checkKernelVersion, findMeans, kernelFamilies } from './io/machine.ts';
-import { ACCEPTED_LOCALHOST, DROPPED_INVALID, type Metrics } from './io/metrics.ts';
+import { ACCEPTED_LOCALHOST, DROPPED_INVALID, REJECTED_LOCALHOST, type Metrics } from './io/metrics.ts';
 import { createPacketCounters, type PacketCounters } from './io/nfacct.ts';
-import { createNetlinkKernel } from './io/nft-netlink.ts';
+import { createNetlinkKernel, readCounterPackets } from './io/nft-netlink.ts';
 import type { ServiceTable } from './sync.ts';
 import { Table } from './table.ts';
 
@@ -40,7 +41,7 @@ export async function openMode(sys: Sys, facts: ModeFacts): Promise<Mode> {
   return facts.config.mode === 'nftables' ? await openNftables(sys, facts) : await openIptables(sys, facts);
 }
 
-async function openNftables(sys: Sys, { log, netns }: ModeFacts): Promise<Mode> {
+async function openNftables(sys: Sys, { config, metrics, log, netns }: ModeFacts): Promise<Mode> {
   checkKernelVersion();
   const { kernel, fallbackKernel, conntrack, families } = await findMeans(sys, log);
   return {
@@ -48,7 +49,9 @@ async function openNftables(sys: Sys, { log, netns }: ModeFacts): Promise<Mode> 
     conntrack,
     createTable: () => new Table({ kernel, fallback: fallbackKernel, log }),
     afterFirstSync: async () => void (await removeAllChains(sys, log, netns)),
-    readCounters: async () => {},
+    readCounters: async () => {
+      if (config.loopbackListeners) await readRejected(sys, families, metrics, netns);
+    },
   };
 }
 
@@ -77,6 +80,17 @@ async function openIptables(sys: Sys, facts: ModeFacts): Promise<Mode> {
       if (options.counters) await readCounters(createPacketCounters(sys, where), metrics);
     },
   };
+}
+
+/** Copies what the kernel counted of packets to node ports on loopback addresses. */
+async function readRejected(sys: Sys, families: readonly Family[], metrics: Metrics, netns: string | undefined): Promise<void> {
+  for (const family of families) {
+    const packets = await readCounterPackets(sys, family, netns === undefined ? {} : { netns });
+    for (const protocol of ['tcp', 'udp', 'sctp'] as const) {
+      const counted = packets.get(localhostRejectCounter(protocol));
+      if (counted !== undefined) metrics.set(REJECTED_LOCALHOST, counted, { ip_family: family === 'ip' ? 'IPv4' : 'IPv6', protocol: protocol.toUpperCase() });
+    }
+  }
 }
 
 const ROUTE_LOCALNET = '/proc/sys/net/ipv4/conf/all/route_localnet';

@@ -6,10 +6,11 @@ import type { ProxyConfig } from './core/config.ts';
 import type { Family } from './core/ip.ts';
 import type { EndpointSliceObject, ServiceObject } from './core/model.ts';
 import type { RuleSettings } from './core/settings.ts';
-import { settingsFor, TO_BE_DELETED_TAINT, topologyOf, type NodeObject } from './core/node.ts';
-import { applyService, applySlice, emptyWorld, healthChecks, replaceServices, replaceSlices, udpPorts, type World } from './core/world.ts';
+import { listensOnLoopback, settingsFor, TO_BE_DELETED_TAINT, topologyOf, type NodeObject } from './core/node.ts';
+import { applyService, applySlice, emptyWorld, healthChecks, loopbackPorts, replaceServices, replaceSlices, udpPorts, type World } from './core/world.ts';
 import type { ProxyHealth } from './health.ts';
 import type { Conntrack } from './io/conntrack.ts';
+import type { LoopbackPorts } from './io/loopback-ports.ts';
 import type { Metrics } from './io/metrics.ts';
 import type { HealthCheck, HealthPorts } from './io/servers.ts';
 import { TRIGGER_ANNOTATION, watchAll } from './io/watch.ts';
@@ -26,6 +27,8 @@ export interface ProxyOptions {
   createTable: (family: Family) => ServiceTable;
   conntrack: Conntrack;
   healthPorts: HealthPorts;
+  /** Node ports on loopback addresses; absent where nobody serves them. */
+  loopbackPorts?: LoopbackPorts;
   health: ProxyHealth;
   metrics: Metrics;
   clock: Clock;
@@ -204,6 +207,8 @@ export class Proxy {
   async #afterSync(family: Family, result: SyncResult): Promise<void> {
     this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update(this.#healthChecks()));
     await this.#healthUpdates;
+    if (listensOnLoopback(this.#options.config, family))
+      await this.#options.loopbackPorts?.update(family, loopbackPorts(this.#world, family, topologyOf(this.#node, this.#options.nodeName)));
     if (result.udp) await this.#cleanConntrack(family);
     this.#written.add(family);
     if (this.#written.size < this.#families.length || this.#isTakenOver) return;

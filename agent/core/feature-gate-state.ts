@@ -9,6 +9,7 @@ const done = `
   AllAlpha switches all alpha gates
   AllBeta switches all beta gates
   AllowDNSOnlyNodeCSR
+  AllowServiceExternalIPs of the proxy: while it is off, external addresses of Services make no rules
   AtomicWriteVolumeUserFields
   CPUManagerPolicyAlphaOptions
   CPUManagerPolicyBetaOptions
@@ -54,6 +55,7 @@ const done = `
   InPlacePodVerticalScalingExclusiveMemory a resize is taken, and the memory stays that of the start, as with upstream
   InPlacePodVerticalScalingInitContainers
   InPlacePodVerticalScalingSchedulerPreemption
+  KubeProxyNFTablesLocalhostNodePorts of the proxy: TCP is carried by listeners on loopback, the rest is refused and counted
   KubeletAllocatedPodsEndpoint
   KubeletCgroupDriverFromCRI
   KubeletCrashLoopBackOffMax
@@ -119,7 +121,6 @@ const done = `
 const notDone = `
   InPlacePodVerticalScalingMemoryBackedVolumes not declared, so that an API server refuses such a resize for this node; the size of such a volume is that of its start
   KubeProxyIPVS our proxy has no IPVS mode, which upstream takes away
-  KubeProxyNFTablesLocalhostNodePorts node ports on 127.0.0.1 are of iptables mode alone
   LocalStorageCapacityIsolationFSQuotaMonitoring usage is walked; project quotas need an XFS or ext4 with them
 `;
 

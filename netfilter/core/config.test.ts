@@ -4,7 +4,7 @@ import { OpError } from '../../base/errors.ts';
 import { tryDurationMs } from '../../base/duration.ts';
 import { proxyConfig } from './config.ts';
 import { unknownFields } from './config-fields.ts';
-import { nodeAddress, settingsFor, wantsLocalhostNodePorts } from './node.ts';
+import { listensOnLoopback, nodeAddress, settingsFor, wantsLocalhostNodePorts } from './node.ts';
 
 test('Go durations', () => {
   for (const [text, ms] of [
@@ -38,6 +38,7 @@ test('an empty nftables configuration has the defaults of upstream', () => {
     masqueradeAll: false,
     masqueradeBit: 14,
     localhostNodePorts: false,
+    loopbackListeners: false,
     externalIPs: true,
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1000,
@@ -180,6 +181,26 @@ test('iptables mode takes node ports on all addresses, loopback with them, until
   assert.deepEqual(of(['192.0.2.0/24']), [{ kind: 'some', addresses: ['192.0.2.10'] }, false]);
   assert.deepEqual(of(['127.0.0.0/8', '192.0.2.0/24']), [{ kind: 'some', addresses: ['127.0.0.1', '192.0.2.10'] }, true]);
   assert.deepEqual(of(['primary']), [{ kind: 'some', addresses: ['192.0.2.10'] }, false]);
+});
+
+test('node ports on loopback in nftables mode, behind their gate', () => {
+  const of = (nodePortAddresses: string[], featureGates: object, mode = 'nftables'): unknown[] => {
+    const config = proxyConfig({ mode, nodePortAddresses, featureGates });
+    return (['ip', 'ip6'] as const).flatMap((family) => [
+      settingsFor(family, { config, node, machineAddresses, serviceCIDRs: [] }).refusedOnLocalhost,
+      listensOnLoopback(config, family),
+    ]);
+  };
+  const gate = { KubeProxyNFTablesLocalhostNodePorts: true };
+  const all = ['tcp', 'udp', 'sctp'];
+  const rest = ['udp', 'sctp'];
+  assert.deepEqual(of(['localhost'], {}), [undefined, false, undefined, false]);
+  assert.deepEqual(of(['localhost'], gate, 'iptables'), [undefined, false, undefined, false]);
+  assert.deepEqual(of([], gate), [all, false, all, false]);
+  assert.deepEqual(of(['primary', 'localhost'], { AllAlpha: true }), [rest, true, rest, true]);
+  assert.deepEqual(of(['localhost'], { AllAlpha: true, KubeProxyNFTablesLocalhostNodePorts: false }), [undefined, false, undefined, false]);
+  assert.deepEqual(of(['127.0.0.1/32', '0.0.0.0/0'], gate), [rest, true, all, false]);
+  assert.deepEqual(of(['all'], gate), [all, false, all, false]);
 });
 
 test('how pods are told', () => {

@@ -40,6 +40,8 @@ export interface ProxyConfig {
   masqueradeBit: number;
   /** Node ports on loopback addresses too; iptables mode only. */
   localhostNodePorts: boolean;
+  /** Node ports on loopback addresses are served by listening there, or refused (the gate KubeProxyNFTablesLocalhostNodePorts); nftables mode only. */
+  loopbackListeners: boolean;
   /** Whether spec.externalIPs of Services count (the gate AllowServiceExternalIPs). */
   externalIPs: boolean;
   syncPeriodMs: number;
@@ -146,6 +148,7 @@ export function proxyConfig(object: unknown): ProxyConfig {
     masqueradeAll: flag(rules, 'masqueradeAll', false),
     masqueradeBit: number(rules, 'masqueradeBit', 14),
     localhostNodePorts: mode === 'iptables' && flag(rules, 'localhostNodePorts', true),
+    loopbackListeners: mode === 'nftables' && flag(gates, 'KubeProxyNFTablesLocalhostNodePorts', flag(gates, 'AllAlpha', false)),
     externalIPs: flag(gates, 'AllowServiceExternalIPs', true),
     syncPeriodMs: duration(rules, 'syncPeriod', '30s') || 30_000,
     minSyncPeriodMs: duration(rules, 'minSyncPeriod', '1s') || 1000,

@@ -39,6 +39,19 @@ export function decodeSets(datagrams: readonly Uint8Array[]): { names: Set<strin
   return { names, affinity };
 }
 
+/** Packets by name of the counter. */
+export function decodeCounters(datagrams: readonly Uint8Array[]): Map<string, number> {
+  const packets = new Map<string, number>();
+  for (const { type, payload } of messagesOf(datagrams)) {
+    if (type !== messageType(NFT.newObject)) continue;
+    const found = attributes(payload, AFTER_FAMILY);
+    const counted = attributes(found.get(4) ?? new Uint8Array()).get(2);
+    if (readText(found.get(1)) === TABLE && counted !== undefined)
+      packets.set(readText(found.get(2)), readU32(counted) * 2 ** 32 + readU32(counted.subarray(4)));
+  }
+  return packets;
+}
+
 function fieldText(bytes: Uint8Array, type: FieldType): string {
   if (type === 'address') return bytesToIp(bytes);
   if (type === 'port') return String((bytes[0]! << 8) | bytes[1]!);

@@ -201,7 +201,7 @@ export function acceptChanges(state: TableState, changes: ReadonlyMap<string, Po
 
 /** The fixed part of the table: chains with their rules and sets without the Services' elements. */
 function planFixed(settings: RuleSettings, table: 'new' | 'existing'): Plan {
-  const { chains, baseChains, sets: allSets, absentSets, nodePortElements } = fixedTable(settings);
+  const { chains, baseChains, sets: allSets, absentSets, nodePortElements, counters } = fixedTable(settings);
   const plan = emptyPlan();
   const add = (op: Op & { op: 'add-chain' }): void =>
     push(plan, undefined, op, ...(table === 'new' ? [] : ([{ op: 'flush-chain', chain: op.chain }] as const)));
@@ -217,6 +217,7 @@ function planFixed(settings: RuleSettings, table: 'new' | 'existing'): Plan {
     for (const set of absentSets) push(plan, undefined, { op: 'add-set', set }, { op: 'delete-set', set });
     if (allSets.includes(sets.nodePortIPs)) push(plan, undefined, { op: 'flush-set', set: sets.nodePortIPs });
   }
+  for (const counter of counters) push(plan, undefined, { op: 'add-counter', counter });
   for (const element of nodePortElements) push(plan, undefined, { op: 'add-element', set: sets.nodePortIPs, element });
   for (const { name, rules } of [...chains, ...baseChains]) push(plan, undefined, ...rules.map((rule): Op => ({ op: 'add-rule', chain: name, rule })));
   return plan;

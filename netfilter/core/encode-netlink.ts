@@ -1,6 +1,6 @@
 import { cidrRange, numberToBytes, parseCidr, type Family } from './ip.ts';
 import { MessageWriter, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST } from './netlink.ts';
-import { encodeRule, type AnonymousSet } from './encode-rule.ts';
+import { COUNTER_OBJECT, encodeRule, type AnonymousSet } from './encode-rule.ts';
 import { hostWord, keyBytes, keyLength, keyTypeNumber, putValue, putVerdict, targetBytes, TYPE_NUMBER } from './netlink-values.ts';
 import { TABLE, type Element, type Op, type SetSpec } from './ops.ts';
 import { commentData, drawnMapData, setData } from './userdata.ts';
@@ -27,6 +27,8 @@ export const NFT = {
   delElement: 14,
   newGeneration: 15,
   getGeneration: 16,
+  newObject: 18,
+  getObject: 19,
 } as const;
 
 export const NFPROTO: Record<Family, number> = { ip: 2, ip6: 10 };
@@ -124,6 +126,14 @@ function encodeOp(batch: Batch, op: Op, seq: number): void {
         const list = writer.nest(3);
         putElement(batch, writer, op.set, op.element, op.op === 'delete-element');
         writer.unnest(list);
+      });
+    case 'add-counter':
+      return message(batch, NFT.newObject, NLM_F_CREATE, seq, (writer) => {
+        writer.text(2, op.counter);
+        writer.u32(3, COUNTER_OBJECT);
+        const data = writer.nest(4);
+        for (const field of [1, 2]) writer.u64(field, 0n);
+        writer.unnest(data);
       });
     case 'add-rule': {
       const { family } = batch;
@@ -248,13 +258,15 @@ function rangeElements(cidrs: readonly string[], family: Family): RangeElement[]
   return elements;
 }
 
-/** Asks for all chains or sets of our table, or all elements of one set. */
-export function encodeDump(family: Family, what: 'chains' | 'sets' | { elementsOf: string }): Uint8Array {
+/** Asks for all chains, sets or counters of our table, or all elements of one set. */
+export function encodeDump(family: Family, what: 'chains' | 'sets' | 'counters' | { elementsOf: string }): Uint8Array {
   const writer = new MessageWriter(256);
-  const type = what === 'chains' ? NFT.getChain : what === 'sets' ? NFT.getSet : NFT.getElement;
+  const types = { chains: NFT.getChain, sets: NFT.getSet, counters: NFT.getObject };
+  const type = typeof what === 'object' ? NFT.getElement : types[what];
   const token = writer.begin(messageType(type), NLM_F_REQUEST | NLM_F_DUMP, 1, NFPROTO[family]);
   writer.text(1, TABLE);
   if (typeof what === 'object') writer.text(2, what.elementsOf);
+  if (what === 'counters') writer.u32(3, COUNTER_OBJECT);
   writer.end(token);
   return writer.finish();
 }

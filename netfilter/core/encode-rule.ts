@@ -33,6 +33,7 @@ const ICMP_UNREACHABLE = 0;
 const PORT_UNREACHABLE: Record<Family, number> = { ip: 3, ip6: 4 };
 const NFPROTO: Record<Family, number> = { ip: 2, ip6: 10 };
 const INTERFACE_NAME_LENGTH = 16;
+export const COUNTER_OBJECT = 1;
 
 /** Register names: 1 to 4 are the 16-byte ones, 8 and up the 4-byte ones over the same storage. */
 function register(byteOffset: number): number {
@@ -222,6 +223,13 @@ function encodeStatement(statement: Statement, family: Family, makeSet: MakeSet)
       return [...load(statement.fields, family), lookup({ name: statement.map, dreg: 0 })];
     case 'verdict':
       return [verdict(statement.verdict)];
+    case 'count': {
+      const reference = expression('objref', (writer) => {
+        writer.u32(1, COUNTER_OBJECT);
+        writer.text(2, statement.counter);
+      });
+      return [reference];
+    }
     case 'reject': {
       const reject = expression('reject', (writer) => {
         writer.u32(1, ICMP_UNREACHABLE);

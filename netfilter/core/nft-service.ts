@@ -1,7 +1,7 @@
 import { commentText, nftEndpointNames, nftNames, type NftNames } from './names.ts';
 import { cidrContains, parseCidr, withoutCovered } from './ip.ts';
 import type { Slots } from './slots.ts';
-import { fromPods, REJECT_CHAIN, sets } from './nft-table.ts';
+import { fromPods, localhostRejectChain, REJECT_CHAIN, sets } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
 import type { Element, Rule, SetSpec, Statement, Verdict as NftVerdict } from './ops.ts';
 import type { PortRules, Target, Verdict } from './ruleset.ts';
@@ -107,7 +107,7 @@ function refusal(verdict: Verdict): NftVerdict | null {
   return verdict === 'drop' ? { kind: 'drop' } : null;
 }
 
-function portElements(rules: PortRules, names: NftNames): { set: SetSpec; element: Element }[] {
+function portElements(rules: PortRules, names: NftNames, settings: RuleSettings): { set: SetSpec; element: Element }[] {
   const { protocol } = rules.id;
   const comment = commentText(rules.label);
   const elements: { set: SetSpec; element: Element }[] = [{ set: sets.clusterIPs, element: { key: [rules.clusterIP] } }];
@@ -135,6 +135,8 @@ function portElements(rules: PortRules, names: NftNames): { set: SetSpec; elemen
   }
   if (rules.nodePort !== 0) {
     const key = [protocol, String(rules.nodePort)];
+    if (settings.refusedOnLocalhost?.includes(protocol) === true)
+      elements.push({ set: sets.localhostRejects, element: { key, verdict: { kind: 'goto', chain: localhostRejectChain(protocol) } } });
     if (rules.external !== 'reject') elements.push({ set: sets.serviceNodePorts, element: { key, verdict } });
     if (refusedOutside !== null) elements.push({ set: sets.noEndpointNodePorts, element: { key, verdict: refusedOutside, comment } });
   }
@@ -150,7 +152,7 @@ export function portObjects(rules: PortRules, settings: RuleSettings, slots: Slo
   return {
     chains,
     affinitySets: affinitySets(rules),
-    elements: portElements(rules, names),
+    elements: portElements(rules, names, settings),
     drawn: drawn.elements,
   };
 }

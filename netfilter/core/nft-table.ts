@@ -27,6 +27,7 @@ export const sets = {
   firewallIPs: { name: 'firewall-ips', key: SERVICE_KEY, verdicts: true, comment: 'destinations that are subject to LoadBalancerSourceRanges' },
   serviceIPs: { name: 'service-ips', key: SERVICE_KEY, verdicts: true, comment: 'ClusterIP, ExternalIP and LoadBalancer IP traffic' },
   serviceNodePorts: { name: 'service-nodeports', key: NODE_PORT_KEY, verdicts: true, comment: 'NodePort traffic' },
+  localhostRejects: { name: 'localhost-nodeport-reject-ports', key: NODE_PORT_KEY, verdicts: true, comment: 'localhost NodePorts rejected by kube-proxy' },
 } satisfies Record<string, SetSpec>;
 
 const ENDPOINT_MAP = 'service-endpoints';
@@ -54,11 +55,22 @@ export const SERVICE_SETS: readonly SetSpec[] = [
   sets.noEndpointNodePorts,
   sets.serviceNodePorts,
   sets.hairpin,
+  sets.localhostRejects,
 ];
 
 export const TABLE_COMMENT = 'rules for kube-proxy';
 
 export const REJECT_CHAIN = 'reject-chain';
+
+/** Where packets to node ports on loopback addresses are counted and refused. */
+export function localhostRejectChain(protocol: Protocol): string {
+  return `localhost-nodeport-reject-${protocol}`;
+}
+
+/** What counts them. */
+export function localhostRejectCounter(protocol: Protocol): string {
+  return `localhost-nodeport-rejected-${protocol}`;
+}
 
 const DSTNAT = -100;
 const SRCNAT = 100;
@@ -88,6 +100,7 @@ export interface FixedTable {
   chains: readonly FixedChain[];
   baseChains: readonly { name: string; base: BaseChain; rules: readonly Rule[] }[];
   nodePortElements: readonly Element[];
+  counters: readonly string[];
 }
 
 /** What says that a packet comes from a pod of this cluster; null where that cannot be told. */
@@ -143,12 +156,23 @@ function clusterIpMasquerade(settings: RuleSettings): Rule[] {
 }
 
 function fixedChains(settings: RuleSettings): FixedChain[] {
+  const refused = settings.refusedOnLocalhost ?? [];
+  const toLoopback: Statement = { kind: 'address', field: 'daddr', cidr: loopbackNet(settings.family) };
   const serviceCIDRs = settings.serviceCIDRs.filter((cidr) => parseCidr(cidr)?.family === settings.family);
   return [
     {
       name: 'nodeport-endpoints-check',
-      rules: [{ statements: [...toNodePorts(settings, false), { kind: 'verdict-map', fields: TO_NODE_PORT, map: sets.noEndpointNodePorts.name }] }],
+      rules: [
+        { statements: [...toNodePorts(settings, false), { kind: 'verdict-map', fields: TO_NODE_PORT, map: sets.noEndpointNodePorts.name }] },
+        ...(refused.length === 0
+          ? []
+          : [{ statements: [toLoopback, { kind: 'verdict-map', fields: TO_NODE_PORT, map: sets.localhostRejects.name }] as Statement[] }]),
+      ],
     },
+    ...refused.map((protocol): FixedChain => ({
+      name: localhostRejectChain(protocol),
+      rules: [{ statements: [{ kind: 'count', counter: localhostRejectCounter(protocol) }, { kind: 'reject' }] }],
+    })),
     { name: 'service-endpoints-check', rules: [{ statements: [{ kind: 'verdict-map', fields: TO_SERVICE, map: sets.noEndpointServices.name }] }] },
     { name: 'firewall-check', rules: [{ statements: [{ kind: 'verdict-map', fields: TO_SERVICE, map: sets.firewallIPs.name }] }] },
     {
@@ -199,11 +223,14 @@ function fixedChains(settings: RuleSettings): FixedChain[] {
 export function fixedTable(settings: RuleSettings): FixedTable {
   const all = settings.nodePorts.kind === 'all';
   const addresses = settings.nodePorts.kind === 'some' ? settings.nodePorts.addresses.filter((address) => !isLoopback(address)) : [];
+  const refused = settings.refusedOnLocalhost ?? [];
+  const usual = refused.length > 0 ? SERVICE_SETS : SERVICE_SETS.filter((set) => set !== sets.localhostRejects);
   return {
-    sets: all ? SERVICE_SETS : [...SERVICE_SETS, sets.nodePortIPs],
+    sets: all ? usual : [...usual, sets.nodePortIPs],
     absentSets: all ? [sets.nodePortIPs] : [],
     chains: fixedChains(settings),
     baseChains: BASE_CHAINS.map((chain) => ({ ...chain, rules: BASE_RULES[chain.name]! })),
+    counters: refused.map(localhostRejectCounter),
     nodePortElements: addresses.map((address) => ({ key: [address] })),
   };
 }

@@ -64,6 +64,15 @@ function nodePortsOf(config: ProxyConfig, node: NodeObject | null, machine: read
   return { kind: 'some', addresses: [...new Set(matching)].sort() };
 }
 
+/** Whether node ports are to answer on this family's loopback addresses by listeners: where those are asked for by name, not with all others. */
+export function listensOnLoopback(config: ProxyConfig, family: Family): boolean {
+  if (!config.loopbackListeners) return false;
+  return config.nodePortAddresses.some((entry) => {
+    const cidr = parseCidr(entry);
+    return entry === 'localhost' || (cidr !== null && cidr.family === family && isLoopback(cidr.address));
+  });
+}
+
 /** Whether node ports are to answer on 127.0.0.0/8. */
 export function wantsLocalhostNodePorts(config: ProxyConfig): boolean {
   if (!config.localhostNodePorts) return false;
@@ -85,6 +94,9 @@ export function settingsFor(
     masqueradeAll: config.masqueradeAll,
     detector: detectorOf(config, node, family),
     nodePorts: nodePortsOf(config, node, facts.machineAddresses, family),
+    ...(config.loopbackListeners
+      ? { refusedOnLocalhost: listensOnLoopback(config, family) ? (['udp', 'sctp'] as const) : (['tcp', 'udp', 'sctp'] as const) }
+      : {}),
     nodeIP: nodeAddress(node, config.bindAddress, family),
     serviceCIDRs: facts.serviceCIDRs.filter((cidr) => parseCidr(cidr)?.family === family),
   };

@@ -34,6 +34,7 @@ export type Statement =
   | { kind: 'toggle-mark'; bits: number }
   | { kind: 'verdict-map'; fields: readonly PacketField[]; map: string }
   | { kind: 'verdict'; verdict: Verdict }
+  | { kind: 'count'; counter: string }
   | { kind: 'reject' }
   | { kind: 'masquerade' }
   | { kind: 'dnat'; target: NetworkTarget }
@@ -83,7 +84,8 @@ export type Op =
   | { op: 'flush-set'; set: SetSpec }
   | { op: 'delete-set'; set: SetSpec }
   | { op: 'add-element'; set: SetSpec; element: Element }
-  | { op: 'delete-element'; set: SetSpec; element: Element };
+  | { op: 'delete-element'; set: SetSpec; element: Element }
+  | { op: 'add-counter'; counter: string };
 
 /** One transaction on one table: all of it or nothing. */
 export interface Transaction {

@@ -81,6 +81,8 @@ function statementText(statement: Statement, family: Family): string {
       return `${fieldsText(statement.fields, family)} vmap @${statement.map}`;
     case 'verdict':
       return verdictText(statement.verdict);
+    case 'count':
+      return `counter name ${quoted(statement.counter)}`;
     case 'reject':
       return 'reject';
     case 'masquerade':
@@ -160,6 +162,8 @@ export function opText(op: Op, family: Family): string {
       return `add element ${table} ${op.set.name} ${elementText(op.element, false)}`;
     case 'delete-element':
       return `delete element ${table} ${op.set.name} ${elementText(op.element, true)}`;
+    case 'add-counter':
+      return `add counter ${table} ${op.counter}`;
   }
 }
 

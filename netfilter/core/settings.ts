@@ -1,4 +1,5 @@
 import type { Family } from './ip.ts';
+import type { Protocol } from './names.ts';
 
 /** What the node and the configuration mean for the rules. */
 
@@ -15,6 +16,8 @@ export interface RuleSettings {
   /** How traffic of this node's pods is told from other traffic. */
   detector: LocalDetector;
   nodePorts: NodePortAddresses;
+  /** Protocols whose node ports are refused on loopback addresses; nftables mode only, absent where nothing is done about them. */
+  refusedOnLocalhost?: readonly Protocol[];
   /** The node's primary address in this family; empty when unknown. */
   nodeIP: string;
   /** Ranges the API server takes cluster IPs from, where it says so (ServiceCIDR objects). */

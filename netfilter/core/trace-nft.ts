@@ -103,6 +103,7 @@ const yes: Step = { matched: true };
 /** In the order in which they are tried at the front of what is left of a rule. */
 const PATTERNS: readonly Pattern[] = [
   { pattern: /^ct state new\b/, run: () => yes },
+  { pattern: /^counter name "?[\w-]+"?/, run: () => yes },
   { pattern: /^ct status dnat\b/, run: (_match, walk) => ({ matched: walk.dnated }) },
   { pattern: /^(?:mark and|meta mark &) \S+ != 0(?:x0+)?/, run: (_match, walk) => ({ matched: walk.marked }) },
   { pattern: /^(?:mark set mark or|meta mark set meta mark \|) \S+/, run: (_match, walk) => ({ goes: [{ ...walk, marked: true }] }) },

@@ -86,6 +86,19 @@ const cases: Case[] = [
     ],
   },
   { name: 'cluster IP without a way to tell pods', ports: [rules()], settings: { detector: { kind: 'none' } }, packets: [['ext', '10.96.0.8', 80, both]] },
+  {
+    name: 'node ports on localhost that are refused',
+    ports: [
+      rules({ nodePort: 30080, external: 'cluster' }),
+      rules({ id: { ...rules().id, name: 'other', protocol: 'udp' }, clusterIP: '10.96.77.77', nodePort: 30080, external: 'reject' }),
+    ],
+    settings: { refusedOnLocalhost: ['udp', 'sctp'] },
+    packets: [
+      ['node', '127.0.0.1', 30080, 'pass'],
+      ['node', '127.0.0.1', 30080, 'reject', 'udp'],
+      ['node', '127.0.0.1', 30081, 'pass', 'udp'],
+    ],
+  },
   { name: 'masquerade all', ports: [rules()], settings: { masqueradeAll: true }, packets: [['pod', '10.96.0.8', 80, bothMasqueraded]] },
   {
     name: 'interface prefix',

@@ -80,6 +80,8 @@ function sendTo(rules: PortRules, verdict: Verdict, masquerade: boolean, packet:
 export function trace(ruleset: readonly PortRules[], packet: Packet, settings: RuleSettings): Fate {
   const frontend = frontendOf(ruleset, packet, settings);
   if (frontend === null) {
+    const isRefused = (rules: PortRules): boolean => rules.nodePort === packet.port && rules.id.protocol === packet.protocol;
+    if (isLoopback(packet.dst) && settings.refusedOnLocalhost?.includes(packet.protocol) === true && ruleset.some(isRefused)) return { kind: 'reject' };
     if (ruleset.some((rules) => rules.clusterIP === packet.dst)) return { kind: 'reject' };
     const unallocated = settings.serviceCIDRs.some((range) => cidrContains(parseCidr(range)!, packet.dst));
     return { kind: unallocated ? 'drop' : 'pass' };

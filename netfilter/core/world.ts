@@ -1,5 +1,5 @@
 import { healthCheckNodePort, serviceKey, servicePorts, sliceServiceKey, endpointsByPort, type EndpointSliceObject, type ServiceObject } from './model.ts';
-import { serviceRules, type PortRules } from './ruleset.ts';
+import { serviceRules, type PortRules, type Target } from './ruleset.ts';
 import type { Family } from './ip.ts';
 import type { Topology } from './topology.ts';
 
@@ -97,6 +97,27 @@ export function udpPorts(world: World, family: Family): UdpPort[] {
         nodePort: port.nodePort,
         endpoints: new Set(serving.map(({ address, port: number }) => `${address} ${number}`)),
       });
+    }
+  }
+  return ports;
+}
+
+/** A TCP node port with the endpoints that a client on the node itself is sent to. */
+export interface LoopbackPort {
+  nodePort: number;
+  endpoints: readonly Target[];
+  /** Null without session affinity. */
+  affinitySeconds: number | null;
+}
+
+/** The node ports that a family's listeners on loopback serve; without endpoints there is nothing to listen for. */
+export function loopbackPorts(world: World, family: Family, topology: Topology): LoopbackPort[] {
+  const ports: LoopbackPort[] = [];
+  for (const [key, service] of world.services) {
+    if (service.spec?.ports?.some((port) => (port.nodePort ?? 0) !== 0) !== true) continue;
+    for (const { id, nodePort, externalLocal, local, cluster, affinitySeconds } of rulesFor(world, key, family, topology)) {
+      const endpoints = externalLocal ? local : cluster;
+      if (nodePort !== 0 && id.protocol === 'tcp' && endpoints.length > 0) ports.push({ nodePort, endpoints, affinitySeconds });
     }
   }
   return ports;

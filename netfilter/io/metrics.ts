@@ -104,6 +104,11 @@ function linear(start: number, width: number, count: number): number[] {
 export const DROPPED_INVALID = 'kubeproxy_iptables_ct_state_invalid_dropped_packets_total';
 export const ACCEPTED_LOCALHOST = 'kubeproxy_iptables_localhost_nodeports_accepted_packets_total';
 
+/** Of node ports on loopback addresses in nftables mode. */
+export const LISTENERS = 'kubeproxy_nftables_localhost_nodeport_listeners';
+export const LISTENER_FAILURES = 'kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total';
+export const REJECTED_LOCALHOST = 'kubeproxy_nftables_localhost_nodeport_rejected_packets_total';
+
 /** All metrics of the proxy under upstream's names. */
 export function proxyMetrics(): Metrics {
   const metrics = new Metrics();
@@ -135,6 +140,13 @@ export function proxyMetrics(): Metrics {
   metrics.declare('gauge', 'kubeproxy_sync_proxy_rules_no_local_endpoints_total', 'Number of services with a Local traffic policy and no endpoints');
   metrics.declare('counter', DROPPED_INVALID, 'packets dropped by iptables to work around conntrack problems');
   metrics.declare('counter', ACCEPTED_LOCALHOST, 'Number of packets accepted on nodeports of loopback interface');
+  metrics.declare('gauge', LISTENERS, 'Number of active localhost NodePort userspace proxy listeners.');
+  metrics.declare('counter', LISTENER_FAILURES, 'Number of localhost NodePort userspace proxy listener creation failures.');
+  metrics.declare(
+    'counter',
+    REJECTED_LOCALHOST,
+    'Number of packets rejected on localhost NodePorts. UDP and SCTP are always rejected; TCP is rejected when the localhost NodePort proxy is not running',
+  );
   metrics.declare('counter', 'kubeproxy_proxy_healthz_total', 'Cumulative proxy healthz HTTP status');
   metrics.declare('counter', 'kubeproxy_proxy_livez_total', 'Cumulative proxy livez HTTP status');
   metrics.declare('histogram', 'kubeproxy_conntrack_reconciler_sync_duration_seconds', 'ReconcileConntrackFlowsLatency latency in seconds', sync);

@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Observed } from '../core/diff.ts';
-import { decodeChains, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
+import { decodeChains, decodeCounters, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
 import { BatchEncoder, encodeDump, encodeGetGeneration } from '../core/encode-netlink.ts';
 import type { Family } from '../core/ip.ts';
 import { answersOf, type Answer } from '../core/netlink.ts';
@@ -77,6 +77,11 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
       return decodeGeneration(await send(encodeGetGeneration(), 1));
     },
   };
+}
+
+/** Packets that the table's named counters have seen, by name; none where there is no table. */
+export async function readCounterPackets(sys: Sys, family: Family, options: { netns?: string } = {}): Promise<Map<string, number>> {
+  return decodeCounters(await netfilterSocket(sys, options, TIMEOUT_MS)(encodeDump(family, 'counters'), 1));
 }
 
 /** Encodes with pauses in which the event loop gets its turn. */

@@ -65,6 +65,16 @@ const cases: [string, boolean | 'refused by some', ...(readonly Op[])[]][] = [
   ['a rule in no chain', false, [{ ...reject, chain: 'lab/none' }]],
   ['a rule that goes to no chain', false, [goes('lab/none')]],
   ['a rule that looks into no set', false, [{ op: 'add-rule', chain: 'lab/a', rule: { statements: [{ kind: 'in-set', fields: ['daddr'], set: 'none' }] } }]],
+  ['a rule that counts in no counter', false, [{ op: 'add-rule', chain: 'lab/a', rule: { statements: [{ kind: 'count', counter: 'none' }] } }]],
+  [
+    'a counter twice, and a rule that counts in it',
+    true,
+    [{ op: 'add-counter', counter: 'seen' }],
+    [
+      { op: 'add-counter', counter: 'seen' },
+      { op: 'add-rule', chain: 'lab/a', rule: { statements: [{ kind: 'count', counter: 'seen' }, { kind: 'reject' }] } },
+    ],
+  ],
   ['no chain emptied', false, [{ op: 'flush-chain', chain: 'lab/none' }]],
   ['a chain that a rule goes to deleted', false, [goes('lab/a')], [{ op: 'delete-chain', chain: 'lab/a' }]],
   ['a chain that a key leads to deleted', false, [{ op: 'add-element', set: map, element: { key, verdict: toA } }], [{ op: 'delete-chain', chain: 'lab/a' }]],

@@ -71,6 +71,7 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
           masqueradeAll: detector.kind === 'none',
           detector,
           nodePorts: detector.kind === 'bridge' ? { kind: 'all' } : { kind: 'some', addresses: [v4 ? '192.0.2.10' : '2001:db8::10'] },
+          ...(detector.kind === 'bridge' ? { refusedOnLocalhost: ['udp', 'sctp'] as const } : {}),
           nodeIP: v4 ? '192.0.2.10' : '2001:db8::10',
           serviceCIDRs: detector.kind === 'prefix' ? ['10.96.0.0/13', '10.128.0.0/20', 'fd00:96::/111', 'fd00:98::/112'] : ['10.96.0.0/12', 'fd00:96::/108'],
         };
