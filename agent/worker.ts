@@ -8,7 +8,7 @@ import { grow, rebuiltOf } from './core/backoff.ts';
 import type { Backoff, BackoffRules } from './core/backoff.ts';
 import { isUp, statesText, withoutMade } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
-import { advance, deadlineOf, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
+import { advance, deadlineOf, deadlineVerdict, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
 import type { Eviction, PodEnd, PodLife } from './core/phase.ts';
 import { planRun, stopPod } from './core/plan.ts';
 import { Retries } from './core/retries.ts';
@@ -199,6 +199,7 @@ export class PodWorker {
     this.#facts = facts;
     this.#adopt(facts);
     const end = this.#endNow();
+    if (end?.cause === 'deadline' && mayStart(this.#life)) this.#event(this.#known!, { type: 'Normal', ...deadlineVerdict });
     if (end !== null && mayStart(this.#life)) this.#move({ phase: 'terminating', end });
     else if (end !== null && this.#life.phase === 'terminating') this.#move({ phase: 'terminating', end: shorten(this.#life.end, end) });
     if (this.#life.phase === 'terminating') return this.#terminate(facts, this.#life.end, stop, signal);
