@@ -165,6 +165,7 @@ export class Proxy {
 
   #count(kind: 'service' | 'endpoint', count: number): void {
     this.#options.metrics.add(`kubeproxy_sync_proxy_rules_${kind}_changes_total`, count);
+    this.#options.metrics.add(`kubeproxy_sync_proxy_rules_${kind}_changes_pending`, count);
   }
 
   #nodeChanged(node: NodeObject | null): void {

@@ -203,6 +203,7 @@ export class FamilySync {
     await this.#deleteStale(signal);
     const dirty = this.#dirty;
     this.#dirty = new Set();
+    for (const kind of ['service', 'endpoint']) metrics.set(`kubeproxy_sync_proxy_rules_${kind}_changes_pending`, 0);
     const triggers = this.#facts.triggers.splice(0);
     const full = this.#needFull || (startMs - this.#lastFullMs > FULL_SYNC_PERIOD_MS && !this.#options.table.isLarge);
     // Cleared before the write: what changes meanwhile asks for the next one.
