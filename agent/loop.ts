@@ -23,7 +23,7 @@ import { noTracer, type Tracer } from './io/tracer.ts';
 import type { RunningPleg } from './io/pleg.ts';
 import type { PodSourceReader, Pods } from './seams.ts';
 import { PodWorker } from './worker.ts';
-import type { WorkerDeps } from './worker.ts';
+import type { WorkerDeps } from './worker-deps.ts';
 
 export interface LoopOptions {
   readonly clock: Clock;

@@ -3,9 +3,8 @@ import { BugError } from '../base/assert.ts';
 import type { Log } from '../base/log.ts';
 import type { Pod, PodStatus } from '../proto/kube/types.ts';
 import { admitPod } from './admit-pod.ts';
-import type { AdmitPodDeps } from './admit-pod.ts';
 import { grow, rebuiltOf } from './core/backoff.ts';
-import type { Backoff, BackoffRules } from './core/backoff.ts';
+import type { Backoff } from './core/backoff.ts';
 import { isUp, statesText, withoutMade } from './core/containers.ts';
 import { orphanPod } from './core/orphan-pod.ts';
 import { advance, deadlineOf, deadlineVerdict, endOf, endsUnprobed, graceLeftSeconds, mayRun, mayStart, shorten, wasPutBack } from './core/phase.ts';
@@ -19,43 +18,13 @@ import type { Verdict } from './core/status.ts';
 import { isStatic } from './core/static-pod.ts';
 import { isTerminalPhase } from './core/status-phase.ts';
 import type { EventText, PodFacts, PodKey, PodView, SandboxFacts } from './core/types.ts';
-import type { DraClaims } from './io/dra/claims.ts';
-import type { FactsReader } from './io/facts.ts';
-import type { PodFiles } from './io/files.ts';
-import { whileRefreshed, type RefreshEndingDeps } from './io/refresh-ending.ts';
+import { whileRefreshed } from './io/refresh-ending.ts';
 import { removeRemains } from './io/remains.ts';
 import { attachLimitReached } from './io/volumes.ts';
 import { runSteps } from './io/steps.ts';
-import type { RunContext, StepDeps, StepsOutcome } from './io/step-types.ts';
-import type { Cgroups, EnvSources, Volumes } from './seams.ts';
+import type { RunContext, StepsOutcome } from './io/step-types.ts';
 import { Teller } from './teller.ts';
-import type { TellerDeps } from './teller.ts';
-
-/** What every worker shares. */
-export interface WorkerDeps extends TellerDeps, AdmitPodDeps, RefreshEndingDeps {
-  readonly log: Log;
-  readonly facts: FactsReader;
-  readonly steps: StepDeps;
-  readonly volumes: Volumes;
-  /** Dynamic resources; absent: no pod has any. */
-  readonly claims?: Pick<DraClaims, 'prepare' | 'unprepare' | 'withHealth'>;
-  readonly sources: EnvSources;
-  readonly cgroups: Cgroups;
-  readonly files: PodFiles;
-  readonly rules: BackoffRules;
-  /** The node did not take a pod. */
-  readonly rejected?: (reason: string) => void;
-  /** Why no pod network can be had now, in upstream's words; null: it can. */
-  readonly networkProblem: () => string | null;
-  readonly podLogDir: (key: PodKey) => string;
-  readonly containersLogDir: string;
-}
-
-/** When to look again; null: only when something happens. */
-export interface SyncResult {
-  readonly again: 'now' | number | null;
-  readonly gone: boolean;
-}
+import type { SyncResult, WorkerDeps } from './worker-deps.ts';
 
 const behindAll = 1e9;
 const nodeWaitMs = 500;
