@@ -168,6 +168,11 @@ export function metadataPatch(
   return { metadata: { ...(labels === null ? {} : { labels }), ...(annotations === null ? {} : { annotations }) } };
 }
 
+/** The labels that pods are placed by, as somebody has changed them on a running node, put right; null when they are right. */
+export function strayedLabels(node: Node, machine: MachineFacts): Record<string, string> | null {
+  return differing(node.metadata.labels, { 'kubernetes.io/arch': machine.architecture, 'kubernetes.io/os': 'linux' });
+}
+
 function differing(have: Record<string, string> | undefined, want: Record<string, string>): Record<string, string> | null {
   const changed = Object.entries(want).filter(([key, value]) => have?.[key] !== value);
   return changed.length === 0 ? null : Object.fromEntries(changed);

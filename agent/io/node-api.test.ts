@@ -157,6 +157,22 @@ test('a Node that may not be made is looked for, unless that is switched off', a
   assert.equal(other.node.node(), undefined);
 });
 
+test('the labels of architecture and system are put back while the agent runs, with the status', async (t) => {
+  const world: World = { node: undefined, version: 1 };
+  const { clock, api, statusWrites } = start(t, world);
+  await clock.advance(1_000);
+  const made = world.node;
+  assert.ok(made !== undefined);
+  const labels = { ...made.metadata.labels, 'kubernetes.io/os': 'dummyOS', 'kubernetes.io/arch': 'dummyArch', mine: 'x' };
+  world.node = { ...made, metadata: { ...made.metadata, labels, resourceVersion: String(++world.version) } };
+  for (const { handler } of api.reflected) handler.changed('MODIFIED', world.node);
+  await clock.advance(12_000);
+  assert.deepEqual(
+    statusWrites().map(({ body }) => (body as Node).metadata),
+    [{ labels: { 'kubernetes.io/arch': 'amd64', 'kubernetes.io/os': 'linux' } }],
+  );
+});
+
 test('news goes out at the next look, or at once when kicked', async (t) => {
   const world: World = { node: undefined, version: 1 };
   let now = facts;

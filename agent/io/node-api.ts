@@ -13,6 +13,7 @@ import {
   nodeStatus,
   statusDiffers,
   statusPatch,
+  strayedLabels,
   type NodeFacts,
   type NodeSettings,
 } from '../core/node-status.ts';
@@ -141,10 +142,12 @@ export function createNodeApi(options: NodeApiOptions): NodeApi {
     const facts = await options.facts();
     addresses = internalIPs(facts);
     const next = nodeStatus(settings, facts, node.status, rfc3339(clock.nowMs()));
-    const changed = statusDiffers(node.status, next);
+    const strayed = strayedLabels(node, facts.machine);
+    const changed = strayed !== null || statusDiffers(node.status, next);
     const due = reportedMs === undefined || clock.monoMs() - reportedMs >= options.statusReportMs + reportJitterMs;
     if (changed || due) {
-      const updated = await api.patch<Node>({ ...ref, subresource: 'status' }, 'strategic', statusPatch(node.status, next), heartbeat, signal);
+      const patch = { ...(strayed === null ? {} : { metadata: { labels: strayed } }), ...statusPatch(node.status, next) };
+      const updated = await api.patch<Node>({ ...ref, subresource: 'status' }, 'strategic', patch, heartbeat, signal);
       for (const { type, reason, message } of nodeEvents(settings.nodeName, node.status, next)) events.event(target, type, reason, message);
       reportedMs = clock.monoMs();
       reportJitterMs = changed ? (rng.float() - 0.5) * options.statusReportMs : 0;
