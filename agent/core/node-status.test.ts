@@ -220,3 +220,15 @@ test('with an external cloud provider the node waits for it, hints at its addres
   assert.deepEqual(nodeStatus(cloudy, facts, { addresses: told }, t0).addresses, told);
   assert.equal(newNode(silent, facts, t0).metadata.annotations?.['alpha.kubernetes.io/provided-node-ip'], undefined);
 });
+
+test('what the runtime’s handlers can do is told as they say it, and nothing where it says nothing', () => {
+  const handlers = [
+    { name: '', features: { recursiveReadOnlyMounts: true, userNamespaces: false } },
+    { name: 'sandboxed', features: { recursiveReadOnlyMounts: false, userNamespaces: true } },
+  ];
+  const of = (runtime: Partial<typeof facts.runtime>) => nodeStatus(settings, { ...facts, runtime: { ...facts.runtime, ...runtime } }, undefined, t0);
+  assert.deepEqual(of({ handlers }).runtimeHandlers, handlers);
+  const silent = of({ handlers: [] });
+  assert.deepEqual(['runtimeHandlers' in silent, 'features' in silent], [false, false]);
+  assert.deepEqual(of({ supplementalGroupsPolicy: true }).features, { supplementalGroupsPolicy: true });
+});
