@@ -46,7 +46,16 @@ function list(rows: readonly Row[]): string[] {
   });
 }
 
-function section(title: string, words: string, further: Further): string[] {
+/** How many specs passed with each service proxy; those that never ran with it are what is left of `total`. */
+function proxies(board: Scoreboard, total: number): string[] {
+  const rows = Object.entries(board.networkProxies).map(([proxy, { passed, failed, skipped }]) => [
+    proxy,
+    ...[passed, failed, skipped, total - passed - failed - skipped].map(String),
+  ]);
+  return rows.length === 0 ? [] : [...table(['service proxy', ...COLUMNS], rows), ''];
+}
+
+function section(title: string, words: string, further: Further, more: readonly string[] = []): string[] {
   const rows = Object.entries(further);
   if (rows.length === 0) return [`## ${title}`, '', words, '', 'Not run yet.', ''];
   const count = (side: Side, column: (typeof COLUMNS)[number]): string => String(rows.filter((row) => resultOf(row, side) === column).length);
@@ -65,6 +74,7 @@ function section(title: string, words: string, further: Further): string[] {
       SIDES.map((side) => [side, ...COLUMNS.map((column) => count(side, column))]),
     ),
     '',
+    ...more,
     ...reasons(rows),
     `### ${title}: ours does not pass, upstream does`,
     '',
@@ -93,6 +103,7 @@ export function furtherSections(board: Scoreboard): string[] {
       'Network features (e2e.test)',
       `What \`e2e.test\` asks of Services, names and the pods’ network beyond the judged specs, on two nodes with both families; ours with nftables and iptables. ${chosen(NETWORK_FEATURES)}`,
       board.networkFeatures,
+      proxies(board, Object.keys(board.networkFeatures).length),
     ),
     ...section('Node features (e2e_node.test)', `The same of \`e2e_node.test\`. ${chosen(NODE_FEATURES)}`, board.nodeFeatures),
   ];

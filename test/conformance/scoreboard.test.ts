@@ -107,3 +107,21 @@ test('of the further sections every spec is counted, those without results too, 
   assert.match(text, /ours does not pass, upstream does\n\n- Restart\n {2}- ours: failed \(1 of 3 runs\) – it did not come back\n/);
   assert.match(text, /run with neither\n\n- GracefulNodeShutdown\n/);
 });
+
+test('what the network’s features said is counted for each service proxy, whoever made it', () => {
+  const specs = ['Affinity', 'Loopback', 'Zones'].map((name): Spec => ({ name, labels: [] }));
+  const runs = Object.fromEntries(
+    ['nftables', 'iptables', 'upstream-iptables'].map((proxy, at) => [`r${at}`, { ...FACTS, id: `r${at}`, versions: { proxy } }] as const),
+  );
+  const ours = addOutcomes(addOutcomes(NONE, 'r0', [passed('Affinity'), failed('Loopback', 'timed out'), passed('gone since')]), 'r1', [passed('Loopback')]);
+  const networkFeatures = { ours, upstream: addOutcomes(NONE, 'r2', [passed('Affinity'), failed('Zones', 'three')]) };
+  const board = scoreboard({ ...KNOWN, networkFeatures: furtherOf(specs) }, { ...KINDS, networkFeatures }, runs);
+  assert.deepEqual(board.networkProxies, {
+    iptables: { passed: 1, failed: 0, skipped: 0 },
+    nftables: { passed: 1, failed: 1, skipped: 0 },
+    'upstream-iptables': { passed: 1, failed: 1, skipped: 0 },
+  });
+  const rows = page(board).split('\n');
+  assert.ok(rows.includes('| nftables          | 1      | 1      | 0       | 1       |'), rows.filter((row) => row.includes('nftables')).join('\n'));
+  assert.ok(rows.includes('| iptables          | 1      | 0      | 0       | 2       |'));
+});

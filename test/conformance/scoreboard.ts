@@ -1,3 +1,4 @@
+import type { Result } from './ginkgo-report.ts';
 import { standing, type Results, type RunFacts, type Standing } from './results.ts';
 import { isConformance, isJudged, isNodeConformance, isSlow, runsAlone, suiteOf, type Spec } from './suites.ts';
 
@@ -27,6 +28,8 @@ export interface Scoreboard {
   readonly features: Further;
   readonly networkFeatures: Further;
   readonly nodeFeatures: Further;
+  /** How many of the network's features passed, failed or were skipped with each service proxy, by its name in `cluster up --proxy`. */
+  readonly networkProxies: Readonly<Record<string, Readonly<Record<Result, number>>>>;
   /** The runs that a last result above comes from. */
   readonly runs: Readonly<Record<string, RunFacts>>;
 }
@@ -35,7 +38,7 @@ export interface Scoreboard {
 export const FURTHER = ['e2eNode', 'features', 'networkFeatures', 'nodeFeatures'] as const;
 export type FurtherSection = (typeof FURTHER)[number];
 
-export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, features: {}, networkFeatures: {}, nodeFeatures: {}, runs: {} };
+export const EMPTY: Scoreboard = { tests: {}, critest: {}, e2eNode: {}, features: {}, networkFeatures: {}, nodeFeatures: {}, networkProxies: {}, runs: {} };
 
 /** All results that are kept: by kind and side. */
 export interface Kinds extends Readonly<Record<FurtherSection, Readonly<Partial<Record<Side, Results>>>>> {
@@ -68,6 +71,28 @@ export function furtherOf(specs: readonly Spec[]): Further {
 /** The specs that a scoreboard has, whatever their results. */
 export type Known = Pick<Scoreboard, 'tests' | FurtherSection>;
 
+/** Where each spec of a section stands with each service proxy, of the runs that say which. */
+function byProxy(
+  names: readonly string[],
+  sides: Kinds[FurtherSection],
+  runs: Readonly<Record<string, RunFacts>>,
+): Readonly<Record<string, readonly Standing[]>> {
+  const all = names.flatMap((name) => {
+    const kept = SIDES.flatMap((side) => sides[side]?.get(name) ?? []).sort((a, b) => (a.run < b.run ? -1 : 1));
+    const proxies = Map.groupBy(kept, ({ run }) => runs[run]?.versions['proxy'] ?? '');
+    return [...proxies].flatMap(([proxy, of]) => {
+      const stands = standing(of);
+      return proxy === '' || stands === null ? [] : [{ proxy, stands }];
+    });
+  });
+  return sorted([...Map.groupBy(all, ({ proxy }) => proxy)].map(([proxy, of]) => [proxy, of.map(({ stands }) => stands)]));
+}
+
+const counts = (of: readonly Standing[]): Record<Result, number> => {
+  const count = (result: Result): number => of.filter((stands) => stands.result === result).length;
+  return { passed: count('passed'), failed: count('failed'), skipped: count('skipped') };
+};
+
 /** A scoreboard of the specs in `known` with what the results say of them; results of other specs are not shown. */
 export function scoreboard(known: Known, kinds: Kinds, runs: Readonly<Record<string, RunFacts>>): Scoreboard {
   const sides = (name: string, results: Readonly<Partial<Record<Side, Results>>>): { [S in Side]?: Standing } =>
@@ -86,6 +111,8 @@ export function scoreboard(known: Known, kinds: Kinds, runs: Readonly<Record<str
     networkFeatures: section('networkFeatures'),
     nodeFeatures: section('nodeFeatures'),
   };
+  const proxies = byProxy(Object.keys(known.networkFeatures), kinds.networkFeatures, runs);
+  const networkProxies = sorted(Object.entries(proxies).map(([proxy, of]) => [proxy, counts(of)]));
   const critNames = new Set(Object.values(kinds.critest).flatMap((results) => [...results.keys()]));
   const critest = sorted(
     [...critNames].map((name) => {
@@ -101,9 +128,10 @@ export function scoreboard(known: Known, kinds: Kinds, runs: Readonly<Record<str
       ...Object.values(tests).flatMap(standings),
       ...Object.values(further).flatMap((one) => Object.values(one).flatMap(standings)),
       ...Object.values(critest).flatMap((one) => Object.values(one)),
+      ...Object.values(proxies).flat(),
     ].map((one) => one.run),
   );
-  return { tests, critest, ...further, runs: sorted(Object.entries(runs).filter(([id]) => used.has(id))) };
+  return { tests, critest, ...further, networkProxies, runs: sorted(Object.entries(runs).filter(([id]) => used.has(id))) };
 }
 
 const standings = (entry: { readonly [S in Side]?: Standing }): Standing[] =>

@@ -104,7 +104,7 @@ export function formatScoreboard(board: Scoreboard): string {
     const lines = Object.entries(entries).map(([key, value]) => `    ${JSON.stringify(key)}: ${JSON.stringify(value)}`);
     return `  ${JSON.stringify(name)}: {${lines.length === 0 ? '' : `\n${lines.join(',\n')}\n  `}}`;
   };
-  return `{\n${(['tests', 'critest', ...FURTHER, 'runs'] as const).map((name) => section(name, board[name])).join(',\n')}\n}\n`;
+  return `{\n${(['tests', 'critest', ...FURTHER, 'networkProxies', 'runs'] as const).map((name) => section(name, board[name])).join(',\n')}\n}\n`;
 }
 
 /** What the scoreboard and the page would say now. */
