@@ -1,5 +1,6 @@
 import type { ContainerState, ContainerStatus, Pod, PodCondition, PodStatus } from '../../proto/kube/types.ts';
 import { anyAppHere, isSidecar } from './containers.ts';
+import { deadlineVerdict } from './phase.ts';
 import { qosClassOf } from './qos.ts';
 import type { PodCgroupValues } from './resize/moves.ts';
 import { conditionsOf, stamp } from './status-conditions.ts';
@@ -123,13 +124,14 @@ function settledPhase(input: StatusInput, computed: string): string {
   const { pod, old } = input;
   if (isTerminalPhase(pod.status?.phase)) return pod.status!.phase!;
   if (isTerminalPhase(old.phase)) return old.phase!;
-  if (input.verdict !== null) return 'Failed';
+  // What the node ends and what ends well has succeeded, but for a deadline that has passed.
+  if (input.verdict !== null) return computed === 'Succeeded' && input.verdict.reason !== deadlineVerdict.reason ? 'Succeeded' : 'Failed';
   return computed;
 }
 
 function wordsOf(input: StatusInput, phase: string): { reason?: string; message?: string } {
   const { pod, old, verdict } = input;
-  if (verdict !== null) return { reason: verdict.reason, message: verdict.message };
+  if (verdict !== null) return phase === 'Succeeded' ? {} : { reason: verdict.reason, message: verdict.message };
   if (phase !== old.phase) return {};
   const reason = old.reason ?? pod.status?.reason;
   const message = old.message ?? pod.status?.message;
