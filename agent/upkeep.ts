@@ -18,6 +18,7 @@ import { Gc } from './io/gc.ts';
 import type { GcOptions } from './io/gc.ts';
 import { DeadContainers } from './io/gc-dead.ts';
 import { LogRotation } from './io/logs-rotate.ts';
+import { watchOom } from './io/oom-watch.ts';
 import type { Tracer } from './io/tracer.ts';
 import { keepUtilChains } from './io/iptables-chains.ts';
 import type { AgentMetrics } from './io/metrics.ts';
@@ -132,6 +133,7 @@ export function openUpkeep(options: UpkeepOptions): Upkeep {
         dead.run(signal),
         config.localStorageCapacityIsolation ? eviction.run(signal) : null,
         pressure.run(signal),
+        watchOom({ sys, log: log.child('oom'), events, target: options.target }, signal),
         config.makeIPTablesUtilChains ? keepUtilChains({ clock, sys, log: log.child('iptables') }, signal) : null,
         cgroups.followPods({ ...loop, list: () => loop.list().map((pod) => resizes.allocatedPod(pod)) }, signal),
       ]);
