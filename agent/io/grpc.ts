@@ -1,5 +1,6 @@
 import {
   Client,
+  connectivityState,
   credentials,
   Metadata,
   Server,
@@ -112,6 +113,21 @@ export class GrpcClient<M extends Methods<M>> implements Disposable {
       running.on('error', () => {});
       running.cancel();
     }
+  }
+
+  /** Connects without a call, and again whenever the connection is lost; tells each change, and the state at once, until `signal` is aborted. */
+  stayConnected(tell: (isConnected: boolean) => void, signal: AbortSignal): void {
+    const channel = this.#client.getChannel();
+    let told: boolean | undefined;
+    const look = (): void => {
+      if (signal.aborted) return;
+      const state = channel.getConnectivityState(true);
+      if (state === connectivityState.SHUTDOWN) return;
+      const isConnected = state === connectivityState.READY;
+      if (isConnected !== told) tell((told = isConnected));
+      channel.watchConnectivityState(state, Infinity, look);
+    };
+    look();
   }
 
   #method(name: string): Method {

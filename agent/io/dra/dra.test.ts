@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { realClock } from '../../../base/clock.ts';
+import { createFakeClock } from '../../../base/fake-clock.ts';
 import { FakeKubeApi } from '../../../base/kubeapi/fake.ts';
 import { resourceClaims } from '../../../base/kubeapi/refs.ts';
 import { silentLog } from '../../../base/log.ts';
@@ -185,4 +186,44 @@ test('a plugin of the older API is called, its health followed, and one of no kn
   stop.abort();
   ends.resolve();
   plugins[Symbol.dispose]();
+});
+
+test('what a driver published goes half a minute after its plugin could be reached last, and stays when it comes back in time', async () => {
+  const clock = createFakeClock();
+  const stop = new AbortController();
+  const wiped: string[] = [];
+  const api = Object.assign(new FakeKubeApi({ clock }), {
+    raw: async (_method: string, _path: string, { query }: { query?: Record<string, string> } = {}) => {
+      wiped.push(query?.['fieldSelector'] ?? '');
+      return { status: 200, headers: {}, body: new Uint8Array() };
+    },
+  });
+  const seams = { onCall() {}, onHealth() {} };
+  using plugins = new DraPlugins({ api, clock, log: silentLog, nodeName: 'n1', signal: stop.signal, ...seams });
+  const endpoint = join(dir, 'away.sock');
+  const service = serviceOf<DRAPluginMethods>(dra, 'k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin');
+  const serve = (): Promise<AsyncDisposable> =>
+    serveGrpc(endpoint, [served(service, { NodePrepareResources: () => ({ claims: {} }), NodeUnprepareResources: () => ({ claims: {} }) })]);
+  const reachable = async (wanted: boolean): Promise<void> => {
+    for (let left = 500; plugins.isReachable('d.example') !== wanted; left--) {
+      assert.ok(left > 0, `it is ${wanted ? 'not ' : ''}connected`);
+      await realClock.sleep(10);
+    }
+  };
+  const first = await serve();
+  await plugins.register({ name: 'd.example', endpoint, versions: ['v1.DRAPlugin'] });
+  await reachable(true);
+  await clock.advance(60_000);
+  await first[Symbol.asyncDispose]();
+  await reachable(false);
+  await clock.advance(29_000);
+  const second = await serve();
+  await reachable(true);
+  await clock.advance(60_000);
+  assert.deepEqual(wiped, []);
+  await second[Symbol.asyncDispose]();
+  await reachable(false);
+  await clock.advance(31_000);
+  assert.deepEqual(wiped, ['spec.driver=d.example,spec.nodeName=n1']);
+  stop.abort();
 });

@@ -38,6 +38,7 @@ interface Connected {
   readonly endpoint: string;
   readonly client: GrpcClient<DRAPluginMethods>;
   readonly stop: AbortController;
+  isConnected: boolean;
 }
 
 /** The drivers of dynamic resources on this node. A driver may have several plugins for a while, as when it is updated. */
@@ -62,12 +63,14 @@ export class DraPlugins implements PluginHandler {
     const before = this.#drivers.get(name) ?? [];
     if (before.some((each) => each.endpoint === endpoint))
       throw new OpError('exists', 'register', `endpoint ${endpoint} already registered for DRA driver plugin ${name}`);
-    const connected: Connected = { endpoint, client: new GrpcClient(service, endpoint, clock), stop: new AbortController() };
+    const connected: Connected = { endpoint, client: new GrpcClient(service, endpoint, clock), stop: new AbortController(), isConnected: false };
     this.#drivers.set(name, [...before, connected]);
-    this.#wipes.get(name)?.[Symbol.dispose]();
-    this.#wipes.delete(name);
     const healthService = healthServices.find((each) => versions.includes(each));
     const stop = AbortSignal.any([signal, connected.stop.signal]);
+    connected.client.stayConnected((isConnected) => {
+      connected.isConnected = isConnected;
+      this.#wipeLater(name);
+    }, stop);
     if (healthService !== undefined) void this.#followHealth(name, endpoint, healthService, stop);
     log.info('DRA plugin registered', { driverName: name, endpoint, plugins: before.length + 1 });
   }
@@ -79,29 +82,45 @@ export class DraPlugins implements PluginHandler {
     gone.stop.abort();
     gone.client[Symbol.dispose]();
     const rest = plugins.filter((each) => each !== gone);
-    if (rest.length > 0) return void this.#drivers.set(name, rest);
-    this.#drivers.delete(name);
-    this.#wipes.set(
-      name,
-      this.#options.clock.after(wipeDelayMs, () => {
-        this.#wipes.delete(name);
-        void this.wipe(name, this.#options.signal);
-      }),
-    );
+    if (rest.length > 0) this.#drivers.set(name, rest);
+    else this.#drivers.delete(name);
+    this.#wipeLater(name);
+  }
+
+  /** Half a minute after the last plugin of a driver that could be reached, nothing is to be scheduled for it. */
+  #wipeLater(driver: string): void {
+    if (this.isReachable(driver)) {
+      this.#wipes.get(driver)?.[Symbol.dispose]();
+      this.#wipes.delete(driver);
+      return;
+    }
+    // What waits already goes on waiting from when it began to.
+    if (this.#wipes.has(driver)) return;
+    const wipe = (): void => {
+      this.#wipes.delete(driver);
+      void this.wipe(driver, this.#options.signal);
+    };
+    this.#wipes.set(driver, this.#options.clock.after(wipeDelayMs, wipe));
+  }
+
+  /** Whether a plugin of the driver is connected. */
+  isReachable(driver: string): boolean {
+    return (this.#drivers.get(driver) ?? []).some((each) => each.isConnected);
   }
 
   has(driver: string): boolean {
     return this.#drivers.has(driver);
   }
 
-  /** Calls the newest plugin of a driver. Throws RpcError, or OpError where there is none. */
+  /** Calls the newest plugin of a driver that can be reached, the newest where none can. Throws RpcError, or OpError where there is none. */
   async call<K extends keyof DRAPluginMethods>(
     driver: string,
     method: K,
     request: DRAPluginMethods[K]['request'],
     signal: AbortSignal,
   ): Promise<DRAPluginMethods[K]['response']> {
-    const plugin = this.#drivers.get(driver)?.at(-1);
+    const plugins = this.#drivers.get(driver) ?? [];
+    const plugin = plugins.findLast((each) => each.isConnected) ?? plugins.at(-1);
     if (plugin === undefined) throw new OpError('unavailable', 'call a DRA driver', `DRA driver ${driver} is not registered`);
     const { clock, onCall } = this.#options;
     const startMs = clock.monoMs();
@@ -126,7 +145,7 @@ export class DraPlugins implements PluginHandler {
   async wipe(driver: string, signal: AbortSignal): Promise<void> {
     const { api, clock, log, nodeName } = this.#options;
     const fieldSelector = `${driver === '' ? '' : `spec.driver=${driver},`}spec.nodeName=${nodeName}`;
-    for (let pauseMs = firstWipePauseMs; !signal.aborted && !this.#drivers.has(driver); pauseMs = Math.min(pauseMs * 2, lastWipePauseMs)) {
+    for (let pauseMs = firstWipePauseMs; !signal.aborted && !this.isReachable(driver); pauseMs = Math.min(pauseMs * 2, lastWipePauseMs)) {
       try {
         const { status } = await api.raw('DELETE', pathOf(resourceSlices()), { query: { fieldSelector }, timeoutMs: 10_000 }, signal);
         if (status < 300 || status === 404) return;
