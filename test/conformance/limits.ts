@@ -34,7 +34,7 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs a registry to pull again what it removes', name: /ImageGarbageCollect/ },
   {
     why: 'needs an image that cannot be had',
-    name: /temporarily failed termination due to volume failing to unmount|MutableCSINodeAllocatableCount|image credentials fetched from external|^\[sig-node\] \[DRA\] (kubelet|metadata|\[FeatureGate:DRAExtendedResource\])/,
+    name: /temporarily failed termination due to volume failing to unmount|\[Feature:ImageID\]|MutableCSINodeAllocatableCount|image credentials fetched from external|^\[sig-node\] \[DRA\] (kubelet|metadata|\[FeatureGate:DRAExtendedResource\])/,
     said: /ErrImagePull|ImagePullBackOff|failed to pull|pull image/i,
   },
   { why: 'needs the node log query, which is off by default', name: /\[Feature:NodeLogQuery\]/ },
