@@ -55,3 +55,31 @@ test('a header may have any name', async (t) => {
   assert.deepEqual(await hooks({ exitCode: 0 }).run(pod, container, 'c', ['127.0.0.1'], { httpGet }, 0, signal), { ok: true });
   assert.equal((await heard)[0].headers['constructor'], 'x');
 });
+
+test('a plain server behind an HTTPS hook is asked again without TLS, and that is told', async (t) => {
+  const heard: (string | undefined)[] = [];
+  const server = createServer((request, response) => {
+    heard.push(request.headers.authorization);
+    response.writeHead(200).end();
+  }).listen(0, '127.0.0.1');
+  t.after(() => server.close());
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const httpHeaders = [{ name: 'Authorization', value: 'Basic x' }];
+  const told: string[] = [];
+  let counted = 0;
+  const fallen = createHooks({
+    cri: {} as Cri,
+    clock: createFakeClock(),
+    tell: (_pod, reason, message) => told.push(`${reason} ${message}`),
+    metrics: { hookFellBack: () => (counted += 1), sleepCutShort() {} },
+  });
+  const ask = (scheme: string) => fallen.run(pod, container, 'c', ['127.0.0.1'], { httpGet: { port, scheme, httpHeaders } }, 0, signal);
+  assert.deepEqual(await ask('HTTPS'), { ok: true });
+  assert.deepEqual(
+    [told, counted],
+    [[`LifecycleHTTPFallback request to HTTPS lifecycle hook 127.0.0.1:${port} got HTTP response, retry with HTTP succeeded`], 1],
+  );
+  assert.deepEqual(await ask('HTTP'), { ok: true });
+  assert.deepEqual([counted, heard], [1, [undefined, 'Basic x']], 'what was meant for TLS is not sent in clear text');
+});

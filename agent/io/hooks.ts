@@ -7,6 +7,7 @@ import type { Container, LifecycleHandler, Pod } from '../../proto/kube/types.ts
 import { keyOf, podText } from '../core/containers.ts';
 import type { Hooks } from '../seams.ts';
 import { rpcErrorText } from './cri.ts';
+import { answersInClear } from './probes-http.ts';
 import type { Cri } from './cri.ts';
 import type { PodMetrics } from './pod-metrics.ts';
 
@@ -54,14 +55,14 @@ export function createHooks(deps: {
       return null;
     } catch (error) {
       // A plain server behind an HTTPS hook answers in clear text: upstream tries again without TLS.
-      if (!secure || (error as { code?: string }).code !== 'ERR_SSL_WRONG_VERSION_NUMBER') return messageOf(error);
+      if (!secure || !answersInClear(error)) return messageOf(error);
       try {
-        await fetchOnce(false, host, port, hook, signal);
+        await fetchOnce(false, host, port, withoutAuthorization(hook), signal);
         deps.metrics?.hookFellBack();
         deps.tell(pod, 'LifecycleHTTPFallback', `request to HTTPS lifecycle hook ${host}:${port} got HTTP response, retry with HTTP succeeded`);
         return null;
-      } catch (again) {
-        return messageOf(again);
+      } catch {
+        return messageOf(error);
       }
     }
   };
@@ -108,6 +109,11 @@ function withDeadline(clock: Clock, ms: number, signal: AbortSignal): Disposable
 function portOf(port: number | string, container: Container): number | null {
   const number = typeof port === 'number' ? port : (container.ports?.find((each) => each.name === port)?.containerPort ?? Number(port));
   return Number.isInteger(number) && number > 0 && number < 65_536 ? number : null;
+}
+
+/** What was meant for TLS alone is not sent in clear text. */
+function withoutAuthorization(hook: HttpGet): HttpGet {
+  return { ...hook, httpHeaders: (hook.httpHeaders ?? []).filter(({ name }) => name.toLowerCase() !== 'authorization') };
 }
 
 /** Any answer will do; its status does not matter. */

@@ -196,11 +196,15 @@ function readBody(stream: Readable, done: (body: string) => void, failed: (error
 function failureText(error: unknown, { url, h2c }: Target, limit: AbortSignal): string {
   if (limit.aborted) return `context deadline exceeded (Client.Timeout exceeded while awaiting headers)`;
   const { code } = error as NodeJS.ErrnoException;
-  // OpenSSL's reason is in the text alone; nothing but the words of the event depends on it.
-  if ((code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER') && messageOf(error).includes('wrong version number'))
-    return 'http: server gave HTTP response to HTTPS client';
+  if (answersInClear(error)) return 'http: server gave HTTP response to HTTPS client';
   if (h2c && code === 'ERR_HTTP2_ERROR')
     return 'http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header';
   if (code === 'ECONNRESET' && messageOf(error) === 'socket hang up') return 'EOF';
   return dialText(error, url.hostname, Number(url.port || (url.protocol === 'https:' ? 443 : 80)));
+}
+
+/** Whether a server that was asked by TLS has answered in clear text. OpenSSL's reason is in the text alone: Node gives it no field. */
+export function answersInClear(error: unknown): boolean {
+  const { code } = error as { code?: string };
+  return (code === 'EPROTO' || code === 'ERR_SSL_WRONG_VERSION_NUMBER') && messageOf(error).includes('wrong version number');
 }
