@@ -14,7 +14,9 @@ const container = (id: string, createdAtMs: number, given: Partial<ContainerFact
 const image = (id: string, given: object = {}) => ({ id, repoTags: [], repoDigests: [], size: '1000', pinned: false, ...given });
 
 /** A node with a runtime that answers from lists and remembers what it was asked to do. */
-function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; fullPercent?: number; sandboxImage?: string; looked?: PodFacts } = {}) {
+function world(
+  given: { pods?: PodFacts[]; known?: string[]; images?: object[]; fullPercent?: number; totalBytes?: number; sandboxImage?: string; looked?: PodFacts } = {},
+) {
   const sys = new FakeSys();
   const clock = createFakeClock();
   const did: string[] = [];
@@ -42,7 +44,14 @@ function world(given: { pods?: PodFacts[]; known?: string[]; images?: object[]; 
     removeImage: call('rmi', 'image'),
     imageFsInfo: async () => ({ imageFilesystems: [{ fsId: { mountpoint: '/images' } }] }),
   };
-  sys.statfs = async () => ({ totalBytes: 10_000, freeBytes: 0, availableBytes: 100 * (100 - (given.fullPercent ?? 50)), inodes: 0, inodesFree: 0, magic: 0 });
+  sys.statfs = async () => ({
+    totalBytes: given.totalBytes ?? 10_000,
+    freeBytes: 0,
+    availableBytes: 100 * (100 - (given.fullPercent ?? 50)),
+    inodes: 0,
+    inodesFree: 0,
+    magic: 0,
+  });
   const left = { dirs: ['u', 'lost'], cgroups: ['lost2'] };
   const pods = given.pods ?? [];
   const options: GcOptions = {
@@ -163,6 +172,10 @@ test('when nothing may be freed it is told and nothing is removed', async () => 
   const roomy = world({ images: [image('a')], fullPercent: 84 });
   await roomy.gc.imagesPass(signal);
   assert.deepEqual([roomy.did, roomy.events], [[], []]);
+  const unknown = world({ images: [image('a')], totalBytes: 0 });
+  await unknown.gc.imagesPass(signal);
+  assert.deepEqual(unknown.did, []);
+  assert.match(unknown.events.join(), /InvalidDiskCapacity.*invalid capacity 0 on image filesystem/);
 });
 
 test('directories and cgroups of pods nobody knows go, once the wishes are known', async () => {

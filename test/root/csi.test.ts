@@ -295,6 +295,24 @@ test('a volume grows when its claim says so, and the claim hears of it', { skip:
   await eventually('unstaged', 10_000, async () => (named(running).at(-1) === 'NodeUnstageVolume' ? true : null));
 });
 
+test('a volume that the pod only reads does not grow there, and that is told', { skip: need }, async () => {
+  const { api, events, driver, agent, csiDriver, volume } = world();
+  csiDriver();
+  const claim = volume('fixed');
+  const [running, kubelet] = [await driver(), await agent()];
+  const pod = podOf('u1', [claimed(claim, true)]);
+  await prepared(kubelet, pod);
+  const [pv] = api.objects<PersistentVolume>(persistentVolumes());
+  assert.ok(pv !== undefined);
+  api.put<PersistentVolume>(persistentVolumes('pv-fixed'), { ...pv, spec: { ...pv.spec, capacity: { storage: '2Gi' } } });
+  await kubelet.volumes.refresh(pod, never);
+  assert.equal(named(running).includes('NodeExpandVolume'), false);
+  const told = events.find((line) => line.includes('FileSystemResizeFailed'));
+  assert.match(told ?? '', /^Pod Warning FileSystemResizeFailed MountVolume.NodeExpandVolume failed for volume "pv-fixed" requested read-only file system$/);
+  await kubelet.volumes.teardown('u1', never);
+  await eventually('unstaged', 10_000, async () => (named(running).at(-1) === 'NodeUnstageVolume' ? true : null));
+});
+
 test('a block volume is a device in the container', { skip: need === false && !hasLoop ? 'needs /dev/loop-control' : need }, async () => {
   const { root, driver, agent, csiDriver, volume, events } = world();
   csiDriver();
