@@ -46,18 +46,22 @@ function rules(number: number): PortRules {
 
 const ports = (): Map<string, PortRules> => new Map(Array.from({ length: ALL }, (_, index) => [portKey(rules(index + 1).id), rules(index + 1)]));
 
+const aborted = (): OpError => new OpError('aborted', 'write', 'stopped by the caller');
+
 interface Scene {
   table: IptablesTable;
   inputs: string[];
   /** When what is there was asked for, the answer comes once this is called. */
   answer: () => void;
+  /** The same, for an answer that does not come. */
+  refuse: (why: OpError) => void;
   metrics: ReturnType<typeof proxyMetrics>;
 }
 
 /** @param onRestore what becomes of an input; by default it is written */
 function scene(onRestore: (text: string) => Promise<RestoreResult> = async () => ({ ok: true })): Scene {
   const inputs: string[] = [];
-  const { promise: answered, resolve: answer } = Promise.withResolvers<void>();
+  const { promise: answered, resolve: answer, reject: refuse } = Promise.withResolvers<void>();
   const iptables: Iptables = {
     linesAtOnce: 50,
     restore: async (_family, text) => {
@@ -72,7 +76,7 @@ function scene(onRestore: (text: string) => Promise<RestoreResult> = async () =>
   };
   const metrics = proxyMetrics();
   const table = new IptablesTable({ iptables, metrics, log: silentLog, localhostNodePorts: true, dropInvalid: true, counters: false });
-  return { table, inputs, answer, metrics };
+  return { table, inputs, answer, refuse, metrics };
 }
 
 /** The line with which a Service's cluster IP leads to it. */
@@ -126,9 +130,27 @@ test('how many rules were written is counted whether they went early or late', a
 
 test('a write that is aborted while the rest is worked out throws once, and nothing is written after it', async () => {
   const { table, inputs, answer } = scene(async () => {
-    throw new OpError('aborted', 'write', 'stopped by the caller');
+    throw aborted();
   });
   answer();
   await assert.rejects(table.writeWhole(settings, ports(), 0), { code: 'aborted' });
   assert.equal(inputs.length, 1);
+});
+
+test('an end that comes while the rest is worked out is thrown by the write alone, also by what is read', async () => {
+  const { table, refuse } = scene();
+  const writing = table.writeWhole(settings, ports(), 0);
+  const ended = assert.rejects(writing, { code: 'aborted' });
+  refuse(aborted());
+  await ended;
+});
+
+test('what is there cannot be read: what was begun ends, the write fails, and the next one is whole', async () => {
+  const { table, inputs, refuse } = scene();
+  refuse(new OpError('failed', 'read', 'no answer'));
+  const result = await table.writeWhole(settings, ports(), 0);
+  assert.equal(result.ok, false);
+  assert.ok(inputs.length > 0, 'something was begun');
+  assert.doesNotMatch(inputs.join(''), /-A KUBE-SERVICES /);
+  assert.equal((await table.writeChanges('ip', new Map(), 0)).ok, false, 'changes to what is not there');
 });

@@ -140,6 +140,8 @@ export class IptablesTable implements ServiceTable {
     this.#count(ports);
     const fixed = fixedRules(settings, this.#options);
     const reading = this.#read(family, signal);
+    // Heard of below; an end that comes before must not be one that nobody waits for.
+    reading.catch(() => {});
     const plan = new WholePlan(fixed, iptables.linesAtOnce);
     const wanted = new Map<string, PortChains>();
     const writer = new Writer(iptables, family, signal);

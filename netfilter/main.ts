@@ -34,6 +34,9 @@ async function openSys(host: Host, log: Log): Promise<Sys> {
 }
 
 async function runProxy(host: Host, { config, document, master, file }: RunCommand, sys: Sys, log: Log): Promise<number> {
+  const outdated = new AbortController();
+  // Before all that takes time: what is written meanwhile counts too.
+  await using _file = file === '' ? null : await watchConfigFile(file, () => outdated.abort());
   const clock = realClock;
   // Pauses of this proxy are to differ from those of others, and nobody is to be kept from guessing them.
   const rng = seededRng(host.pid ^ clock.nowMs());
@@ -81,8 +84,6 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
     log.warn(DEFAULT_MODE_NOTE);
     void tell({ type: 'Warning', reason: 'KubeProxyDefaultMode', note: DEFAULT_MODE_NOTE });
   }
-  const outdated = new AbortController();
-  await using _file = file === '' ? null : await watchConfigFile(file, () => outdated.abort());
   await proxy.run(api, AbortSignal.any([host.signal, outdated.signal]));
   if (outdated.signal.aborted) throw new OpError('conflict', 'run the proxy', `the configuration ${file} was changed`, { advice: 'Start it again.' });
   log.info('Stopped; the rules stay in place');

@@ -95,6 +95,8 @@ export class Proxy {
       this.#hear('node');
       this.#hear('cidrs');
     });
+    const ending = new AbortController();
+    const either = AbortSignal.any([signal, ending.signal]);
     const parts: Promise<void>[] = [];
     try {
       const watching = watchAll(
@@ -111,16 +113,18 @@ export class Proxy {
             this.#hear('cidrs');
           },
         },
-        signal,
+        either,
       );
-      parts.push(watching, this.#watchAddresses(signal), ...this.#families.map((family) => family.run(signal)));
+      parts.push(watching, this.#watchAddresses(either), ...this.#families.map((family) => family.run(either)));
       await Promise.all(parts);
     } catch (error) {
       if (!hasCode(error, 'aborted')) throw error;
     } finally {
       nodeWait[Symbol.dispose]();
-      // What is being written when all ends is still written, or given up, before those go who carry it.
-      if (signal.aborted) await Promise.allSettled(parts);
+      // What is being written when all ends is still written, or given up, before those go who carry it. A part that
+      // would go on after another's defect keeps the process, and with it whoever starts it again, waiting.
+      ending.abort();
+      await Promise.allSettled(parts);
       await this.#healthUpdates;
     }
   }

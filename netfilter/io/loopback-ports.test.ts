@@ -40,10 +40,10 @@ async function say(port: number, what = 'hello'): Promise<string> {
   return await text(socket);
 }
 
-function setUp(t: TestContext) {
+function setUp(t: TestContext, more: { maxConnections?: number } = {}) {
   const clock = createFakeClock();
   const metrics = proxyMetrics();
-  const ports = new LoopbackPorts({ clock, rng: seededRng(1), metrics, log: silentLog });
+  const ports = new LoopbackPorts({ clock, rng: seededRng(1), metrics, log: silentLog, ...more });
   t.after(() => ports[Symbol.asyncDispose]());
   return { clock, metrics, ports };
 }
@@ -103,4 +103,27 @@ test('a port that is taken is counted and tried again, and a pod that is not the
   await ports.update('ip', [wanted]);
   assert.deepEqual([metrics.value(LISTENER_FAILURES, IPV4), metrics.value(LISTENERS, IPV4)], [1, 1]);
   assert.equal(await say(nodePort).catch(() => ''), '');
+});
+
+test('no more connections than may be, of all ports together; one that ends makes room', async (t) => {
+  const { ports } = setUp(t, { maxConnections: 2 });
+  const endpoints = [await pod(t, 'a')];
+  const [one, two] = [await freePort(), await freePort()];
+  await ports.update(
+    'ip',
+    [one, two].map((nodePort) => ({ nodePort, endpoints, affinitySeconds: null })),
+  );
+  const held = await Promise.all(
+    [one, two].map(async (port) => {
+      const socket = connect({ host: '127.0.0.1', port });
+      await once(socket, 'connect');
+      return socket;
+    }),
+  );
+  assert.equal(await say(two).catch(() => ''), '');
+  for (const socket of held) socket.end();
+  await Promise.all(held.map((socket) => text(socket)));
+  let heard = '';
+  for (let tries = 0; heard === '' && tries < 100; tries++) heard = await say(two).catch(() => '');
+  assert.equal(heard, 'a hello');
 });

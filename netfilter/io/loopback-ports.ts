@@ -14,6 +14,10 @@ import { LISTENER_FAILURES, LISTENERS, type Metrics } from './metrics.ts';
  */
 
 const CONNECT_MS = 5000;
+/** Who is gone without a word is asked for after this, as Go does. */
+const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelay: 15_000 };
+/** Any process of the node may come: its connections must leave the proxy file descriptors for its own work. */
+const MAX_CONNECTIONS = 4096;
 const HOSTS: Record<Family, string> = { ip: '127.0.0.1', ip6: '::1' };
 
 export interface LoopbackOptions {
@@ -21,6 +25,13 @@ export interface LoopbackOptions {
   readonly rng: Pick<Rng, 'pick'>;
   readonly metrics: Metrics;
   readonly log: Log;
+  /** Of all ports together; default 4096. */
+  readonly maxConnections?: number;
+}
+
+/** How many connections there are, of all ports. */
+interface Count {
+  connections: number;
 }
 
 /** One node port that is listened on. */
@@ -28,14 +39,16 @@ class Listener implements AsyncDisposable {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   readonly #options: LoopbackOptions;
+  readonly #count: Count;
   #port: LoopbackPort;
   /** All clients here have one address, so one endpoint is everybody's while it is asked for. */
   #pinned: { target: Target; untilMs: number } | null = null;
 
-  constructor(port: LoopbackPort, options: LoopbackOptions) {
+  constructor(port: LoopbackPort, options: LoopbackOptions, count: Count) {
     this.#port = port;
     this.#options = options;
-    this.#server = createServer({ allowHalfOpen: true }, (client) => this.#carry(client));
+    this.#count = count;
+    this.#server = createServer({ allowHalfOpen: true, ...KEEP_ALIVE }, (client) => this.#carry(client));
   }
 
   async open(host: string): Promise<void> {
@@ -62,8 +75,16 @@ class Listener implements AsyncDisposable {
   }
 
   #carry(client: Socket): void {
+    const { log, maxConnections = MAX_CONNECTIONS } = this.#options;
+    if (this.#count.connections >= maxConnections) {
+      log.debug(2, 'Too many connections to node ports on localhost, one is refused', { port: this.#port.nodePort, maxConnections });
+      client.destroy();
+      return;
+    }
+    this.#count.connections += 1;
+    client.once('close', () => (this.#count.connections -= 1));
     const target = this.#choose();
-    const pod = connect({ host: target.address, port: target.port, allowHalfOpen: true });
+    const pod = connect({ host: target.address, port: target.port, allowHalfOpen: true, ...KEEP_ALIVE });
     const late = setTimeout(() => pod.destroy(new Error('no connection in time')), CONNECT_MS);
     pod.once('connect', () => clearTimeout(late));
     for (const [one, other] of [
@@ -72,7 +93,7 @@ class Listener implements AsyncDisposable {
     ] as const) {
       this.#sockets.add(one);
       one.on('error', (error) => {
-        this.#options.log.debug(4, 'A connection to a node port on localhost broke off', { port: this.#port.nodePort, error: messageOf(error) });
+        log.debug(4, 'A connection to a node port on localhost broke off', { port: this.#port.nodePort, error: messageOf(error) });
         other.destroy();
       });
       one.on('close', () => {
@@ -95,6 +116,7 @@ class Listener implements AsyncDisposable {
 export class LoopbackPorts implements AsyncDisposable {
   readonly #options: LoopbackOptions;
   readonly #open = new Map<string, Listener>();
+  readonly #count: Count = { connections: 0 };
 
   constructor(options: LoopbackOptions) {
     this.#options = options;
@@ -116,7 +138,7 @@ export class LoopbackPorts implements AsyncDisposable {
         known.port = port;
         continue;
       }
-      const listener = new Listener(port, this.#options);
+      const listener = new Listener(port, this.#options, this.#count);
       try {
         await listener.open(host);
         this.#open.set(address, listener);

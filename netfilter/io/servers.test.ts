@@ -94,3 +94,10 @@ test('healthz counts the node in, livez does not, and both are counted', async (
   assert.match(text, /^kubeproxy_proxy_healthz_total\{code="503"\} 2$/m);
   assert.match(text, /^kubeproxy_proxy_livez_total\{code="200"\} 1$/m);
 });
+
+test('a page that cannot be made is told of, and the server goes on', async () => {
+  const broken = { text: () => Promise.reject(new Error('no counters')) };
+  await using server = await serveMetrics({ host: '127.0.0.1', port: 0 }, broken, 'nftables', {});
+  assert.deepEqual(await get(server.port, '/metrics'), { status: 500, body: 'no counters\n', weight: null });
+  assert.equal((await get(server.port, '/proxyMode')).body, 'nftables');
+});

@@ -50,7 +50,10 @@ export async function serveMetrics(
     const text = (type: string, body: string): void => void response.writeHead(200, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
     switch (pathOf(request)) {
       case '/metrics':
-        return void Promise.resolve(page.text()).then((body) => text('text/plain; version=0.0.4; charset=utf-8', body));
+        return void Promise.resolve(page.text()).then(
+          (body) => text('text/plain; version=0.0.4; charset=utf-8', body),
+          (error: unknown) => void response.writeHead(500, { 'content-type': 'text/plain; charset=utf-8' }).end(`${messageOf(error)}\n`),
+        );
       case '/configz':
         return json(response, 200, JSON.stringify({ 'kubeproxy.config.k8s.io': document }));
       case '/proxyMode':
