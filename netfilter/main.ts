@@ -24,6 +24,7 @@ import { metricsPage } from './io/page.ts';
 import { reachApi } from './io/reach.ts';
 import { HealthPorts, serveHealthz, serveMetrics } from './io/servers.ts';
 import { setConntrackSysctls } from './io/sysctls.ts';
+import { startWatching } from './io/watch.ts';
 import { allowLocalhostNodePorts, openMode, removeAll } from './modes.ts';
 import { Proxy } from './proxy.ts';
 
@@ -43,14 +44,8 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
   const kubeConfig = await reachApi(config.kubeconfig, master, host.env);
   const metrics: Metrics = proxyMetrics();
-  const tracking = setConntrackSysctls(sys, config.conntrack, cpus().length, log);
-  // The rules of this mode depend on how connections are tracked; otherwise none of these waits for another.
-  if (config.mode === 'iptables') await tracking;
-  const [mode] = await Promise.all([openMode(sys, { config, metrics, log }), tracking, setOomScore(host.pid, config.oomScoreAdj, log)]);
   using loopDelay = watchLoopDelay();
   const requests = new ClientMetrics(clock);
-  const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: clock.nowMs() / 1000, readCounters: () => mode.readCounters(), log });
-  const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   await using api = createPlainKubeApi({
     config: kubeConfig,
     log,
@@ -59,6 +54,14 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
     userAgent: `nodelet-netfilter/${version}`,
     observer: requests,
   });
+  // Lists come while the rest starts.
+  using watching = startWatching(api, nodeName, log, host.signal);
+  const tracking = setConntrackSysctls(sys, config.conntrack, cpus().length, log);
+  // The rules of this mode depend on how connections are tracked; otherwise none of these waits for another.
+  if (config.mode === 'iptables') await tracking;
+  const [mode] = await Promise.all([openMode(sys, { config, metrics, log }), tracking, setOomScore(host.pid, config.oomScoreAdj, log)]);
+  const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: clock.nowMs() / 1000, readCounters: () => mode.readCounters(), log });
+  const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   const tell = (event: ProxyEvent): Promise<void> => announce(api, event, { nodeName, clock, rng, log }, host.signal);
   const server = async (what: 'healthz' | 'metrics', open: ListenOptions['open']): Promise<AsyncDisposable> => {
     const address = config[`${what}BindAddress`];
@@ -84,7 +87,7 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
     log.warn(DEFAULT_MODE_NOTE);
     void tell({ type: 'Warning', reason: 'KubeProxyDefaultMode', note: DEFAULT_MODE_NOTE });
   }
-  await proxy.run(api, AbortSignal.any([host.signal, outdated.signal]));
+  await proxy.run(api, AbortSignal.any([host.signal, outdated.signal]), watching);
   if (outdated.signal.aborted) throw new OpError('conflict', 'run the proxy', `the configuration ${file} was changed`, { advice: 'Start it again.' });
   log.info('Stopped; the rules stay in place');
   return 0;

@@ -58,12 +58,13 @@ async function openNftables(sys: Sys, { config, metrics, log, netns }: ModeFacts
 async function openIptables(sys: Sys, facts: ModeFacts): Promise<Mode> {
   const { log, metrics } = facts;
   const where = facts.netns === undefined ? {} : { netns: facts.netns };
-  const variant = await detectVariant(sys, where);
-  const iptables = createIptables(sys, { ...where, variant, isLegacy: await isLegacyKind(sys, variant, where) });
-  const usable = await usableFamilies(iptables);
-  const families = (await kernelFamilies(log)).filter((family) => usable.includes(family));
+  // What the installed programs are is asked for in any case: it is known by the time it is needed.
+  const [variant, isLegacyInstalled] = await Promise.all([detectVariant(sys, where), isLegacyKind(sys, '', where)]);
+  const isLegacy = variant === '' ? isLegacyInstalled : variant === '-legacy';
+  const iptables = createIptables(sys, { ...where, variant, isLegacy });
+  const [usable, inKernel, options] = await Promise.all([usableFamilies(iptables), kernelFamilies(log), iptablesOptions(sys, facts)]);
+  const families = inKernel.filter((family) => usable.includes(family));
   if (families.length === 0) throw new OpError('unsupported', 'start the proxy', 'iptables works for no address family of this host');
-  const options = await iptablesOptions(sys, facts);
   log.info('Rules are written through iptables', { variant: variant === '' ? 'as installed' : variant.slice(1), families: families.join(' '), ...options });
   return {
     families,

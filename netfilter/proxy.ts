@@ -13,7 +13,7 @@ import type { Conntrack } from './io/conntrack.ts';
 import type { LoopbackPorts } from './io/loopback-ports.ts';
 import type { Metrics } from './io/metrics.ts';
 import type { HealthCheck, HealthPorts } from './io/servers.ts';
-import { TRIGGER_ANNOTATION, watchAll } from './io/watch.ts';
+import { startWatching, TRIGGER_ANNOTATION, type Watching } from './io/watch.ts';
 import { FamilySync, type ServiceTable, type SyncResult } from './sync.ts';
 
 /** The Node and the ServiceCIDRs may be slow to appear or hidden from us; rules for Services do not wait longer for them. */
@@ -88,8 +88,11 @@ export class Proxy {
     return families.map((family) => settingsFor(family, facts));
   }
 
-  /** Runs until `signal` is aborted; leaves all rules in place. */
-  async run(api: KubeApi, signal: AbortSignal): Promise<void> {
+  /**
+   * Runs until `signal` is aborted; leaves all rules in place.
+   * @param watching where the API server is watched already
+   */
+  async run(api: KubeApi, signal: AbortSignal, watching?: Watching): Promise<void> {
     const { nodeName, log, clock } = this.#options;
     const nodeWait = clock.after(NODE_WAIT_MS, () => {
       this.#hear('node');
@@ -97,25 +100,20 @@ export class Proxy {
     });
     const ending = new AbortController();
     const either = AbortSignal.any([signal, ending.signal]);
+    const heard = watching ?? startWatching(api, nodeName, log, either);
     const parts: Promise<void>[] = [];
     try {
-      const watching = watchAll(
-        api,
-        nodeName,
-        log,
-        {
-          services: (change, services) => this.#servicesChanged(change, services),
-          slices: (change, slices) => this.#slicesChanged(change, slices),
-          node: (node) => this.#nodeChanged(node),
-          serviceCIDRs: (cidrs) => {
-            this.#serviceCIDRs = cidrs;
-            this.#reconfigure(false);
-            this.#hear('cidrs');
-          },
+      const watched = heard.listen({
+        services: (change, services) => this.#servicesChanged(change, services),
+        slices: (change, slices) => this.#slicesChanged(change, slices),
+        node: (node) => this.#nodeChanged(node),
+        serviceCIDRs: (cidrs) => {
+          this.#serviceCIDRs = cidrs;
+          this.#reconfigure(false);
+          this.#hear('cidrs');
         },
-        either,
-      );
-      parts.push(watching, this.#watchAddresses(either), ...this.#families.map((family) => family.run(either)));
+      });
+      parts.push(watched, this.#watchAddresses(either), ...this.#families.map((family) => family.run(either)));
       await Promise.all(parts);
     } catch (error) {
       if (!hasCode(error, 'aborted')) throw error;
@@ -124,6 +122,7 @@ export class Proxy {
       // What is being written when all ends is still written, or given up, before those go who carry it. A part that
       // would go on after another's defect keeps the process, and with it whoever starts it again, waiting.
       ending.abort();
+      heard[Symbol.dispose]();
       await Promise.allSettled(parts);
       await this.#healthUpdates;
     }

@@ -98,8 +98,44 @@ function trimNode(node: Node): Node {
   };
 }
 
-/** Watches until `signal` is aborted. */
-export async function watchAll(api: KubeApi, nodeName: string, log: Log, events: WatchEvents, signal: AbortSignal): Promise<void> {
+/** Whoever listens hears all from the beginning; the promise is that of the watching, which disposing ends. */
+export interface Watching extends Disposable {
+  listen(events: WatchEvents): Promise<void>;
+}
+
+/**
+ * Watches from now on until disposed or `signal` is aborted. What is heard before anybody listens waits for them, in its order: lists
+ * may come while the rest of a program still starts.
+ */
+export function startWatching(api: KubeApi, nodeName: string, log: Log, signal: AbortSignal): Watching {
+  let waiting: ((events: WatchEvents) => void)[] = [];
+  let listener: WatchEvents | null = null;
+  const tell = (what: (events: WatchEvents) => void): void => {
+    if (listener === null) waiting.push(what);
+    else what(listener);
+  };
+  const events: WatchEvents = {
+    services: (change, services) => tell((to) => to.services(change, services)),
+    slices: (change, slices) => tell((to) => to.slices(change, slices)),
+    node: (node) => tell((to) => to.node(node)),
+    serviceCIDRs: (cidrs) => tell((to) => to.serviceCIDRs(cidrs)),
+  };
+  const ending = new AbortController();
+  const ended = watchAll(api, nodeName, log, events, AbortSignal.any([signal, ending.signal]));
+  // Whoever listens hears of a failure.
+  ended.catch(() => {});
+  return {
+    listen: (to) => {
+      listener = to;
+      for (const what of waiting) what(to);
+      waiting = [];
+      return ended;
+    },
+    [Symbol.dispose]: () => ending.abort(),
+  };
+}
+
+async function watchAll(api: KubeApi, nodeName: string, log: Log, events: WatchEvents, signal: AbortSignal): Promise<void> {
   const shared = new Shared();
   const trouble = (what: string) => (error: unknown) => log.debug(1, 'Watch interrupted', { what, error });
   await Promise.all([
