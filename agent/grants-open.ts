@@ -8,7 +8,7 @@ import type { Sys } from '../base/sys/types.ts';
 import type { Node } from '../proto/kube/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import type { MachineFacts, NodeFacts } from './core/node-status.ts';
 import { valueOf } from './core/quantity.ts';
 import { cpuOptionsProblem, readCpuOptions, readTopologyOptions } from './core/resources/cpu-options.ts';

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { KubeletConfiguration } from './core/config.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import type { MachineFacts } from './core/node-status.ts';
 import { CgroupReader } from './io/cgroup-usage.ts';
 import type { PodCgroups } from './io/cgroups.ts';

@@ -6,7 +6,7 @@ import { kubepods, rootName } from './core/cgroups.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import { pressuresOf } from './core/node-status.ts';
 import { mayReachSwap, memoryVolumesWarning } from './core/swap.ts';
 import type { MachineFacts, NodeAddress, NodeFacts } from './core/node-status.ts';

@@ -12,7 +12,7 @@ import { backoffRules } from './core/backoff.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { keyOf } from './core/containers.ts';
 import { declaredFeatures, withRuntime } from './core/feature-gate-state.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import type { MachineFacts, RuntimeFacts } from './core/node-status.ts';
 import { defaultMaskedPaths } from './core/security.ts';

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { compose, connectRuntime, createCriClient, type CriClient, type Transport } from '../cri/mod.ts';
 import type { KubeletConfiguration } from './core/config.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import { withListStreams } from './io/list-streams.ts';
 import { countCalls, type AgentMetrics } from './io/metrics.ts';
 import { waitForRuntime } from './io/runtime-start.ts';

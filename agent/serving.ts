@@ -9,7 +9,7 @@ import type { Pod } from '../proto/kube/types.ts';
 import { configzOf } from './core/config.ts';
 import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import { flagzOf } from './core/flagz.ts';
 import { servingTemplate, signers } from './core/node-certs.ts';
 import type { NodeAddress } from './core/node-status.ts';

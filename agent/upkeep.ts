@@ -6,7 +6,7 @@ import type { KubeletConfiguration } from './core/config.ts';
 import { durationMs } from '../base/duration.ts';
 import { thresholdsOf } from './core/evict-thresholds.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
-import { gateEnabled } from './core/feature-gates.ts';
+import { gateEnabled } from '../base/feature-gates.ts';
 import { valueOf } from './core/quantity.ts';
 import type { PodCgroups } from './io/cgroups.ts';
 import type { Cri } from './io/cri.ts';

@@ -70,9 +70,9 @@ if (!existsSync(upstreamCri)) {
 put('proto/cri/types.ts', printCriTypes(read('proto/cri/api.json')));
 
 const differences = gateDifferences(modules);
-if (differences === undefined) console.log(`agent/core/feature-gates.ts not compared: not all Go modules of Kubernetes ${kubernetes} are in ${modules}`);
+if (differences === undefined) console.log(`base/feature-gates.ts not compared: not all Go modules of Kubernetes ${kubernetes} are in ${modules}`);
 else if (differences.length > 0) {
-  console.error(`agent/core/feature-gates.ts differs from upstream: ${differences.join(', ')}`);
+  console.error(`base/feature-gates.ts differs from upstream: ${differences.join(', ')}`);
   process.exitCode = 1;
 }
 put('docs/feature-gates.md', printFeatureGates());

@@ -44,6 +44,8 @@ const PURE_BASE = [
   'base/bytes.ts',
   'base/conntrack.ts',
   'base/metrics-text.ts',
+  'base/feature-gates.ts',
+  'base/feature-gate-needs.ts',
 ];
 /** npm packages and the only places that may import them. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {

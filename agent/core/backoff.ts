@@ -2,7 +2,7 @@ import type { Pod } from '../../proto/kube/types.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { KubeletConfiguration } from './config.ts';
 import { specContainers } from './containers.ts';
-import { gateEnabled } from './feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import { backOffKey } from './hash.ts';
 import type { PodFacts } from './types.ts';
 

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { crashLoopMaxMs } from './backoff.ts';
 import { readConfiguration, type KubeletConfiguration } from './config.ts';
 import { checkConfiguration } from './config-check.ts';
-import { gateNeedsFaults } from './feature-gate-needs.ts';
+import { gateNeedsFaults } from '../../base/feature-gate-needs.ts';
 
 const read = (fields: object): KubeletConfiguration => {
   const { config, problems } = readConfiguration({ apiVersion: 'kubelet.config.k8s.io/v1beta1', kind: 'KubeletConfiguration', ...fields });

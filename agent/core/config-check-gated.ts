@@ -1,6 +1,6 @@
 import { durationMs } from '../../base/duration.ts';
 import type { KubeletConfiguration } from './config.ts';
-import { gateEnabled } from './feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import { tryParseQuantity } from './quantity.ts';
 import { parseCpuSet } from './resources/cpuset.ts';
 

@@ -2,8 +2,8 @@ import { allowedSysctlsProblems, defaultSysctlsProblems } from './admit-sysctls.
 import type { KubeletConfiguration } from './config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { gatedProblems, loggingProblems, podLogsDirProblems, reservationProblems } from './config-check-gated.ts';
-import { checkGateNeeds } from './feature-gate-needs.ts';
-import { checkFeatureGates, gateEnabled } from './feature-gates.ts';
+import { gateProblems } from '../../base/feature-gate-needs.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import { isLabelValue, isQualifiedName } from './labels.ts';
 import { allowlistProblem } from './pull-records.ts';
 import { readQosReserved } from './qos-reserved.ts';
@@ -28,12 +28,6 @@ export function checkConfiguration(config: KubeletConfiguration): string[] {
       .concat(podLogsDirProblems(config.podLogsDir))
       .map((problem) => `invalid configuration: ${problem}`),
   ];
-}
-
-/** Names and locks first: what depends on what says nothing of a set that cannot be. */
-function gateProblems(wanted: Readonly<Record<string, boolean>>): string[] {
-  const problems = checkFeatureGates(wanted);
-  return problems.length > 0 ? problems : checkGateNeeds(wanted);
 }
 
 /** What the machine rules out. */

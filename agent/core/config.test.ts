@@ -4,7 +4,7 @@ import { configzOf, readConfiguration, type KubeletConfiguration } from './confi
 import { checkConfiguration, checkMachine } from './config-check.ts';
 import { nodeLabelsProblem } from './config-flags.ts';
 import { durationMs, goDuration, tryDurationMs } from '../../base/duration.ts';
-import { checkFeatureGates, featureGates, gateEnabled } from './feature-gates.ts';
+import { checkFeatureGates, featureGates, gateEnabled } from '../../base/feature-gates.ts';
 
 const head = { apiVersion: 'kubelet.config.k8s.io/v1beta1', kind: 'KubeletConfiguration' };
 const read = (fields: object = {}): KubeletConfiguration => {

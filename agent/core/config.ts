@@ -24,7 +24,7 @@ import {
   textsMap,
   type ValuesOf,
 } from './config-fields.ts';
-import { gateEnabled } from './feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 
 const outputOptions = { splitStream: bool(false), infoBufferSize: quantityText('0') };
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { declaredFeatures, gateRows, gateTableFaults, withRuntime } from './feature-gate-state.ts';
-import { featureGates, gateEnabled } from './feature-gates.ts';
+import { featureGates, gateEnabled } from '../../base/feature-gates.ts';
 
 test('every gate of upstream has one row, and no name stands in two lists', () => {
   assert.deepEqual(gateTableFaults(), []);

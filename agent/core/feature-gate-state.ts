@@ -1,4 +1,4 @@
-import { featureGates, gateEnabled } from './feature-gates.ts';
+import { featureGates, gateEnabled } from '../../base/feature-gates.ts';
 
 /**
  * What this node does of each of Kubernetes' feature gates: PLACE TO FLIP ONE. A gate that becomes true moves from

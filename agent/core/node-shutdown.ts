@@ -1,7 +1,7 @@
 import type { Pod } from '../../proto/kube/types.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { KubeletConfiguration } from './config.ts';
-import { gateEnabled } from './feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import type { Verdict } from './status.ts';
 
 /* Graceful node shutdown: KEP-2000, by priority KEP-2712. */

@@ -1,7 +1,7 @@
 import { cpuShares } from './cgroups.ts';
 import type { CgroupResources } from './cgroups.ts';
 import type { KubeletConfiguration } from './config.ts';
-import { gateEnabled } from './feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import type { MemoryQos } from './memory-qos.ts';
 import { milliValueOf, valueOf } from './quantity.ts';
 

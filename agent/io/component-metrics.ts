@@ -1,6 +1,6 @@
 import { metricText, type Labels } from '../../base/metrics-text.ts';
 import { buildInfoText } from '../../base/process-metrics.ts';
-import { featureGates, gateEnabled } from '../core/feature-gates.ts';
+import { featureGates, gateEnabled } from '../../base/feature-gates.ts';
 
 const one = (name: string, kind: 'counter' | 'gauge', help: string, value: number, labels: Labels = {}): string =>
   metricText(name, kind, help, [{ labels, value }]);

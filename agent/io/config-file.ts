@@ -9,7 +9,7 @@ import { readYaml } from '../../base/yaml.ts';
 import { readConfiguration, type KubeletConfiguration } from '../core/config.ts';
 import { checkConfiguration } from '../core/config-check.ts';
 import { flagValue, flags, nodeLabelsProblem } from '../core/config-flags.ts';
-import { featureGates } from '../core/feature-gates.ts';
+import { featureGates } from '../../base/feature-gates.ts';
 import { readWishes, type Wish } from '../core/wishes.ts';
 
 /** What is said on the command line and is no part of the configuration. */

@@ -5,7 +5,7 @@ import type { Log } from '../../base/log.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { backoffRules } from '../core/backoff.ts';
 import type { KubeletConfiguration } from '../core/config.ts';
-import { gateEnabled } from '../core/feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import type { AgentSettings, EnvSources } from '../seams.ts';
 import { openCredentialProviders } from './credential-providers.ts';
 import type { Cri } from './cri.ts';

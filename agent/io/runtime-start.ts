@@ -7,7 +7,7 @@ import type { KubeletConfiguration } from '../core/config.ts';
 import { checkMachine } from '../core/config-check.ts';
 import { durationMs } from '../../base/duration.ts';
 import type { MachineFacts } from '../core/node-status.ts';
-import { gateEnabled } from '../core/feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import { hugePageLimits } from '../core/huge-pages.ts';
 import { readQosReserved } from '../core/qos-reserved.ts';
 import { memoryQosOf, mostPids, PID_FILES, podsAllocatable, reservedCgroups } from '../core/settings.ts';

@@ -4,7 +4,7 @@ import type { KubeletConfiguration } from '../core/config.ts';
 import { durationMs } from '../../base/duration.ts';
 import { crashLoopMaxMs } from '../core/backoff.ts';
 import { declaredFeatures } from '../core/feature-gate-state.ts';
-import { gateEnabled } from '../core/feature-gates.ts';
+import { gateEnabled } from '../../base/feature-gates.ts';
 import type { NodeSettings } from '../core/node-status.ts';
 import type { AgentSettings } from '../seams.ts';
 import type { AgentFlags } from './config-file.ts';

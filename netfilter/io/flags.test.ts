@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { hasCode, messageOf } from '../../base/errors.ts';
 import { readCommand } from './flags.ts';
 
 async function run(...args: string[]): Promise<Awaited<ReturnType<typeof readCommand>> & { kind: 'run' }> {
@@ -23,7 +24,7 @@ test('flags as kube-proxy takes them', async () => {
     '--master',
     'https://x:6443',
     '--conntrack-max-per-core=0',
-    '--feature-gates=A=true',
+    '--feature-gates=ContextualLogging=false',
     '--iptables-min-sync-period=2s',
     '--profiling=false',
   );
@@ -52,6 +53,26 @@ test('a period of 0 is one on the command line, and the old flags of ports count
   assert.deepEqual(await addresses('--healthz-port=9', '--metrics-port=8'), ['0.0.0.0:10256', '127.0.0.1:10249']);
   assert.deepEqual(await addresses('--healthz-bind-address=192.0.2.1', '--healthz-port=9', '--metrics-bind-address=::1'), ['192.0.2.1:9', '[::1]:10249']);
   await assert.rejects(readCommand(['--healthz-port=x']), /--healthz-port needs a whole number/);
+});
+
+test('gates that upstream does not start with are refused, in a file too', async () => {
+  const refusals: [string, RegExp][] = [
+    ['Nope=true', /unrecognized feature gate: Nope/],
+    ['NFTablesProxyMode=false', /cannot set feature gate NFTablesProxyMode to false, feature is locked to true/],
+    ['AllAlpha=true', /WorkloadWithJob is enabled, but depends on features that are disabled: \[GenericWorkload\]/],
+  ];
+  for (const [gates, words] of refusals)
+    await assert.rejects(readCommand([`--feature-gates=${gates}`]), (error) => hasCode(error, 'invalid') && words.test(messageOf(error)));
+  const dir = await mkdtemp(join(tmpdir(), 'proxy-gates-'));
+  try {
+    await writeFile(join(dir, 'config'), 'featureGates: {Nope: true}\n');
+    await assert.rejects(readCommand(['--config', join(dir, 'config')]), /unrecognized feature gate: Nope/);
+    // As upstream: flags are not looked at where a file covers them.
+    await writeFile(join(dir, 'config'), 'featureGates: {AllAlpha: true, GenericWorkload: true, AllBeta: true}\nmode: nftables\n');
+    assert.equal((await run('--config', join(dir, 'config'), '--feature-gates=Nope=true')).config.loopbackListeners, true);
+  } finally {
+    await rm(dir, { recursive: true });
+  }
 });
 
 test('the gate of external addresses', async () => {
@@ -114,7 +135,7 @@ test('--write-config-to gives the configuration with what flags say', async () =
   const command = await readCommand([
     '--write-config-to=/f',
     '--kube-api-qps=7',
-    '--feature-gates=A=true,B=false',
+    '--feature-gates=ContextualLogging=false,QOSReserved=true',
     '--profiling',
     '--hostname-override=Node-A',
     '--masquerade-all',
@@ -128,7 +149,7 @@ test('--write-config-to gives the configuration with what flags say', async () =
     [
       'node-a',
       true,
-      { A: true, B: false },
+      { ContextualLogging: false, QOSReserved: true },
       { kubeconfig: '', acceptContentTypes: '', contentType: 'application/vnd.kubernetes.protobuf', qps: 7, burst: 10 },
       { masqueradeBit: 14, masqueradeAll: true, localhostNodePorts: true, syncPeriod: '30s', minSyncPeriod: '1s' },
     ],

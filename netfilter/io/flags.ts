@@ -180,6 +180,14 @@ function textOf(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
+/** Loaded when a gate is named: the table of all of them is longer than all else that is read here. */
+async function checkGates(wanted: Readonly<Record<string, boolean>>): Promise<void> {
+  if (Object.keys(wanted).length === 0) return;
+  const problems = (await import('../../base/feature-gate-needs.ts')).gateProblems(wanted);
+  if (problems.length > 0)
+    throw new OpError('invalid', 'set the feature gates', problems.join('; '), { advice: 'docs/feature-gates.md lists those of Kubernetes 1.37.' });
+}
+
 async function readConfigFile(file: string): Promise<Record<string, unknown>> {
   let content: string;
   try {
@@ -246,6 +254,7 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
     object['metricsBindAddress'] = withPort(textOf(object['metricsBindAddress']) || '127.0.0.1:10249', metricsPort || 10249);
   }
   const config = proxyConfig(object);
+  await checkGates((object['featureGates'] ?? {}) as Readonly<Record<string, boolean>>);
   if (typeof file !== 'string') {
     if (healthzPort === 0) config.healthzBindAddress = '';
     if (metricsPort === 0) config.metricsBindAddress = '';

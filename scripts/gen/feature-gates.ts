@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { featureGates, gateRows, type FeatureGate } from '../../agent/mod.ts';
+import { gateRows } from '../../agent/mod.ts';
+import { featureGates, type FeatureGate } from '../../base/feature-gates.ts';
 
 /** Where upstream's gates stand, with the version its Go module `k8s.io/kubernetes` pins. */
 const sources = [
@@ -70,7 +71,7 @@ export function printFeatureGates(): string {
   return [
     '# Feature gates',
     '',
-    `The ${rows.length} gates of Kubernetes 1.37, all accepted by \`--feature-gates\` and \`featureGates\`, and no other name is. Printed by \`npm run gen\` from \`agent/core/feature-gates.ts\` and \`agent/core/feature-gate-state.ts\`.`,
+    `The ${rows.length} gates of Kubernetes 1.37, all accepted by \`--feature-gates\` and \`featureGates\`, and no other name is. Printed by \`npm run gen\` from \`base/feature-gates.ts\` and \`agent/core/feature-gate-state.ts\`.`,
     '',
     `Done: ${count('done')}. Not done: ${count('not done')}, and switching one of these changes nothing. Does not concern a node: ${count('does not concern a node')} (API server, controllers, scheduler, Windows, Go's client library). A locked gate cannot be set to anything but its default.`,
     '',

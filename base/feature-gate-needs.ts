@@ -1,4 +1,4 @@
-import { featureGates, gateEnabled } from './feature-gates.ts';
+import { checkFeatureGates, featureGates, gateEnabled } from './feature-gates.ts';
 
 /** Which gates need others, as upstream 1.37 has it: the first of a line needs the rest of it. */
 const table = `
@@ -71,11 +71,20 @@ const needs = table
   });
 
 /** Gates that are on while one that they need is off, in upstream's words: a program of Kubernetes does not start so. */
-export function checkGateNeeds(wanted: Readonly<Record<string, boolean>>): string[] {
+function checkGateNeeds(wanted: Readonly<Record<string, boolean>>): string[] {
   return needs.flatMap(({ name, needed }) => {
     const off = gateEnabled(wanted, name) ? needed.filter((each) => !gateEnabled(wanted, each)) : [];
     return off.length === 0 ? [] : [`${name} is enabled, but depends on features that are disabled: [${off.join(' ')}]`];
   });
+}
+
+/**
+ * Why a program of Kubernetes does not start with a set of gates, in upstream's words. Names and locks first: what depends
+ * on what says nothing of a set that cannot be.
+ */
+export function gateProblems(wanted: Readonly<Record<string, boolean>>): string[] {
+  const problems = checkFeatureGates(wanted);
+  return problems.length > 0 ? problems : checkGateNeeds(wanted);
 }
 
 /** Names in the table that are no gates: none, or the table is wrong. */
