@@ -48,7 +48,6 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs a dummy network interface', said: /link add dummy\d* type dummy\]/ },
   { why: 'needs block devices’ counts by cgroup', name: /ContainerMetrics .*should report container metrics/ },
   { why: 'needs CAP_SYS_RESOURCE', name: /\[Feature:OOMScoreAdj\]/, said: /oom_score_adj/ },
-  { why: 'needs a process that may ask for more memory than the machine has', name: /OOMKiller for pod using more memory than node allocatable/ },
   { why: 'needs CRIU', name: /\[Feature:CheckpointContainer\]/ },
   { why: 'needs SCTP of the kernel', name: /\[Feature:SCTPConnectivity\]/ },
   { why: 'needs a second handler of the runtime', said: /runtime class handler preconfigured/ },
