@@ -44,6 +44,7 @@ const PURE_BASE = [
   'base/bytes.ts',
   'base/conntrack.ts',
   'base/metrics-text.ts',
+  'base/component-pages.ts',
   'base/feature-gates.ts',
   'base/feature-gate-needs.ts',
 ];

@@ -2,37 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { flagzOf } from './flagz.ts';
 import { aggregated, journalArguments, readNodeLogQuery } from './node-log-query.ts';
-import { directoryPage, flagzText, healthText, statuszText, zPageForm } from './server-pages.ts';
-
-test('/healthz in upstream’s words', () => {
-  const checks = [
-    { name: 'ping', trouble: null },
-    { name: 'syncloop', trouble: 'pleg was last seen active 4m ago' },
-  ];
-  const none = { verbose: false, exclude: [] };
-  assert.deepEqual(healthText([{ name: 'ping', trouble: null }], none), { status: 200, text: 'ok' });
-  assert.deepEqual(healthText([{ name: 'ping', trouble: null }], { ...none, verbose: true }), { status: 200, text: '[+]ping ok\nhealthz check passed\n' });
-  assert.deepEqual(healthText(checks, none), { status: 500, text: '[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n' });
-  assert.deepEqual(healthText(checks, { verbose: true, exclude: ['syncloop', 'x'] }), {
-    status: 200,
-    text: '[+]ping ok\n[+]syncloop excluded: ok\nwarn: some health checks cannot be excluded: no matches for "x"\nhealthz check passed\n',
-  });
-});
-
-test('which form of a z-page is asked for', () => {
-  const cases: [string, string | null][] = [
-    ['', 'text'],
-    ['*/*', 'text'],
-    ['text/plain', 'text'],
-    ['application/json', null],
-    ['application/json;g=config.k8s.io;v=v1beta1;as=Flagz', 'json'],
-    ['image/png', null],
-  ];
-  for (const [accept, form] of cases) assert.equal(zPageForm(accept), form, accept);
-  const text = statuszText({ startedMs: 0, nowMs: 3_661_000, engine: 'node v24', version: 'v1', paths: ['/a'] });
-  assert.match(text, /^\nkubelet statusz\nWarning: /);
-  assert.match(text, /\nUp: 1 hr 01 min 01 sec\n/);
-});
+import { directoryPage } from './server-pages.ts';
 
 test('/flagz shows what counts, whether it came by file or flag', () => {
   const config = { maxPods: 20, clusterDNS: ['10.0.0.10'], featureGates: { B: true, A: false }, authentication: { anonymous: { enabled: false } } };
@@ -43,7 +13,6 @@ test('/flagz shows what counts, whether it came by file or flag', () => {
   assert.equal(flags['anonymous-auth'], 'false');
   assert.equal(flags['hostname-override'], 'n1');
   assert.equal(flags['node-ip'], '');
-  assert.match(flagzText({ v: '2', a: 'x' }), /purposes only\.\na=x\nv=2\n$/);
 });
 
 test('a folder’s page gives no name a chance to be more than a name', () => {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { version } from '../../base/version.ts';
 import type { Pod } from '../../proto/kube/types.ts';
-import { flagzObject, flagzText, statuszObject, statuszText, zPageForm } from '../core/server-pages.ts';
+import { flagzObject, flagzText, statuszObject, statuszText, zPageForm } from '../../base/component-pages.ts';
 import type { ServerRoute } from '../core/server-paths.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
@@ -135,13 +135,20 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
           return zPage(
             raw,
             response,
-            () => flagzText(flagz),
-            () => flagzObject(flagz),
+            () => flagzText('kubelet', flagz),
+            () => flagzObject('kubelet', flagz),
           );
         }
         case 'statusz': {
           if (!options.statusz) throw new HttpFailure(404, '404: Page Not Found');
-          const facts = { startedMs: options.startedMs, nowMs: clock.nowMs(), engine: `node ${process.version}`, version, paths: statuszPaths };
+          const facts = {
+            component: 'kubelet',
+            startedMs: options.startedMs,
+            nowMs: clock.nowMs(),
+            engine: `node ${process.version}`,
+            version,
+            paths: statuszPaths,
+          } as const;
           return zPage(
             raw,
             response,

@@ -6,10 +6,9 @@ import { hasCode, messageOf } from '../../base/errors.ts';
 import type { Log } from '../../base/log.ts';
 import { microsOf, readLog } from '../../cri/mod.ts';
 import type { Container, Pod } from '../../proto/kube/types.ts';
-import { Counter } from '../../base/metrics-text.ts';
 import { logContainerId } from '../core/log-container.ts';
 import { readLogQuery, type ServerRoute } from '../core/server-paths.ts';
-import { healthText, type HealthCheck } from '../core/server-pages.ts';
+import { HealthPage, type HealthCheck } from '../../base/component-pages.ts';
 import { execProtocol, forwardPorts, tunnelledProtocols, webSocketProtocols } from '../core/stream-protocols.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import type { Pods } from '../seams.ts';
@@ -86,11 +85,9 @@ export function createServerRoutes(options: ServerRoutesOptions) {
     { podOf, hasContainer: (pod, name) => specOf(pod, name) !== undefined, runningContainer },
   );
 
-  const healthNow = new Counter('kubernetes_healthcheck', '[STABLE] This metric records the result of a single healthcheck.', 'gauge');
-  const healthTotal = new Counter('kubernetes_healthchecks_total', '[STABLE] This metric records the results of all healthcheck.');
+  const healthPage = new HealthPage();
   const resetHealth = (response: ServerResponse): void => {
-    healthNow.clear();
-    healthTotal.clear();
+    healthPage.reset();
     response.writeHead(200, { 'content-type': 'text/plain; charset=utf-8' });
     response.end('metrics reset\n');
   };
@@ -102,17 +99,11 @@ export function createServerRoutes(options: ServerRoutesOptions) {
       // The agent ends when that server does.
       { name: 'device-plugin', trouble: null },
     ];
-    if (check === '') {
-      for (const { name, trouble } of checks) {
-        healthNow.set({ name, type: 'healthz' }, trouble === null ? 1 : 0);
-        healthTotal.add({ name, status: trouble === null ? 'success' : 'error', type: 'healthz' });
-      }
-    }
     const one = checks.find(({ name }) => name === check);
     if (check !== '' && one === undefined) throw new HttpFailure(404, '404: Page Not Found');
     const { status, text } =
       one === undefined
-        ? healthText(checks, { verbose: query.has('verbose'), exclude: query.getAll('exclude') })
+        ? healthPage.answer(checks, query)
         : one.trouble === null
           ? { status: 200, text: 'ok' }
           : { status: 500, text: `internal server error: ${one.trouble}\n` };
@@ -229,7 +220,7 @@ export function createServerRoutes(options: ServerRoutesOptions) {
           return answerJson(response, { kubeletconfig: options.configz() });
         case 'metrics': {
           if (route.what === 'slis' && request.raw.method === 'DELETE') return resetHealth(response);
-          const text = (route.what === 'slis' ? healthNow.text() + healthTotal.text() : '') + (await options.metrics(route.what, signal));
+          const text = (route.what === 'slis' ? healthPage.text() : '') + (await options.metrics(route.what, signal));
           response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8; escaping=underscores' });
           return void response.end(text);
         }
