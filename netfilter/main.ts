@@ -22,7 +22,8 @@ import { machineAddresses, setOomScore } from './io/machine.ts';
 import { proxyMetrics, type Metrics } from './io/metrics.ts';
 import { metricsPage } from './io/page.ts';
 import { reachApi } from './io/reach.ts';
-import { HealthPorts, serveHealthz, serveMetrics } from './io/servers.ts';
+import { serveMetrics } from './io/metrics-server.ts';
+import { HealthPorts, serveHealthz } from './io/servers.ts';
 import { setConntrackSysctls } from './io/sysctls.ts';
 import { startWatching } from './io/watch.ts';
 import { allowLocalhostNodePorts, openMode, removeAll } from './modes.ts';
@@ -34,11 +35,12 @@ async function openSys(host: Host, log: Log): Promise<Sys> {
   return path === '' ? (await import('../base/sys/fallback.ts')).createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
-async function runProxy(host: Host, { config, document, master, file }: RunCommand, sys: Sys, log: Log): Promise<number> {
+async function runProxy(host: Host, { config, document, master, file, flagz }: RunCommand, sys: Sys, log: Log): Promise<number> {
   const outdated = new AbortController();
   // Before all that takes time: what is written meanwhile counts too.
   await using _file = file === '' ? null : await watchConfigFile(file, () => outdated.abort());
   const clock = realClock;
+  const startedMs = clock.nowMs();
   // Pauses of this proxy are to differ from those of others, and nobody is to be kept from guessing them.
   const rng = seededRng(host.pid ^ clock.nowMs());
   const nodeName = (config.hostnameOverride === '' ? hostname() : config.hostnameOverride).trim().toLowerCase();
@@ -60,7 +62,7 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
   // The rules of this mode depend on how connections are tracked; otherwise none of these waits for another.
   if (config.mode === 'iptables') await tracking;
   const [mode] = await Promise.all([openMode(sys, { config, metrics, log }), tracking, setOomScore(host.pid, config.oomScoreAdj, log)]);
-  const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: clock.nowMs() / 1000, readCounters: () => mode.readCounters(), log });
+  const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: startedMs / 1000, readCounters: () => mode.readCounters(), log });
   const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   const tell = (event: ProxyEvent): Promise<void> => announce(api, event, { nodeName, clock, rng, log }, host.signal);
   const server = async (what: 'healthz' | 'metrics', open: ListenOptions['open']): Promise<AsyncDisposable> => {
@@ -73,7 +75,9 @@ async function runProxy(host: Host, { config, document, master, file }: RunComma
     }
   };
   await using _healthz = await server('healthz', (at) => serveHealthz(at, health, metrics));
-  await using _metrics = await server('metrics', (at) => serveMetrics(at, page, config.mode, document));
+  await using _metrics = await server('metrics', (at) =>
+    serveMetrics(at, { page, mode: config.mode, document, flagz: config.flagz ? flagz : null, statusz: config.statusz, clock, startedMs }),
+  );
   const failed = (service: string, note: string): void =>
     void tell({ type: 'Warning', reason: 'FailedToStartServiceHealthcheck', action: 'Listen', note, service });
   await using healthPorts = new HealthPorts({ log, isHealthy: () => health.healthy, failed });

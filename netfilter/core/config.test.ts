@@ -40,6 +40,8 @@ test('an empty nftables configuration has the defaults of upstream', () => {
     localhostNodePorts: false,
     loopbackListeners: false,
     externalIPs: true,
+    flagz: true,
+    statusz: true,
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1000,
     oomScoreAdj: -999,

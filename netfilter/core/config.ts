@@ -44,6 +44,9 @@ export interface ProxyConfig {
   loopbackListeners: boolean;
   /** Whether spec.externalIPs of Services count (the gate AllowServiceExternalIPs). */
   externalIPs: boolean;
+  /** Pages of the metrics server (the gates ComponentFlagz and ComponentStatusz). */
+  flagz: boolean;
+  statusz: boolean;
   syncPeriodMs: number;
   minSyncPeriodMs: number;
   oomScoreAdj: number;
@@ -150,6 +153,8 @@ export function proxyConfig(object: unknown): ProxyConfig {
     localhostNodePorts: mode === 'iptables' && flag(rules, 'localhostNodePorts', true),
     loopbackListeners: mode === 'nftables' && flag(gates, 'KubeProxyNFTablesLocalhostNodePorts', flag(gates, 'AllAlpha', false)),
     externalIPs: flag(gates, 'AllowServiceExternalIPs', true),
+    flagz: flag(gates, 'ComponentFlagz', flag(gates, 'AllBeta', true)),
+    statusz: flag(gates, 'ComponentStatusz', flag(gates, 'AllBeta', true)),
     syncPeriodMs: duration(rules, 'syncPeriod', '30s') || 30_000,
     minSyncPeriodMs: duration(rules, 'minSyncPeriod', '1s') || 1000,
     oomScoreAdj: number(root, 'oomScoreAdj', -999),

@@ -75,6 +75,37 @@ test('gates that upstream does not start with are refused, in a file too', async
   }
 });
 
+/** What kube-proxy 1.37.2 told at /flagz when it was given the flags of the test, but for addresses that it takes from the Node. */
+const TOLD = `
+bind-address=0.0.0.0 bind-address-hard-fail=false cleanup=false cluster-cidr= config= config-sync-period=15m0s conntrack-max-per-core=0
+conntrack-min=0 conntrack-tcp-be-liberal=false conntrack-tcp-timeout-close-wait=1h0m0s conntrack-tcp-timeout-established=24h0m0s
+conntrack-udp-timeout=0s conntrack-udp-timeout-stream=0s detect-local-mode=ClusterCIDR feature-gates=WatchListClient=false
+healthz-bind-address=0.0.0.0:10256 healthz-port=10256 help=false hostname-override=n1 init-only=false iptables-localhost-nodeports=true
+iptables-masquerade-bit=14 iptables-min-sync-period=1s iptables-sync-period=30s ipvs-exclude-cidrs=[] ipvs-min-sync-period=1s
+ipvs-scheduler= ipvs-strict-arp=false ipvs-sync-period=30s ipvs-tcp-timeout=0s ipvs-tcpfin-timeout=0s ipvs-udp-timeout=0s
+kube-api-burst=10 kube-api-content-type=application/json kube-api-qps=5 kubeconfig= log-flush-frequency=5s log-json-info-buffer-size=0
+log-json-split-stream=false log-text-info-buffer-size=0 log-text-split-stream=false logging-format=text masquerade-all=false
+master=http://127.0.0.1:1 metrics-bind-address=127.0.0.1:10249 metrics-port=10249 nodeport-addresses=[primary] oom-score-adj=-999
+pod-bridge-interface= pod-interface-name-prefix= profiling=true proxy-mode=nftables show-hidden-metrics-for-version= v=1 version=false
+vmodule= write-config-to=
+`;
+
+test('flags as they are told at /flagz, and the gates of its page', async () => {
+  const { flagz, config } = await run(
+    ...['--master=http://127.0.0.1:1', '--kube-api-content-type=application/json', '--feature-gates=WatchListClient=false', '--proxy-mode=nftables'],
+    ...['--conntrack-max-per-core=0', '--conntrack-min=0', '--hostname-override=n1', '-v=1', '--profiling', '--nodeport-addresses=primary'],
+  );
+  assert.deepEqual(
+    Object.entries(flagz())
+      .map(([name, value]) => `${name}=${value}`)
+      .toSorted(),
+    TOLD.trim().split(/\s+/).toSorted(),
+  );
+  assert.deepEqual([config.flagz, config.statusz], [true, true]);
+  const off = (await run('--feature-gates=ComponentFlagz=false,ComponentStatusz=false')).config;
+  assert.deepEqual([off.flagz, off.statusz], [false, false]);
+});
+
 test('the gate of external addresses', async () => {
   assert.equal((await run('--feature-gates=AllowServiceExternalIPs=false')).config.externalIPs, false);
   assert.equal((await run()).config.externalIPs, true);

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { readYaml } from '../../base/yaml.ts';
+import { flagTexts } from '../../base/component-pages.ts';
 import { tryDurationMs } from '../../base/duration.ts';
 import { proxyConfig, withPort, type ProxyConfig } from '../core/config.ts';
 import { configDocument, type ConfigDocument } from '../core/config-document.ts';
@@ -69,6 +70,21 @@ const WITHOUT_EFFECT = [
   'vmodule',
 ];
 
+/** Flags that are true or false, beside those of the configuration. */
+const BOOLEANS: ReadonlySet<string> = new Set(['help', 'version', 'cleanup', 'init-only', 'log-json-split-stream', 'log-text-split-stream']);
+
+/** What flags without a field in the configuration are told to be when they are not given. */
+const USUAL: Readonly<Record<string, string>> = {
+  'healthz-port': '10256',
+  'metrics-port': '10249',
+  'ipvs-sync-period': '30s',
+  'ipvs-min-sync-period': '1s',
+  'logging-format': 'text',
+  'log-flush-frequency': '5s',
+  'log-json-info-buffer-size': '0',
+  'log-text-info-buffer-size': '0',
+};
+
 export const HELP = `nodelet netfilter: the Kubernetes service proxy (kube-proxy)
 
   --kubeconfig FILE            how to reach the API server
@@ -117,6 +133,8 @@ export interface RunCommand {
   readonly unknown: readonly string[];
   /** The configuration file; empty: there is none. */
   readonly file: string;
+  /** Every flag with the value that counts, for /flagz. */
+  readonly flagz: () => Record<string, string>;
 }
 
 function refuse(detail: string, cause?: unknown): OpError {
@@ -201,8 +219,23 @@ async function readConfigFile(file: string): Promise<Record<string, unknown>> {
   return parsed as Record<string, unknown>;
 }
 
+/** @param names of all flags; @param given by flag */
+function flagsTold(names: readonly string[], document: ConfigDocument, given: Readonly<Record<string, string | boolean | undefined>>): Record<string, string> {
+  const { mode } = document as { mode: string };
+  const paths = new Map(Object.entries({ ...COVERED, ...TOLD }).map(([name, { path }]) => [name, path.replace('MODE', mode || 'iptables')]));
+  paths.set('v', 'logging.verbosity').set('hostname-override', 'hostnameOverride').set('kubeconfig', 'clientConnection.kubeconfig');
+  const told = flagTexts(
+    names.map((name) => [name, paths.get(name) ?? null] as const),
+    document,
+    new Map(names.map((name) => [name, given[name] ?? USUAL[name] ?? (BOOLEANS.has(name) ? false : '')])),
+  );
+  // Go prints a list that is not there as one without anything in it.
+  for (const [name, { read }] of Object.entries({ ...COVERED, ...TOLD })) if (read === 'list') told[name] ||= '[]';
+  return told;
+}
+
 export async function readCommand(args: readonly string[]): Promise<Command> {
-  const booleans = new Set(['help', 'version', 'cleanup', 'init-only', 'log-json-split-stream', 'log-text-split-stream']);
+  const booleans = new Set(BOOLEANS);
   const settings = Object.entries({ ...COVERED, ...TOLD });
   for (const [name, { read }] of settings) if (read === 'bool') booleans.add(name);
   const options: Options = {};
@@ -281,5 +314,6 @@ export async function readCommand(args: readonly string[]): Promise<Command> {
     ignored,
     unknown,
     file: textOf(file),
+    flagz: () => flagsTold(Object.keys(options), document, values),
   };
 }

@@ -5,14 +5,14 @@ import type { ProxyHealth } from '../health.ts';
 import { serve } from './http.ts';
 import type { Metrics } from './metrics.ts';
 
-/** What the proxy answers over HTTP: its own health, its metrics, and load balancers that ask about one Service. */
+/** What the proxy answers over HTTP to those who ask about its health, its own or that of one Service. */
 
-function json(response: ServerResponse, status: number, body: string, headers: Record<string, string> = {}): void {
+export function json(response: ServerResponse, status: number, body: string, headers: Record<string, string> = {}): void {
   response.writeHead(status, { 'content-type': 'application/json', 'x-content-type-options': 'nosniff', ...headers });
   response.end(body);
 }
 
-function pathOf(request: IncomingMessage): string {
+export function pathOf(request: IncomingMessage): string {
   return (request.url ?? '/').split('?')[0]!;
 }
 
@@ -34,36 +34,6 @@ export async function serveHealthz(at: { host: string; port: number }, health: P
     },
     { bothFamilies: true },
   );
-}
-
-/**
- * @param page some of what it tells is asked from the kernel when somebody looks
- * @param document the configuration, for /configz
- */
-export async function serveMetrics(
-  at: { host: string; port: number },
-  page: { text(): string | Promise<string> },
-  mode: string,
-  document: object,
-): Promise<AsyncDisposable & { port: number }> {
-  return await serve(at.host, at.port, (request, response) => {
-    const text = (type: string, body: string): void => void response.writeHead(200, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
-    switch (pathOf(request)) {
-      case '/metrics':
-        return void Promise.resolve(page.text()).then(
-          (body) => text('text/plain; version=0.0.4; charset=utf-8', body),
-          (error: unknown) => void response.writeHead(500, { 'content-type': 'text/plain; charset=utf-8' }).end(`${messageOf(error)}\n`),
-        );
-      case '/configz':
-        return json(response, 200, JSON.stringify({ 'kubeproxy.config.k8s.io': document }));
-      case '/proxyMode':
-        return text('text/plain; charset=utf-8', mode);
-      case '/healthz':
-        return text('text/plain; charset=utf-8', 'ok');
-      default:
-        response.writeHead(404, { 'content-type': 'text/plain; charset=utf-8' }).end('404 page not found\n');
-    }
-  });
 }
 
 export interface HealthCheck {

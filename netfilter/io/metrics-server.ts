@@ -1,0 +1,92 @@
+import { flagzObject, flagzText, HealthPage, statuszObject, statuszText, zPageForm, type StatuszFacts } from '../../base/component-pages.ts';
+import type { Clock } from '../../base/clock.ts';
+import { messageOf } from '../../base/errors.ts';
+import { startTimeText } from '../../base/process-metrics.ts';
+import { version } from '../../base/version.ts';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { serve } from './http.ts';
+
+export interface MetricsServerOptions {
+  /** Some of what it tells is asked from the kernel when somebody looks. */
+  readonly page: { text(): string | Promise<string> };
+  readonly mode: string;
+  /** The configuration, for /configz. */
+  readonly document: object;
+  /** Flags with their values, for /flagz; null where ComponentFlagz is off. */
+  readonly flagz: (() => Readonly<Record<string, string>>) | null;
+  /** Whether there is /statusz (ComponentStatusz). */
+  readonly statusz: boolean;
+  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly startedMs: number;
+}
+
+const CHECKS = [{ name: 'ping', trouble: null }];
+const PLAIN = 'text/plain; charset=utf-8';
+const METRICS = 'text/plain; version=0.0.4; charset=utf-8';
+
+/** Everything on --metrics-bind-address, in upstream's form. */
+export async function serveMetrics(at: { host: string; port: number }, options: MetricsServerOptions): Promise<AsyncDisposable & { port: number }> {
+  const { page, mode, document, flagz, statusz, clock, startedMs } = options;
+  const health = new HealthPage();
+  const facts = (): StatuszFacts => ({
+    component: 'kube-proxy',
+    startedMs,
+    nowMs: clock.nowMs(),
+    engine: `node ${process.version}`,
+    version,
+    paths: ['/configz', ...(flagz === null ? [] : ['/flagz']), '/healthz', '/metrics', '/proxyMode'],
+  });
+  return await serve(at.host, at.port, (request, response) => {
+    // Not by URL, which throws at what it takes for none.
+    const [path = '', query = ''] = (request.url ?? '/').split('?', 2);
+    switch (path) {
+      case '/metrics':
+        return void Promise.resolve(page.text()).then(
+          (body) => answer(response, METRICS, body),
+          (error: unknown) => answer(response, PLAIN, `${messageOf(error)}\n`, 500),
+        );
+      case '/metrics/slis':
+        if (request.method !== 'DELETE') return answer(response, METRICS, health.text() + startTimeText(startedMs / 1000));
+        health.reset();
+        return answer(response, PLAIN, 'metrics reset\n');
+      case '/configz':
+        return answer(response, 'application/json', JSON.stringify({ 'kubeproxy.config.k8s.io': document }));
+      case '/proxyMode':
+        return answer(response, PLAIN, mode);
+      case '/healthz': {
+        const { status, text } = health.answer(CHECKS, new URLSearchParams(query));
+        return answer(response, PLAIN, text, status);
+      }
+      case '/healthz/ping':
+        return answer(response, PLAIN, 'ok');
+      case '/flagz':
+        if (flagz === null) break;
+        return zPage(
+          request,
+          response,
+          () => flagzText('kube-proxy', flagz()),
+          () => flagzObject('kube-proxy', flagz()),
+        );
+      case '/statusz':
+        if (!statusz) break;
+        return zPage(
+          request,
+          response,
+          () => statuszText(facts()),
+          () => statuszObject(facts()),
+        );
+    }
+    answer(response, PLAIN, '404 page not found\n', 404);
+  });
+}
+
+function answer(response: ServerResponse, type: string, body: string, status = 200): void {
+  response.writeHead(status, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
+}
+
+function zPage(request: IncomingMessage, response: ServerResponse, text: () => string, object: () => unknown): void {
+  const form = zPageForm(request.headers.accept ?? '');
+  if (form === 'text') answer(response, PLAIN, text());
+  else if (form === 'json') answer(response, 'application/json', `${JSON.stringify(object())}\n`);
+  else answer(response, PLAIN, 'only the following media types are accepted: text/plain, application/json;g=config.k8s.io;v=v1beta1\n', 406);
+}
