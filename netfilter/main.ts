@@ -11,6 +11,7 @@ import { seededRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
+import { configWarnings } from './core/config-warnings.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
 import { announce, DEFAULT_MODE_NOTE, type ProxyEvent } from './io/birth.ts';
@@ -84,8 +85,7 @@ async function runProxy(host: Host, { config, document, master, file, flagz }: R
   await using loopbackPorts = new LoopbackPorts({ clock, rng, metrics, log });
   const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, loopbackPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
-  if (config.detectLocalMode === 'ClusterCIDR' && config.clusterCIDRs.length === 0)
-    log.warn('Detect-local-mode set to ClusterCIDR, but no cluster CIDR is given: traffic from outside to a ClusterIP is not masqueraded');
+  for (const warning of configWarnings(config)) log.warn(warning);
   void tell({ type: 'Normal', reason: 'Starting' });
   if (config.modeDefaulted) {
     log.warn(DEFAULT_MODE_NOTE);

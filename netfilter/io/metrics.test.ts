@@ -21,6 +21,6 @@ test('every metric of upstream has its name here', () => {
     .split(/\s+/)
     .map((name) => `kubeproxy_${name}`);
   for (const name of names) metrics.add(name, 1, { ip_family: 'IPv4' });
-  const told = new Set([...metrics.text().matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name));
+  const told = new Set([...metrics.text().matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name ?? ''));
   assert.deepEqual([...told].toSorted(), names.toSorted());
 });

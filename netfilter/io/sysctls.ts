@@ -48,5 +48,5 @@ export async function setConntrackSysctls(sys: Sys, config: ConntrackConfig, cpu
 async function write(sys: Sys, writes: readonly { path: string; value: number }[]): Promise<Map<string, string>> {
   if (writes.length === 0) return new Map();
   const results = await sys.writeFiles(writes.map(({ path, value }) => ({ path, data: String(value) })));
-  return new Map(results.flatMap((result, index) => (result === null ? [] : [[writes[index]!.path, String(result.errno)] as const])));
+  return new Map(results.flatMap((result, index) => (result === null ? [] : [[writes[index]!.path, result.errno] as const])));
 }
