@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Container, ContainerStatus, ResourceRequirements } from '../../proto/kube/types.ts';
-import { containerResourcesStatus } from './status-resources.ts';
+import type { Container, ContainerStatus, Pod, PodStatus, ResourceRequirements } from '../../proto/kube/types.ts';
+import { containerResourcesStatus, podResourcesStatus } from './status-resources.ts';
 import type { ContainerFacts, ContainerResourceFacts } from './types.ts';
 
 const container: Container = { name: 'c', resources: { requests: { cpu: '100m', memory: '64Mi' }, limits: { cpu: '500m', memory: '128Mi' } } };
@@ -38,4 +38,18 @@ test('a runtime that reports nothing leaves what was put into effect, and what w
   assert.deepEqual(told(facts(null), actuated), actuated);
   const before = { state: { running: {} }, resources: { requests: { cpu: '79m' }, limits: { memory: '1Gi' } } };
   assert.deepEqual(told(facts(null), undefined, before), { requests: { cpu: '79m', memory: '64Mi' }, limits: { cpu: '500m', memory: '1Gi' } });
+});
+
+test('of a pod that asks through its containers alone its cgroup tells; a limit that it does not have stays as it was told, also after a restart', () => {
+  const spec = { containers: [container, { name: 'unlimited', resources: { requests: { cpu: '100m' } } }] };
+  const promised = podResourcesStatus({ metadata: {}, spec, status: { phase: 'Pending' } }, null, {});
+  const wanted = { limits: { cpu: '500m', memory: '128Mi' }, requests: { cpu: '200m', memory: '64Mi' } };
+  assert.deepEqual(promised, { allocatedResources: wanted.requests, resources: wanted });
+  const running: Pod = { metadata: {}, spec, status: { phase: 'Running' } };
+  const values = { cpuShares: 204n, cpuQuotaUs: null, cpuPeriodUs: 100_000n, memoryBytes: null, memoryUsageBytes: 0n };
+  const has = (phase: string, limited: Partial<typeof values> | object = {}): PodStatus['resources'] =>
+    podResourcesStatus(running, { ...values, ...limited }, { ...promised, phase }).resources;
+  assert.deepEqual(has('Running'), wanted);
+  assert.deepEqual(has('Running', { cpuQuotaUs: 70_000n, memoryBytes: 1n << 30n })?.limits, { cpu: '700m', memory: '1Gi' });
+  assert.deepEqual(has('Pending'), { requests: wanted.requests }, 'told before it ran');
 });

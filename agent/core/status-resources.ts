@@ -96,8 +96,11 @@ function milliOfShares(shares: bigint): bigint {
   return (shares * 1000n + 1023n) / 1024n;
 }
 
-/** What the pod as a whole was promised and has: KEP-5419. `values` null: its cgroup is not known, or it does not run yet. */
-export function podResourcesStatus(pod: Pod, values: PodCgroupValues | null): Pick<PodStatus, 'resources' | 'allocatedResources'> {
+/**
+ * What the pod as a whole was promised and has: KEP-5419. `values` null: its cgroup is not known, or it does not run yet. `old` is what was told
+ * before: a limit that its cgroup does not have, as where only some containers are limited, stays as it was told while nothing ran, as upstream has it.
+ */
+export function podResourcesStatus(pod: Pod, values: PodCgroupValues | null, old: PodStatus): Pick<PodStatus, 'resources' | 'allocatedResources'> {
   const requests = listOf(podRequests(pod));
   const allocated = Object.keys(requests).length === 0 ? {} : { allocatedResources: requests };
   if (values === null || pod.status?.phase !== 'Running') {
@@ -105,6 +108,7 @@ export function podResourcesStatus(pod: Pod, values: PodCgroupValues | null): Pi
     return { ...allocated, resources: { ...pod.spec.resources, ...some('limits', limits), ...some('requests', requests) } };
   }
   const has = { limits: { ...pod.spec.resources?.limits }, requests: { ...pod.spec.resources?.requests } };
+  const told = old.phase === 'Running' ? old.resources?.limits : undefined;
   const request = milliOfShares(values.cpuShares);
   const asked = milliValueOf(has.requests['cpu']);
   const same = sharesOfWeight(cpuWeight(cpuShares(asked))) === values.cpuShares;
@@ -113,8 +117,9 @@ export function podResourcesStatus(pod: Pod, values: PodCgroupValues | null): Pi
   if (values.cpuQuotaUs !== null) {
     const limit = (values.cpuQuotaUs * 1000n) / values.cpuPeriodUs;
     if (limit > minLimitMilli || milliValueOf(has.limits['cpu']) > minLimitMilli) put(has.limits, 'cpu', milliQuantityOf(limit));
-  }
+  } else if (told?.['cpu'] !== undefined) put(has.limits, 'cpu', parseQuantity(told['cpu']));
   if (values.memoryBytes !== null) put(has.limits, 'memory', quantityOf(values.memoryBytes, 'BinarySI'));
+  else if (told?.['memory'] !== undefined) put(has.limits, 'memory', parseQuantity(told['memory']));
   return { ...allocated, resources: { ...pod.spec.resources, ...some('limits', has.limits), ...some('requests', has.requests) } };
 }
 

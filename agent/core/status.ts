@@ -54,7 +54,7 @@ export function statusOf(input: StatusInput): PodStatus {
     ...addresses(input),
     startTime: old.startTime ?? timeText(nowMs),
     qosClass: old.qosClass ?? pod.status?.qosClass ?? qosClassOf(pod),
-    ...podResourcesStatus(pod, input.cgroup ?? null),
+    ...podResourcesStatus(pod, input.cgroup ?? null, old),
     ...(init.length === 0 ? {} : { initContainerStatuses: init }),
     containerStatuses: apps,
     ...(ephemeral.length === 0 ? {} : { ephemeralContainerStatuses: ephemeral }),

@@ -1,3 +1,4 @@
+import { qosClassOf } from '../../agent/core/qos.ts';
 import type { ContainerState, ContainerStatus, Pod } from '../../proto/kube/types.ts';
 
 /** What a person wants to know of a pod's status; `gone` when there is no such pod. */
@@ -78,6 +79,6 @@ export function fullPod(short: Pod, uid: string): Pod {
       containers: spec.containers.map((container) => ({ ...defaults, ...container })),
       ...(spec.initContainers === undefined ? {} : { initContainers: spec.initContainers.map((container) => ({ ...defaults, ...container })) }),
     },
-    status: { phase: 'Pending', qosClass: 'BestEffort', conditions: [{ type: 'PodScheduled', status: 'True' }], ...short.status },
+    status: { phase: 'Pending', qosClass: qosClassOf({ spec }), conditions: [{ type: 'PodScheduled', status: 'True' }], ...short.status },
   };
 }
