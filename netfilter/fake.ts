@@ -99,6 +99,9 @@ export class FakeKernel implements NftKernel {
       case 'add-counter':
         table.counters.add(op.counter);
         return null;
+      case 'delete-counter':
+        if (this.#statements(table).some((statement) => statement.kind === 'count' && statement.counter === op.counter)) return 'counter is used';
+        return table.counters.delete(op.counter) ? null : 'no such counter';
     }
   }
 

@@ -118,3 +118,32 @@ for (const seed of [1, 2, 3, 4]) {
     assert.deepEqual(contents(kernel), empty);
   });
 }
+
+test('what an earlier configuration refused on loopback addresses, and how, is gone once it does not', async () => {
+  const kernel = new FakeKernel();
+  const rules: PortRules = {
+    ...randomRules(seededRng(1), 1),
+    nodePort: 30080,
+    internal: 'reject',
+    external: 'reject',
+    cluster: [],
+    local: [],
+    reachable: [],
+    onNode: [],
+  };
+  const ports = new Map((['tcp', 'udp'] as const).map((protocol) => [portKey({ ...rules.id, protocol }), { ...rules, id: { ...rules.id, protocol } }]));
+  const things = (of: FakeKernel): unknown => {
+    const { chains, sets, counters } = of.tables.get('ip')!;
+    return [chains.keys(), sets.keys(), counters, sets.get('localhost-nodeport-reject-ports')?.elements.keys() ?? []].map((names) => [...names].toSorted());
+  };
+  const all = ['tcp', 'udp', 'sctp'] as const;
+  for (const refusedOnLocalhost of [all, ['udp', 'sctp'] as const, undefined, all, undefined]) {
+    const now = { ...settings, ...(refusedOnLocalhost === undefined ? {} : { refusedOnLocalhost }) };
+    const before = kernel.commits.length;
+    assert.deepEqual(await new Table({ kernel, fallback: null, log: silentLog }).writeWhole(now, ports, 0), { ok: true, refused: [] });
+    assert.equal(kernel.commits.length, before + 1, 'the repair went through at the first try');
+    const fresh = new FakeKernel();
+    assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(now, ports, 0)).ok);
+    assert.deepEqual(things(kernel), things(fresh), `refused: ${String(refusedOnLocalhost)}`);
+  }
+});

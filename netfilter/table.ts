@@ -206,7 +206,7 @@ export class Table implements ServiceTable {
       if (!result.ok) return result;
       size = 0;
     }
-    const strays = planRepairStrays(ports, wanted, observed);
+    const strays = planRepairStrays(ports, wanted, observed, settings);
     plan = concat(plan, planRepairPorts(part, wanted, observed), strays);
     acceptChanges(state, part, strays.stale, nowMs);
     part = new Map();

@@ -1,4 +1,14 @@
-import { endpointMap, endpointMapOf, fixedTable, SERVICE_SETS, sets, TABLE_COMMENT } from './nft-table.ts';
+import {
+  endpointMap,
+  endpointMapOf,
+  fixedTable,
+  localhostRejectChain,
+  localhostRejectCounter,
+  localhostRejectsLeft,
+  SERVICE_SETS,
+  sets,
+  TABLE_COMMENT,
+} from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
 import type { PortObjects } from './nft-service.ts';
 import type { Element, NetworkTarget, Op, Rule, SetSpec, Verdict } from './ops.ts';
@@ -305,12 +315,18 @@ export function endpointMapsIn(observed: Observed): SetSpec[] {
 }
 
 /** The end of a repair: what no port wants goes. */
-export function planRepairStrays(ports: ReadonlyMap<string, PortObjects>, wanted: WantedKeys, observed: Observed): Plan {
+export function planRepairStrays(ports: ReadonlyMap<string, PortObjects>, wanted: WantedKeys, observed: Observed, settings: RuleSettings): Plan {
   const plan = emptyPlan();
   for (const set of SERVICE_SETS) {
     for (const [key, value] of observed.elements.get(set.name) ?? []) {
       if (wanted.get(set.name)?.has(key) !== true) push(plan, undefined, { op: 'delete-element', set, element: observedElement(set, key, value) });
     }
+  }
+  const left = localhostRejectsLeft(settings, observed.chains);
+  if (left.isMapLeft) push(plan, undefined, { op: 'delete-set', set: sets.localhostRejects });
+  for (const protocol of left.protocols) {
+    const [chain, counter] = [localhostRejectChain(protocol), localhostRejectCounter(protocol)];
+    push(plan, undefined, { op: 'flush-chain', chain }, { op: 'delete-chain', chain }, { op: 'delete-counter', counter });
   }
   const objects = [...ports.values()];
   const maps = new Set(objects.flatMap((port) => port.drawn.map(({ set }) => set.name)));

@@ -29,6 +29,7 @@ export const NFT = {
   getGeneration: 16,
   newObject: 18,
   getObject: 19,
+  delObject: 20,
 } as const;
 
 export const NFPROTO: Record<Family, number> = { ip: 2, ip6: 10 };
@@ -134,6 +135,11 @@ function encodeOp(batch: Batch, op: Op, seq: number): void {
         const data = writer.nest(4);
         for (const field of [1, 2]) writer.u64(field, 0n);
         writer.unnest(data);
+      });
+    case 'delete-counter':
+      return message(batch, NFT.delObject, 0, seq, (writer) => {
+        writer.text(2, op.counter);
+        writer.u32(3, COUNTER_OBJECT);
       });
     case 'add-rule': {
       const { family } = batch;

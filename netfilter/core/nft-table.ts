@@ -72,6 +72,13 @@ export function localhostRejectCounter(protocol: Protocol): string {
   return `localhost-nodeport-rejected-${protocol}`;
 }
 
+/** What is left of an earlier configuration under which more was refused on loopback addresses. */
+export function localhostRejectsLeft(settings: RuleSettings, chains: readonly string[]): { protocols: readonly Protocol[]; isMapLeft: boolean } {
+  const refused = settings.refusedOnLocalhost ?? [];
+  const protocols = (['tcp', 'udp', 'sctp'] as const).filter((protocol) => !refused.includes(protocol) && chains.includes(localhostRejectChain(protocol)));
+  return { protocols, isMapLeft: refused.length === 0 && protocols.length > 0 };
+}
+
 const DSTNAT = -100;
 const SRCNAT = 100;
 

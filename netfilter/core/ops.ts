@@ -85,7 +85,8 @@ export type Op =
   | { op: 'delete-set'; set: SetSpec }
   | { op: 'add-element'; set: SetSpec; element: Element }
   | { op: 'delete-element'; set: SetSpec; element: Element }
-  | { op: 'add-counter'; counter: string };
+  | { op: 'add-counter'; counter: string }
+  | { op: 'delete-counter'; counter: string };
 
 /** One transaction on one table: all of it or nothing. */
 export interface Transaction {

@@ -164,6 +164,8 @@ export function opText(op: Op, family: Family): string {
       return `delete element ${table} ${op.set.name} ${elementText(op.element, true)}`;
     case 'add-counter':
       return `add counter ${table} ${op.counter}`;
+    case 'delete-counter':
+      return `delete counter ${table} ${op.counter}`;
   }
 }
 

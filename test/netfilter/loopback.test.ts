@@ -88,6 +88,20 @@ suite('Node ports on loopback in nftables mode', { skip: reason ?? false }, () =
       );
       results['refused'] = (await until(connect('127.0.0.1'), (reply) => reply.error === 'ECONNREFUSED', START_MS)).error;
       results['refused, counted'] = (await metrics()).some((line) => /"IPv4",protocol="TCP"\} [1-9]/.test(line));
+      // Without the gate nothing is left of it.
+      await proxy.restart({ mode: 'nftables', nftables: config.nftables, nodePortAddresses: ['primary'] });
+      await until(
+        async () => await listed('ip'),
+        (lines) => lines.length === 0,
+        START_MS,
+      );
+      results['left'] = [
+        await until(
+          async () => await listed('ip6'),
+          (lines) => lines.length === 0,
+          START_MS,
+        ),
+      ];
       await proxy.end();
       assert.equal(await proxy.run(['--cleanup']), 0);
       assert.doesNotMatch(await lab.run('node', ['nft', 'list', 'ruleset']), /kube-proxy/);
