@@ -57,8 +57,10 @@ test('turns: one thing at a time for a key, in the order asked, also behind one 
   });
   const second = turns.take('a', async () => void did.push('second'));
   await turns.take('b', async () => void did.push('other'));
+  assert.deepEqual([turns.isTaken('a'), turns.isTaken('b')], [true, false]);
   gate.resolve();
   await assert.rejects(first, /broken/);
   await second;
+  assert.equal(turns.isTaken('a'), false);
   assert.deepEqual(did, ['other', 'first', 'second']);
 });

@@ -2,6 +2,11 @@
 export class Turns {
   readonly #last = new Map<string, Promise<unknown>>();
 
+  /** Whether something is done for the key, or waits. */
+  isTaken(key: string): boolean {
+    return this.#last.has(key);
+  }
+
   async take<T>(key: string, work: () => Promise<T>): Promise<T> {
     const before = this.#last.get(key) ?? Promise.resolve();
     const mine = before.then(work, work);

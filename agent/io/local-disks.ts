@@ -2,13 +2,14 @@ import { Buffer } from 'node:buffer';
 import { OpError } from '../../base/errors.ts';
 import type { RunResult, Sys } from '../../base/sys/types.ts';
 import { otherMounts, parseMountinfo } from '../core/mountinfo.ts';
+import type { MountEntry } from '../core/mountinfo.ts';
 
 export interface LocalDisk {
   readonly specName: string;
   readonly path: string;
   readonly readOnly: boolean;
   readonly options: readonly string[];
-  /** Of the file system that is made where there is none. */
+  /** Of the file system that is made where there is none; empty: ext4. */
   readonly fsType: string;
 }
 
@@ -23,6 +24,8 @@ export class LocalFailure extends OpError {
 }
 
 const mountsDir = 'plugins/kubernetes.io/local-volume/mounts';
+/** Superblocks of most file systems lie in the first MiB. */
+const firstBytes = ['bs=65536', 'count=16'];
 const timeoutMs = 10_000;
 const mountTimeoutMs = 60_000;
 /** Of large disks. */
@@ -34,9 +37,16 @@ const uncorrected = 4;
 
 /** Which pods have mounted what lies at `path`: mount points below their directories. */
 export async function mountsInPods(sys: Pick<Sys, 'readFiles'>, rootDir: string, path: string): Promise<string[]> {
+  return inPods(await mountTable(sys), rootDir, path);
+}
+
+async function mountTable(sys: Pick<Sys, 'readFiles'>): Promise<MountEntry[]> {
   const [table] = await sys.readFiles(['/proc/self/mountinfo'], { maxBytesEach: 16 << 20 });
-  const all = otherMounts(parseMountinfo(Buffer.from(table ?? []).toString('utf8')), path);
-  return all.filter((target) => target.startsWith(`${rootDir}/pods/`));
+  return parseMountinfo(Buffer.from(table ?? []).toString('utf8'));
+}
+
+function inPods(table: readonly MountEntry[], rootDir: string, path: string): string[] {
+  return otherMounts(table, path).filter((target) => target.startsWith(`${rootDir}/pods/`));
 }
 
 /** File systems of block devices that are local volumes: made where there is none, mounted once for all pods of the node. */
@@ -52,7 +62,8 @@ export class LocalDisks {
   }
 
   /** Mounts a device and answers where. Throws LocalFailure. */
-  async mount(disk: LocalDisk): Promise<string> {
+  async mount(asked: LocalDisk): Promise<string> {
+    const disk = { ...asked, fsType: asked.fsType || 'ext4' };
     const at = `${mountsDir}/${disk.specName}`;
     const target = `${this.#rootDir}/${at}`;
     if (await this.#isMounted(at)) return target;
@@ -65,20 +76,24 @@ export class LocalDisks {
         `local: failed to mount device ${disk.path} at ${target} (fstype: ${disk.fsType}), error ${why}`,
       );
     if (!/^[a-z0-9]+$/.test(disk.fsType)) throw fail(`${JSON.stringify(disk.fsType)} is not the name of a file system`);
-    const format = await this.#formatOf(disk.path);
-    if (format === null && disk.readOnly) throw fail(`cannot mount unformatted disk ${disk.path} as we are manipulating it in read-only mode`);
-    const options = [...new Set(['defaults', ...(disk.readOnly ? ['ro'] : []), ...disk.options])].toSorted().join(',');
-    if (format === null) await this.#make(disk, fail);
-    else if (!disk.readOnly) await this.#repair(disk.path, fail);
+    const isReadOnly = disk.readOnly || disk.options.includes('ro');
+    const options = [...[...new Set([...(disk.readOnly ? ['ro'] : []), ...disk.options])].toSorted(), 'defaults'].join(',');
+    const format = await this.#formatOf(disk.path, fail);
+    if (format === null && isReadOnly) throw fail(`cannot mount unformatted disk ${disk.path} as we are manipulating it in read-only mode`);
+    if (format === null) await this.#make(disk, `target:("${target}") options:("${options}")`, fail);
+    else if (!isReadOnly) await this.#repair(disk.path, fail);
     const args = ['-t', disk.fsType, '-o', options];
     const result = await this.#sys.run({ argv: ['mount', ...args, '--', disk.path, target], timeoutMs: mountTimeoutMs });
     if (result.code !== 0) throw fail(`mount failed: ${mountWords(result, [...args, disk.path, target], mountTimeoutMs)}`);
     return target;
   }
 
-  /** Volumes that lie mounted here, whoever mounted them. */
-  async all(): Promise<readonly string[]> {
-    return [...(await this.#all())];
+  /** Volumes that lie mounted here, whoever mounted them, and that no pod has. */
+  async unused(): Promise<readonly string[]> {
+    const all = [...(await this.#all())];
+    if (all.length === 0) return [];
+    const table = await mountTable(this.#sys);
+    return all.filter((specName) => inPods(table, this.#rootDir, `${this.#rootDir}/${mountsDir}/${specName}`).length === 0);
   }
 
   /** Takes the file system of a volume off where no pod has it any more; else it stays. Throws OpError while it is busy. */
@@ -107,18 +122,22 @@ export class LocalDisks {
   }
 
   /** What lies on a device; null: nothing that is known, so that a file system may be made. Partitions are something. */
-  async #formatOf(device: string): Promise<string | null> {
+  async #formatOf(device: string, fail: (why: string) => LocalFailure): Promise<string | null> {
+    const unknown = (how: string): LocalFailure => fail(`failed to get disk format of disk ${device}: ${how}`);
     const result = await this.#sys.run({ argv: ['blkid', '-p', '-s', 'TYPE', '-s', 'PTTYPE', '-o', 'export', device], timeoutMs: mountTimeoutMs });
-    if (result.code === nothingFound) return null;
-    if (result.code !== 0) throw new OpError('failed', `look for a file system on ${device}`, textOf(result));
-    const type = /^(?:PT)?TYPE=(.*)$/m.exec(textOf(result))?.[1];
-    return type ?? null;
+    if (result.code === 0) return /^(?:PT)?TYPE=(.*)$/m.exec(textOf(result))?.[1] ?? null;
+    if (result.code !== nothingFound) throw unknown(`${howEnded(result, mountTimeoutMs)} ${textOf(result)}`);
+    // It also finds nothing on what it cannot read, and what is there might be readable again when it is written over.
+    const read = await this.#sys.run({ argv: ['dd', `if=${device}`, 'of=/dev/null', ...firstBytes], timeoutMs: mountTimeoutMs });
+    if (read.code !== 0) throw unknown(`it cannot be read: ${textOf(read)}`);
+    return null;
   }
 
-  async #make({ path, fsType }: LocalDisk, fail: (why: string) => LocalFailure): Promise<void> {
+  async #make({ path, fsType }: LocalDisk, where: string, fail: (why: string) => LocalFailure): Promise<void> {
     const flags = fsType === 'ext4' || fsType === 'ext3' ? ['-F', '-m0'] : fsType === 'xfs' ? ['-f'] : [];
     const result = await this.#sys.run({ argv: [`mkfs.${fsType}`, ...flags, path], timeoutMs: formatTimeoutMs });
-    if (result.code !== 0) throw fail(`format of disk "${path}" failed: type:("${fsType}") errcode:(exit status ${result.code}) output:(${textOf(result)}) `);
+    if (result.code !== 0)
+      throw fail(`format of disk "${path}" failed: type:("${fsType}") ${where} errcode:(${howEnded(result, formatTimeoutMs)}) output:(${textOf(result)}) `);
   }
 
   async #repair(path: string, fail: (why: string) => LocalFailure): Promise<void> {
@@ -134,8 +153,11 @@ export class LocalDisks {
 
 /** What mount(8) said, in upstream's words. */
 export function mountWords(result: RunResult, args: readonly string[], boundMs: number): string {
-  const how = result.timedOut ? `no answer within ${boundMs / 1000} s` : `exit status ${result.code ?? `signal ${result.signal}`}`;
-  return `${how}\nMounting command: mount\nMounting arguments:  ${args.join(' ')}\nOutput: ${textOf(result)}`;
+  return `${howEnded(result, boundMs)}\nMounting command: mount\nMounting arguments:  ${args.join(' ')}\nOutput: ${textOf(result)}`;
+}
+
+function howEnded({ code, signal, timedOut }: RunResult, boundMs: number): string {
+  return timedOut ? `no answer within ${boundMs / 1000} s` : `exit status ${code ?? `signal ${signal}`}`;
 }
 
 function textOf({ stdout, stderr }: RunResult): string {

@@ -122,5 +122,5 @@ function sourceOf(plan: { name: string; readOnly: boolean }, pv: PersistentVolum
       message: `MountVolume.SetUp failed for volume ${JSON.stringify(specName)} : ${planned.kind === 'refused' ? planned.message : 'not a path'}`,
     };
   if (hostPath !== undefined) return { ok: true, kind: 'hostPath', path: planned.path, type: planned.type, readOnly: plan.readOnly };
-  return { ok: true, kind: 'local', specName, path: planned.path, isBlock, readOnly: plan.readOnly, options: mountOptions, fsType: local?.fsType ?? 'ext4' };
+  return { ok: true, kind: 'local', specName, path: planned.path, isBlock, readOnly: plan.readOnly, options: mountOptions, fsType: local?.fsType ?? '' };
 }

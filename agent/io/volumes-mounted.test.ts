@@ -115,31 +115,77 @@ test('mount options of a local volume are set on the bind; where that fails noth
   );
 });
 
+/** With a block device at /dev/sdz. */
+function deviceWorld() {
+  const made = localWorld();
+  const { sys } = made;
+  sys.put('/dev/sdz', null);
+  const fileOps = sys.fileOps.bind(sys);
+  sys.fileOps = async (request) => {
+    const results = await fileOps(request);
+    return request.ops[0]?.path === 'dev/sdz' ? results.map((each) => ({ ...each, stat: { ...each.stat!, type: 'block' as const } })) : results;
+  };
+  return made;
+}
+
 test('a file system is made on a device that has none, and looked after where there is one', async () => {
-  const of = async (found: string | null, given: Partial<LocalVolume> = {}): Promise<string[]> => {
-    const { sys, volumes } = localWorld();
-    sys.put('/dev/sdz', null);
-    const fileOps = sys.fileOps.bind(sys);
-    sys.fileOps = async (request) => {
-      const results = await fileOps(request);
-      return request.ops[0]?.path === 'dev/sdz' ? results.map((each) => ({ ...each, stat: { ...each.stat!, type: 'block' as const } })) : results;
+  const of = async (found: string | number, given: Partial<LocalVolume> = {}, unreadable = false): Promise<string[]> => {
+    const { sys, volumes } = deviceWorld();
+    sys.onRun = ({ argv }) => {
+      if (argv[0] === 'mkfs.broken') return fakeRunResult({ code: 1 });
+      if (argv[0] === 'dd' && unreadable) return fakeRunResult({ code: 1, stderr: 'dd: error reading: Input/output error' });
+      return argv[0] === 'blkid' ? fakeRunResult(typeof found === 'number' ? { code: found } : { stdout: `${found}\n` }) : fakeRunResult({});
     };
-    sys.onRun = ({ argv }) => (argv[0] === 'blkid' ? fakeRunResult(found === null ? { code: 2 } : { stdout: `${found}\n` }) : fakeRunResult({}));
     const result = await volumes.local(podOf('u1'), { ...disk, path: '/dev/sdz', ...given }).catch(String);
     return [...sys.runs.slice(1).map(({ argv }) => argv.slice(0, 5).join(' ')), ...(result.startsWith('/') ? [] : [result])];
   };
-  assert.deepEqual(await of(null), ['mkfs.ext4 -F -m0 /dev/sdz', 'mount -t ext4 -o defaults']);
+  assert.deepEqual(await of(2), ['dd if=/dev/sdz of=/dev/null bs=65536 count=16', 'mkfs.ext4 -F -m0 /dev/sdz', 'mount -t ext4 -o defaults']);
   assert.deepEqual(await of('TYPE=xfs', { fsType: 'xfs', options: ['noatime'] }), [
     'fsck -a /dev/sdz',
-    'mount -t xfs -o defaults,noatime',
+    'mount -t xfs -o noatime,defaults',
     'mount -o bind,remount,noatime -- /k/plugins/kubernetes.io/local-volume/mounts/pv',
   ]);
   assert.deepEqual(await of('PTTYPE=gpt'), ['fsck -a /dev/sdz', 'mount -t ext4 -o defaults'], 'partitions are not written over');
-  assert.deepEqual(await of('TYPE=ext4', { readOnly: true }), ['mount -t ext4 -o defaults,ro']);
+  assert.deepEqual(await of('TYPE=ext4', { readOnly: true }), ['mount -t ext4 -o ro,defaults']);
   assert.match(
-    (await of(null, { readOnly: true })).join(),
+    (await of(2, { readOnly: true })).join(),
     /MountVolume.MountDevice failed for volume "pv" : local: failed to mount .* cannot mount unformatted disk/,
   );
-  assert.match((await of(null, { fsType: '../x' })).join(), /is not the name of a file system/);
-  assert.match((await of(null, { isBlock: true })).join(), /^$/, 'a block volume is the device itself');
+  assert.deepEqual((await of(2, { fsType: '' })).slice(1), ['mkfs.ext4 -F -m0 /dev/sdz', 'mount -t ext4 -o defaults'], 'where none is named');
+  assert.match((await of(2, { options: ['ro'] })).join(), /cannot mount unformatted disk/, 'its options say it as well');
+  assert.match(
+    (await of(2, { options: ['noatime'], fsType: 'broken' })).at(-1) ?? '',
+    /format of disk "\/dev\/sdz" failed: type:\("broken"\) target:\("\/k\/plugins\S+\/pv"\) options:\("noatime,defaults"\) errcode:\(exit status 1\)/,
+  );
+  assert.match((await of(2, { fsType: '../x' })).join(), /is not the name of a file system/);
+  assert.match((await of(2, { isBlock: true })).join(), /^$/, 'a block volume is the device itself');
+  // blkid(8) says the same of what it cannot read as of what is empty, and of what looks like several things at once another thing.
+  for (const [code, words] of [
+    [2, 'Input/output error'],
+    [8, 'failed to get disk format of disk /dev/sdz: exit status 8'],
+  ] as const) {
+    const did = await of(code, {}, true);
+    assert.deepEqual([did.some((line) => /^(mkfs|mount)/.test(line)), did.at(-1)?.includes(words)], [false, true], did.join('; '));
+    assert.match(did.at(-1) ?? '', /MountVolume.MountDevice failed for volume "pv" : local: failed to mount device/);
+  }
+});
+
+test('the end of a pod does not wait for a device that is made ready for another, and reads the table of mounts once', async () => {
+  const { sys, volumes } = deviceWorld();
+  const release = Promise.withResolvers<void>();
+  sys.onRun = async ({ argv }) => {
+    if (argv[0] === 'mkfs.ext4') await release.promise;
+    return fakeRunResult(argv[0] === 'blkid' ? { code: 2 } : {});
+  };
+  const device = { ...disk, path: '/dev/sdz' };
+  for (const name of ['a', 'b']) sys.put(`/k/plugins/kubernetes.io/local-volume/mounts/${name}`, null);
+  const making = volumes.local(podOf('u1'), device);
+  while (!sys.runs.some(({ argv }) => argv[0] === 'mkfs.ext4')) await new Promise(setImmediate);
+  let reads = 0;
+  const readFiles = sys.readFiles.bind(sys);
+  sys.readFiles = (paths, options) => ((reads += 1), readFiles(paths, options));
+  await volumes.sweep('u2');
+  assert.equal(reads, 1);
+  release.resolve();
+  assert.match(await making, /u1/);
 });

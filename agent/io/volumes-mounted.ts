@@ -87,9 +87,12 @@ export class MountedVolumes {
     return target;
   }
 
-  /** Takes file systems of devices off that no pod has mounted any more; one that is busy is left to the next time. */
-  async sweep(): Promise<void> {
-    for (const specName of await this.#disks.all()) {
+  /** After the end of a pod: takes file systems of devices off that no pod has mounted any more. One that is busy is left to the next time. */
+  async sweep(uid: string): Promise<void> {
+    for (const target of this.#ungiven) if (target.startsWith(`${podPaths(this.#rootDir, uid).pod}/`)) this.#ungiven.delete(target);
+    for (const specName of await this.#disks.unused()) {
+      // Somebody makes a file system there, or gives its files away, which may take an hour: this pod has nothing to do with it.
+      if (this.#turns.isTaken(specName)) continue;
       await this.#turns.take(specName, async () => {
         try {
           await this.#disks.release(specName);

@@ -218,7 +218,7 @@ export class PodVolumes implements Volumes {
       this.#options.certificates.release(uid);
       this.#options.trustBundles.release(uid);
       await this.#options.disk.tearDown(uid, signal);
-      await this.#options.mounted.sweep();
+      await this.#options.mounted.sweep(uid);
       for (const name of record?.done ?? [])
         this.#options.metrics?.done(pluginIn(record!, name), 'volume_unmount', this.#options.clock.monoMs() - beganMs, false);
     });
