@@ -370,6 +370,61 @@ test('a runtime that is slow is asked once, however often somebody scrapes', asy
   assert.equal(asked, 2);
 });
 
+test('who reads the agent’s own metrics waits neither for a slow runtime nor for many logs, and no reader spoils the page of another', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'stats-'));
+  try {
+    await mkdir(join(folder, 'ns_p_u1/c'), { recursive: true });
+    let runtime: 'hangs' | 'fails' | 'answers' = 'hangs';
+    const hung = Promise.withResolvers<void>();
+    const walked = Promise.withResolvers<void>();
+    let walks = 0;
+    const { clock, stats } = setUp(
+      {
+        listContainerStats: async () => {
+          if (runtime === 'hangs') await hung.promise;
+          if (runtime === 'fails') throw new Error('away');
+          return { stats: [{ attributes: { id: 'c1' }, cpu: null, memory: null, writableLayer: null, swap: null, io: null }] } as never;
+        },
+      },
+      { podLogsDir: folder, rootDir: folder },
+      {},
+      async (_path, _options, walkSignal) => {
+        walks += 1;
+        await walked.promise;
+        if (walkSignal?.aborted === true) throw new Error('cut off');
+        return { bytes: 1 << 20, inodes: 3 };
+      },
+    );
+    const scraped = async (by = signal): Promise<boolean> => {
+      const page = stats.logs(by).then((text) => text.includes('pod="p"'));
+      await clock.advance(2_000);
+      return await page;
+    };
+    assert.equal(await scraped(), false, 'the runtime hangs');
+    runtime = 'fails';
+    hung.resolve();
+    await clock.advance(10_000);
+    await scraped();
+    await clock.advance(60_000);
+    assert.equal(await scraped(), false, 'the runtime is away');
+    runtime = 'answers';
+    await clock.advance(10_000);
+    const gone = new AbortController();
+    const left = stats.logs(gone.signal);
+    const other = stats.logs(signal);
+    while (walks === 0) await new Promise(setImmediate);
+    gone.abort(new Error('the reader left'));
+    await assert.rejects(left, /the reader left/);
+    walked.resolve();
+    assert.match(await other, /pod="p"/);
+    await clock.advance(59_000);
+    assert.ok(await scraped());
+    assert.equal(walks, 1);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
 test('with PodAndContainerStatsFromCRI pressure, swap and the page of cAdvisor are the runtime’s own', async () => {
   const psi = { Full: { Total: '9', Avg10: 1, Avg60: 2, Avg300: 3 }, Some: null };
   const at = '1700000300000000000';

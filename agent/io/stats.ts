@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { atMost } from '../../base/abort.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { metricText } from '../../base/metrics-text.ts';
@@ -60,7 +61,7 @@ export interface Stats {
   summary(query: URLSearchParams, signal: AbortSignal): Promise<unknown>;
   resource(signal: AbortSignal): Promise<string>;
   cadvisor(signal: AbortSignal): Promise<string>;
-  /** How much disk the logs of each container take, in Prometheus' text form. */
+  /** How much disk the logs of each container take, in Prometheus' text form; empty while it is not known. Never waits long, never fails but by `signal`. */
   logs(signal: AbortSignal): Promise<string>;
 }
 
@@ -68,6 +69,10 @@ export interface Stats {
 const reuseMs = 5_000;
 /** Directories of logs are walked no more often than this, however often somebody scrapes. */
 const logsReuseMs = 60_000;
+/** Who reads the page waits this long for a walk; what takes longer is on the next page. */
+const logsWaitMs = 2_000;
+/** Each directory has its own deadline. */
+const uncut = new AbortController().signal;
 
 interface Reading {
   node: NodeStatsFacts;
@@ -86,7 +91,8 @@ export function createStats(options: StatsOptions): Stats {
   const disks = new NodeDisks(options);
   const criPage = createCriPage(options);
   let sandboxImage = '';
-  let walked: { atMs: number; text: Promise<string> } | undefined;
+  let logsPage = '';
+  let walk: { atMs: number; isOver: boolean; work: Promise<void> } | undefined;
   let last: { atMs: number; isOver: boolean; reading: Promise<Reading> } | undefined;
 
   const read = async (): Promise<Reading> => {
@@ -106,6 +112,18 @@ export function createStats(options: StatsOptions): Stats {
     const mine = { atMs: clock.monoMs(), isOver: false, reading: read().finally(() => (mine.isOver = true)) };
     last = mine;
     return mine.reading;
+  };
+
+  /** For all who ask meanwhile: none of them ends it by leaving. */
+  const walkLogs = async (): Promise<void> => {
+    try {
+      const { pods, failed } = await reading();
+      logsPage = failed ? '' : logsText(await withLogs(options, pods, uncut));
+      if (failed) walk = undefined;
+    } catch (error) {
+      walk = undefined;
+      log.error('Failed to measure the logs of containers', { err: messageOf(error) });
+    }
   };
 
   return {
@@ -129,12 +147,12 @@ export function createStats(options: StatsOptions): Stats {
       return resourceMetrics(node, pods, failed);
     },
     async logs(signal) {
-      if (walked === undefined || clock.monoMs() - walked.atMs > logsReuseMs) {
-        const text = reading().then(async ({ pods }) => logsText(await withLogs(options, pods, signal)));
-        walked = { atMs: clock.monoMs(), text };
-        text.catch(() => (walked = undefined));
+      if (walk === undefined || (walk.isOver && clock.monoMs() - walk.atMs > logsReuseMs)) {
+        const mine = { atMs: clock.monoMs(), isOver: false, work: walkLogs().finally(() => (mine.isOver = true)) };
+        walk = mine;
       }
-      return await walked.text;
+      if (!walk.isOver) await atMost(clock, walk.work, logsWaitMs, signal);
+      return logsPage;
     },
     async cadvisor() {
       const told = options.fromCri === true ? await criPage() : null;
