@@ -4,7 +4,7 @@ import { OomLog } from './oom-log.ts';
 
 const read = (lines: readonly string[]): object[] => {
   const log = new OomLog();
-  return lines.flatMap((line, at) => log.read(`6,${at},1,-;${line}\n SUBSYSTEM=x`) ?? []);
+  return lines.flatMap((line, at) => log.read(line.startsWith('<') ? line.slice(1).replace('>', `,${at},1,-;`) : `6,${at},1,-;${line}\n SUBSYSTEM=x`) ?? []);
 };
 
 test('a process that ends for want of the machine’s memory is told, one that ends at the limit of a cgroup is not', () => {
@@ -20,4 +20,17 @@ test('a process that ends for want of the machine’s memory is told, one that e
   ];
   const old = ['dd invoked oom-killer: x', 'Task in /kubepods/pod1/c killed as a result of limit of /kubepods/pod1', 'Killed process 13 (dd), UID 0'];
   assert.deepEqual(read([...cgroup, ...system, 'Killed process 1 (init)', ...old]), [{ pid: 4711, process: 'stress ng' }]);
+});
+
+test('only the kernel tells of it: what programs write into its log, in whole or in between, is none of its reports', () => {
+  const report = ['a invoked oom-killer: x', 'Out of memory: Killed process 5 (a) total-vm:1kB'];
+  // 12 is a warning (4) of a user's program (1 << 3); 6 and 4 are the kernel's own.
+  assert.deepEqual(read(report.map((line) => `<12>${line}`)), []);
+  assert.deepEqual(read([`<4>${report[0]}`, '<14>Killed process 1 (init)', `<6>${report[1]}`]), [{ pid: 5, process: 'a' }]);
+});
+
+test('a name may have brackets, and the limit that was reached says whose want it was', () => {
+  const begins = 'x invoked oom-killer: x';
+  assert.deepEqual(read([begins, 'Out of memory: Killed process 5 (a) b) total-vm:1kB, UID:0']), [{ pid: 5, process: 'a) b' }]);
+  assert.deepEqual(read([begins, 'Task in / killed as a result of limit of /kubepods', 'Killed process 6 (a)']), []);
 });
