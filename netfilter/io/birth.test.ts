@@ -40,9 +40,19 @@ test('Events are of the node, or of the Service that they are about', async () =
   assert.match(events[1]!.metadata.name, /^echo\.[0-9a-f]{16}$/);
 });
 
-test('a server that takes no Events stops nothing', async () => {
+test('a server that takes no Events stops nothing, and is not waited for', async () => {
   const clock = createFakeClock();
   const api = new FakeKubeApi({ clock });
+  const facts = { nodeName: 'a', clock, rng: seededRng(1), log: silentLog };
+  const told = async (signal: AbortSignal): Promise<void> => await announce(api, { type: 'Normal', reason: 'Starting' }, facts, signal);
   api.inject({ verb: 'create', error: 'hang' });
-  await announce(api, { type: 'Normal', reason: 'Starting' }, { nodeName: 'a', clock, rng: seededRng(1), log: silentLog }, AbortSignal.abort());
+  await told(AbortSignal.abort());
+  api.inject({ verb: 'create', error: 'hang' });
+  let isOver = false;
+  const telling = told(new AbortController().signal).then(() => (isOver = true));
+  await clock.advance(4_999);
+  assert.equal(isOver, false);
+  await clock.advance(1);
+  assert.equal(isOver, true);
+  await telling;
 });

@@ -5,6 +5,9 @@ import type { Log } from '../../base/log.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Event } from '../../proto/kube/types.ts';
 
+/** A proxy that ends for what it tells of does not wait longer for a server that does not answer. */
+const TELL_MS = 5000;
+
 export interface ProxyEvent {
   type: 'Normal' | 'Warning';
   reason: 'Starting' | 'KubeProxyDefaultMode' | 'FailedToStartProxierHealthcheck' | 'FailedToStartMetricServer' | 'FailedToStartServiceHealthcheck';
@@ -41,7 +44,7 @@ export async function announce(
     type: event.type,
   };
   try {
-    await api.create<Event, object>(refs.events(namespace), body, {}, signal);
+    await api.create<Event, object>(refs.events(namespace), body, { timeoutMs: TELL_MS }, signal);
   } catch (error) {
     log.debug(2, 'An Event could not be recorded', { reason: event.reason, error });
   }
