@@ -108,13 +108,15 @@ export function createLoop(options: LoopOptions): Loop {
       if (worker === undefined) return;
       worker.wish(viewOf(uid));
       const beganMs = clock.monoMs();
+      const cause = news.get(uid) ?? 'sync';
+      // What comes from now on is for the next look.
+      news.delete(uid);
       busySinceMs.set(uid, beganMs);
       const was = worker.life.phase;
       const result = await tracedSync(options.tracer ?? noTracer, worker, signal);
       busySinceMs.delete(uid);
       const ended = !isOver(was) && isOver(worker.life.phase);
-      options.metrics?.podWorked(ended ? 'terminated' : (news.get(uid) ?? 'sync'), clock.monoMs() - beganMs);
-      news.delete(uid);
+      options.metrics?.podWorked(ended ? 'terminated' : cause, clock.monoMs() - beganMs);
       const newMs = newSinceMs.get(uid);
       if (newMs !== undefined && was === 'waiting' && mayStart(worker.life) && worker.life.phase !== 'waiting' && worker.pod !== undefined)
         options.metrics?.lives.taken(worker.pod, beganMs - newMs);

@@ -44,3 +44,14 @@ test('rounds of a pod are counted by why they were made', async () => {
   await world.command(['tick', '60s'], '');
   assert.equal(seen().filter((each) => each === 'terminated').length, 1);
 });
+
+test('news that comes while a pod is looked at counts for the next look, which is made for it', async () => {
+  await using world = await makeAgentWorld();
+  await world.command(['fail', 'RunPodSandbox', '1*delay(5000)->off'], '');
+  await world.command(['pod', 'add'], 'spec: {containers: [{name: m}]}');
+  await world.command(['tick', '1s'], '');
+  assert.deepEqual(world.worked, []);
+  await world.api.patch(pods('default', 'p'), 'merge', { metadata: { labels: { a: 'b' } } }, { timeoutMs: 1_000 }, new AbortController().signal);
+  await world.command(['tick', '6s'], '');
+  assert.deepEqual(world.worked.slice(0, 2), ['create', 'update']);
+});
