@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { agentConfig, cniConfig, proxyConfig, type NodeFacts } from './files.ts';
+import { kubeadmObjects } from './kubeadm.ts';
 import { initSpec } from './launch.ts';
 import { planSet, type NodePlan, type SetOptions } from './plan.ts';
 import type { RealPrograms } from './real.ts';
@@ -50,6 +51,16 @@ test('both kubelets have one command line and one configuration, but for the nod
   assert.deepEqual(plain(own), plain(flags.filter((word, at) => word !== '--v' && flags[at - 1] !== '--v')));
   assert.ok(flags.includes('--bootstrap-kubeconfig'));
   assert.equal(agentConfig(set, nodeOf(set, 1), facts).replaceAll('node-2', 'node-1'), agentConfig(set, nodeOf(set, 0), facts));
+});
+
+test('a kubelet of a set, and one that joins it by kubeadm, starts on a machine with swap and with cgroup v1', () => {
+  const set = judged();
+  const objects = kubeadmObjects(set, { caBase64: 'UEVN', token: { id: 'abcdef', secret: 'x' }, version: 'v1.37.2', cgroupVersion: 1 });
+  const joining = objects.map(({ data }) => (data as { kubelet?: string } | undefined)?.kubelet).find((text) => text !== undefined);
+  for (const text of [agentConfig(set, nodeOf(set, 0), facts), agentConfig(set, nodeOf(set, 1), facts), joining ?? '']) {
+    assert.match(text, /^\s*"?failSwapOn"?: false,?$/m);
+    assert.match(text, /^\s*"?failCgroupV1"?: false,?$/m);
+  }
 });
 
 test('our kubelet leaves the machine’s kernel alone in a set', () => {
