@@ -26,7 +26,7 @@ export interface ProxyOptions {
   /** The owner of a family's rules in the kernel, in the mode of the configuration. */
   createTable: (family: Family) => ServiceTable;
   conntrack: Conntrack;
-  healthPorts: HealthPorts;
+  healthPorts: Pick<HealthPorts, 'update'>;
   /** Node ports on loopback addresses; absent where nobody serves them. */
   loopbackPorts?: LoopbackPorts;
   health: ProxyHealth;
@@ -55,6 +55,8 @@ export class Proxy {
   #heard = { services: false, slices: false, node: false, cidrs: false };
   readonly #written = new Set<Family>();
   #isTakenOver = false;
+  /** What each family serves by its last write: a load balancer that is told of endpoints finds the rules that lead there. */
+  readonly #healthChecks = new Map<Family, readonly HealthCheck[]>();
   /** Health ports are opened and closed one update after the other. */
   #healthUpdates: Promise<void> = Promise.resolve();
 
@@ -209,7 +211,8 @@ export class Proxy {
   }
 
   async #afterSync(family: Family, result: SyncResult): Promise<void> {
-    this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update(this.#healthChecks()));
+    this.#healthChecks.set(family, this.#healthChecksOf(family));
+    this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update([...this.#healthChecks.values()].flat()));
     await this.#healthUpdates;
     if (listensOnLoopback(this.#options.config, family))
       await this.#options.loopbackPorts?.update(family, loopbackPorts(this.#world, family, topologyOf(this.#node, this.#options.nodeName)));
@@ -220,13 +223,10 @@ export class Proxy {
     await this.#options.afterFirstSync?.();
   }
 
-  #healthChecks(): HealthCheck[] {
-    const hostsOf = (family: Family): readonly string[] => {
-      const nodePorts = this.#settings.find((settings) => settings.family === family)?.nodePorts;
-      if (nodePorts === undefined) return [];
-      return nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : nodePorts.addresses;
-    };
-    return healthChecks(this.#world, this.#options.nodeName).map((check) => ({ ...check, hosts: check.families.flatMap(hostsOf) }));
+  #healthChecksOf(family: Family): HealthCheck[] {
+    const { nodePorts } = this.#settings.find((settings) => settings.family === family)!;
+    const hosts = nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : nodePorts.addresses;
+    return healthChecks(this.#world, this.#options.nodeName, family).map((check) => ({ ...check, hosts }));
   }
 
   async #cleanConntrack(family: Family): Promise<void> {

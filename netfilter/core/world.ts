@@ -127,24 +127,18 @@ export interface HealthCheckPort {
   /** `namespace/name` of the Service. */
   key: string;
   port: number;
-  /** Families the Service has an address in. */
-  families: readonly Family[];
   localEndpoints: number;
 }
 
-/** Health-check node ports with their Service and its ready endpoints on this node, of any family. */
-export function healthChecks(world: World, nodeName: string): HealthCheckPort[] {
+/** Health-check node ports of the Services that have an address of that family, with its ready endpoints on this node. */
+export function healthChecks(world: World, nodeName: string, family: Family): HealthCheckPort[] {
   const checks: HealthCheckPort[] = [];
   for (const [key, service] of world.services) {
     const port = healthCheckNodePort(service);
-    if (port === 0) continue;
-    // A dual-stack pod has an endpoint in each family and still is one.
-    const counts = (['ip', 'ip6'] as const).map((family) => {
-      const endpoints = [...endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()].flat();
-      return new Set(endpoints.filter((endpoint) => endpoint.local && endpoint.ready).map((endpoint) => endpoint.address)).size;
-    });
-    const families = (['ip', 'ip6'] as const).filter((family) => servicePorts(service, family).length > 0);
-    checks.push({ key, port, families, localEndpoints: Math.max(...counts) });
+    if (port === 0 || servicePorts(service, family).length === 0) continue;
+    const endpoints = [...endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()].flat();
+    const ready = endpoints.filter((endpoint) => endpoint.local && endpoint.ready);
+    checks.push({ key, port, localEndpoints: new Set(ready.map((endpoint) => endpoint.address)).size });
   }
   return checks;
 }
