@@ -28,6 +28,7 @@ export class FakeVolumes implements Volumes {
   async teardown(uid: string): Promise<void> {
     if (this.dirs.delete(uid)) this.log.push(`teardown ${uid}`);
   }
+  async sweep(): Promise<void> {}
   async uidsOnDisk(): Promise<readonly string[]> {
     return [...this.dirs];
   }

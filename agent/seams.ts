@@ -59,6 +59,8 @@ export interface Volumes {
   teardown(uid: string, signal: AbortSignal): Promise<void>;
   /** UIDs that have a directory, for what is left of pods nobody knows any more. */
   uidsOnDisk(): Promise<readonly string[]>;
+  /** Takes off what was mounted for pods together and that none has any more. */
+  sweep(): Promise<void>;
 }
 
 /**

@@ -52,7 +52,7 @@ function world(
     inodesFree: 0,
     magic: 0,
   });
-  const left = { dirs: ['u', 'lost'], cgroups: ['lost2'] };
+  const left = { dirs: ['u', 'lost'], cgroups: ['lost2'], sweeps: 0 };
   const pods = given.pods ?? [];
   const options: GcOptions = {
     cri: { runtime, images } as never,
@@ -66,7 +66,13 @@ function world(
       mayRun: () => false,
       synced: () => true,
     },
-    volumes: { uidsOnDisk: async () => left.dirs, teardown: async (uid) => void did.push(`teardown ${uid}`) },
+    volumes: {
+      uidsOnDisk: async () => left.dirs,
+      teardown: async (uid) => void did.push(`teardown ${uid}`),
+      sweep: async () => {
+        left.sweeps += 1;
+      },
+    },
     cgroups: { podUids: async () => left.cgroups, removePod: async (uid) => void did.push(`cgroup ${uid}`) },
     events: { event: (target, type, reason, message) => void events.push(`${target.kind} ${type} ${reason} ${message}`) },
     node: () => ({ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'n1' }),
@@ -77,7 +83,7 @@ function world(
     ready: () => true,
     images: { highThresholdPercent: 85, lowThresholdPercent: 80, minAgeMs: 0, maxAgeMs: 0 },
   };
-  return { gc: new Gc(options), did, events, refuse, sys, clock, options };
+  return { gc: new Gc(options), did, events, refuse, sys, clock, options, left };
 }
 
 test('dead containers go with their logs, then their empty sandboxes, then logs of gone pods', async () => {
@@ -179,9 +185,10 @@ test('when nothing may be freed it is told and nothing is removed', async () => 
 });
 
 test('directories and cgroups of pods nobody knows go, once the wishes are known', async () => {
-  const { gc, did } = world();
+  const { gc, did, left } = world();
   await gc.orphansPass(signal);
   assert.deepEqual(did, ['teardown lost', 'cgroup lost2']);
+  assert.equal(left.sweeps, 1, 'what was mounted for pods together is looked at too');
   const early = world();
   const gone = new Gc({ ...early.options, pods: { ...early.options.pods, synced: () => false } });
   await gone.orphansPass(signal);

@@ -22,7 +22,7 @@ export interface GcOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly pods: Pick<Pods, 'allFacts' | 'facts' | 'isKnown' | 'mayRun' | 'synced'>;
-  readonly volumes: Pick<Volumes, 'uidsOnDisk' | 'teardown'>;
+  readonly volumes: Pick<Volumes, 'uidsOnDisk' | 'teardown' | 'sweep'>;
   readonly cgroups: Pick<Cgroups, 'podUids' | 'removePod'>;
   readonly events: Events;
   /** The Node that events are about. */
@@ -174,6 +174,7 @@ export class Gc {
     try {
       const { done, failed } = await remove('its directory', await volumes.uidsOnDisk(), async (uid) => await volumes.teardown(uid, signal));
       this.#options.swept?.(done, failed);
+      await volumes.sweep();
       await remove('its cgroup', await cgroups.podUids(signal), async (uid) => await cgroups.removePod(uid, signal));
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;

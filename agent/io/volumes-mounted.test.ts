@@ -184,8 +184,24 @@ test('the end of a pod does not wait for a device that is made ready for another
   let reads = 0;
   const readFiles = sys.readFiles.bind(sys);
   sys.readFiles = (paths, options) => ((reads += 1), readFiles(paths, options));
-  await volumes.sweep('u2');
+  await volumes.ended('u2');
   assert.equal(reads, 1);
   release.resolve();
   assert.match(await making, /u1/);
+});
+
+test('a file system of a device that is busy at the end of its last pod comes off later', async () => {
+  const { sys, volumes } = deviceWorld();
+  const device = '/k/plugins/kubernetes.io/local-volume/mounts/pv';
+  sys.put(device, null);
+  await sys.mount({ source: '/dev/sdz', target: device, fstype: 'ext4' });
+  const mounted = (): number => sys.mounts.filter(({ target }) => target === device).length;
+  sys.fault = (call) => {
+    if (call === 'umount') throw new OpError('conflict', 'umount', 'EBUSY');
+  };
+  await volumes.ended('u1');
+  assert.equal(mounted(), 1);
+  sys.fault = () => undefined;
+  await volumes.sweep();
+  assert.equal(mounted(), 0);
 });

@@ -87,9 +87,14 @@ export class MountedVolumes {
     return target;
   }
 
-  /** After the end of a pod: takes file systems of devices off that no pod has mounted any more. One that is busy is left to the next time. */
-  async sweep(uid: string): Promise<void> {
+  /** A pod has ended, and its volumes are taken off. */
+  async ended(uid: string): Promise<void> {
     for (const target of this.#ungiven) if (target.startsWith(`${podPaths(this.#rootDir, uid).pod}/`)) this.#ungiven.delete(target);
+    await this.sweep();
+  }
+
+  /** Takes file systems of devices off that no pod has mounted any more; one that is busy is left to the next time. */
+  async sweep(): Promise<void> {
     for (const specName of await this.#disks.unused()) {
       // Somebody makes a file system there, or gives its files away, which may take an hour: this pod has nothing to do with it.
       if (this.#turns.isTaken(specName)) continue;

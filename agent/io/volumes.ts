@@ -43,7 +43,7 @@ export interface VolumesOptions {
   readonly trustBundles: Pick<TrustBundles, 'read' | 'release'>;
   readonly claims: Claims;
   readonly csi: Pick<CsiVolumes, 'setUp' | 'expand' | 'republishes' | 'tearDown' | 'isExhausted'>;
-  readonly mounted: Pick<MountedVolumes, 'nfs' | 'local' | 'sweep'>;
+  readonly mounted: Pick<MountedVolumes, 'nfs' | 'local' | 'ended' | 'sweep'>;
   readonly clock: Clock;
   readonly log: Log;
   /** `status.allocatable` of the node; empty while it is not known. */
@@ -218,7 +218,7 @@ export class PodVolumes implements Volumes {
       this.#options.certificates.release(uid);
       this.#options.trustBundles.release(uid);
       await this.#options.disk.tearDown(uid, signal);
-      await this.#options.mounted.sweep(uid);
+      await this.#options.mounted.ended(uid);
       for (const name of record?.done ?? [])
         this.#options.metrics?.done(pluginIn(record!, name), 'volume_unmount', this.#options.clock.monoMs() - beganMs, false);
     });
@@ -245,6 +245,10 @@ export class PodVolumes implements Volumes {
       wanted: records.flatMap((record) => volumesUsed(record.pod).map(({ name }) => pluginIn(record, name))),
       mounted: records.flatMap((record) => [...record.done].map((name) => pluginIn(record, name))),
     };
+  }
+
+  sweep(): Promise<void> {
+    return this.#options.mounted.sweep();
   }
 
   async uidsOnDisk(): Promise<readonly string[]> {

@@ -147,7 +147,7 @@ describe('rotation and collection with a real containerd', { skip: need }, () =>
       clock: realClock,
       log: silentLog,
       pods: { allFacts: () => now, facts: () => undefined, isKnown: () => known, mayRun: () => false, synced: () => true },
-      volumes: { uidsOnDisk: async () => [], teardown: async () => {} },
+      volumes: { uidsOnDisk: async () => [], teardown: async () => {}, sweep: async () => {} },
       cgroups: { podUids: async () => [], removePod: async () => {} },
       events: { event: (_, type, reason) => void events.push(`${type} ${reason}`) },
       node: () => ({ apiVersion: 'v1', kind: 'Node', name: 'n1', uid: 'n1' }),
