@@ -11,7 +11,7 @@ import { seededRng } from '../base/rng.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import type { Sys } from '../base/sys/types.ts';
 import { kubernetesVersion, version } from '../base/version.ts';
-import { configWarnings } from './core/config-warnings.ts';
+import { checkFamilies, configWarnings } from './core/config-warnings.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
 import { announce, DEFAULT_MODE_NOTE, type ProxyEvent } from './io/birth.ts';
@@ -63,6 +63,7 @@ async function runProxy(host: Host, { config, document, master, file, flagz }: R
   // The rules of this mode depend on how connections are tracked; otherwise none of these waits for another.
   if (config.mode === 'iptables') await tracking;
   const [mode] = await Promise.all([openMode(sys, { config, metrics, log }), tracking, setOomScore(host.pid, config.oomScoreAdj, log)]);
+  checkFamilies(config, mode.families);
   const page = metricsPage({ metrics, requests, loopDelay, startedSeconds: startedMs / 1000, readCounters: () => mode.readCounters(), log });
   const health = new ProxyHealth({ clock, timeoutMs: 2 * config.syncPeriodMs });
   const tell = (event: ProxyEvent): Promise<void> => announce(api, event, { nodeName, clock, rng, log }, host.signal);
@@ -85,7 +86,7 @@ async function runProxy(host: Host, { config, document, master, file, flagz }: R
   await using loopbackPorts = new LoopbackPorts({ clock, rng, metrics, log });
   const proxy = new Proxy({ ...mode, config, nodeName, healthPorts, loopbackPorts, health, metrics, clock, log, machineAddresses });
   log.info('Starting the service proxy', { version, nodeName, mode: config.mode, minSyncPeriodMs: config.minSyncPeriodMs, syncPeriodMs: config.syncPeriodMs });
-  for (const warning of configWarnings(config)) log.warn(warning);
+  for (const warning of configWarnings(config, mode.families)) log.warn(warning);
   void tell({ type: 'Normal', reason: 'Starting' });
   if (config.modeDefaulted) {
     log.warn(DEFAULT_MODE_NOTE);
