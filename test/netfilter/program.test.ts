@@ -94,14 +94,18 @@ suite('The whole proxy in a node', { skip: reason ?? false }, () => {
     await lab.run('cli', ['nft', '-f', '-'], 'table ip watch { chain in { type filter hook prerouting priority -300; ip saddr 10.244.0.3 counter\n }\n}\n');
     const seen = async (): Promise<number> => Number(/packets (\d+)/.exec(await lab.run('cli', ['nft', 'list', 'table', 'ip', 'watch']))?.[1]);
     const inject = async (): Promise<void> => {
-      const [, port = ''] = /10\.244\.0\.2:(\d+)\s+10\.96\.0\.8:80/.exec(await lab.run('cli', ['ss', '-tnH', 'state', 'established'])) ?? [];
+      // Connections of what ran before may take a moment to end.
+      const held = async (): Promise<string[]> =>
+        [...(await lab.run('cli', ['ss', '-tnH', 'state', 'established'])).matchAll(/10\.244\.0\.2:(\d+)\s+10\.96\.0\.8:80/g)].map(([, port]) => port!);
+      const [port = ''] = await until(held, (ports) => ports.length === 1);
       await lab.run('srv', ['perl', '-e', SEGMENT, '10.244.0.3', '8080', '10.244.0.2', port]);
     };
+    const dropped = async (): Promise<number> => (await metric('kubeproxy_iptables_ct_state_invalid_dropped_packets_total')) ?? 0;
     assert.equal((await lab.peers.cli.ask({ do: 'hold', host: '10.96.0.8', port: 80, handle: 'kept' })).server, 'srv');
     await inject();
     assert.equal((await lab.peers.cli.ask({ do: 'say', handle: 'kept' })).server, 'srv');
     assert.equal(await seen(), 0);
-    assert.equal(await metric('kubeproxy_iptables_ct_state_invalid_dropped_packets_total'), 1);
+    assert.equal(await until(dropped, (count) => count > 0), 1);
     assert.match(await lab.iptablesSave(), /^-A KUBE-FORWARD -m conntrack --ctstate INVALID .*-j DROP$/m);
     // The same without the rule: it is what keeps the segment away.
     await lab.run('node', ['iptables', '-D', 'KUBE-FORWARD', '1']);
