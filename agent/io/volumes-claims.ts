@@ -34,8 +34,10 @@ type Found = { readonly group?: number } & (
   | { readonly ok: true; readonly kind: 'csi'; readonly volume: CsiVolume; readonly pv: PersistentVolume; readonly pvc: PersistentVolumeClaim }
 );
 
-/** Of a busy API server; it holds up this pod alone. */
-const options = { timeoutMs: 30_000 };
+/** Of a busy API server; a pod that comes has nothing else to do. */
+const comingTimeoutMs = 30_000;
+/** A pod that has its volumes stands still meanwhile: nothing of it is started again. */
+const renewTimeoutMs = 5_000;
 
 /** What lies behind persistent volume claims, as the API server says now. */
 export class Claims {
@@ -47,8 +49,14 @@ export class Claims {
     this.#node = node;
   }
 
-  /** The volume of a claim, or why it cannot be used here. Throws what KubeApi.get throws. */
-  async resolve(pod: Pod, plan: { name: string; claimName: string; readOnly: boolean; isEphemeral: boolean }, signal: AbortSignal): Promise<Claim> {
+  /** The volume of a claim, or why it cannot be used here. `isRenewal`: the pod has it already. Throws what KubeApi.get throws. */
+  async resolve(
+    pod: Pod,
+    plan: { name: string; claimName: string; readOnly: boolean; isEphemeral: boolean },
+    isRenewal: boolean,
+    signal: AbortSignal,
+  ): Promise<Claim> {
+    const options = { timeoutMs: isRenewal ? renewTimeoutMs : comingTimeoutMs };
     const namespace = pod.metadata.namespace ?? '';
     const fail = (detail: string): Claim => {
       const list = `[${plan.name}]`;
@@ -59,14 +67,14 @@ export class Claims {
       };
     };
     const failClaim = (detail: string): Claim => fail(`error processing PVC ${namespace}/${plan.claimName}: ${detail}`);
-    const pvc = await this.#get<PersistentVolumeClaim>(persistentVolumeClaims(namespace, plan.claimName), signal);
+    const pvc = await this.#get<PersistentVolumeClaim>(persistentVolumeClaims(namespace, plan.claimName), options, signal);
     if (pvc instanceof ApiError) return failClaim(`failed to fetch PVC from API server: ${pvc.message}`);
     const problem = claimProblem(pvc);
     if (problem !== null) return failClaim(problem);
     if (plan.isEphemeral && !(pvc.metadata.ownerReferences ?? []).some(({ uid, controller }) => uid === pod.metadata.uid && controller === true))
       return fail(`PVC ${namespace}/${plan.claimName} was not created for pod ${namespace}/${pod.metadata.name ?? ''} (pod is not owner)`);
     const pvName = pvc.spec.volumeName ?? '';
-    const pv = await this.#get<PersistentVolume>(persistentVolumes(pvName), signal);
+    const pv = await this.#get<PersistentVolume>(persistentVolumes(pvName), options, signal);
     if (pv instanceof ApiError) return failClaim(`failed to fetch PV ${pvName} from API server: ${pv.message}`);
     const mismatch = volumeProblem(pod, plan.name, pv, pvc);
     if (mismatch !== null) return mismatch.ofClaim ? failClaim(mismatch.message) : fail(mismatch.message);
@@ -84,7 +92,11 @@ export class Claims {
   }
 
   /** The object, or the refusal that says something of it: there is none, or it may not be seen. */
-  async #get<T extends PersistentVolume | PersistentVolumeClaim>(ref: Parameters<KubeApi['get']>[0], signal: AbortSignal): Promise<T | ApiError> {
+  async #get<T extends PersistentVolume | PersistentVolumeClaim>(
+    ref: Parameters<KubeApi['get']>[0],
+    options: { timeoutMs: number },
+    signal: AbortSignal,
+  ): Promise<T | ApiError> {
     try {
       return await this.#api.get<T>(ref, options, signal);
     } catch (error) {

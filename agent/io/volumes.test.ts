@@ -287,7 +287,14 @@ test('claims that end on this node', async () => {
   assert.equal(sys.mounts.find(({ target }) => target.endsWith('pv-bound'))?.source, '/data/v');
   await volumes.teardown('u-bound', signal);
   assert.deepEqual(sys.mounts, []);
+  const patience: (number | undefined)[] = [];
+  const get = api.get.bind(api);
+  api.get = (ref, options, stop) => (patience.push(options?.timeoutMs), get(ref, options, stop));
   assert.equal(await ofClaim('host'), '/data/h');
+  assert.deepEqual(patience.splice(0), [30_000, 30_000]);
+  // A pod that has its volumes does not stand still for long while nobody answers.
+  await volumes.refresh(podOf('u-host', [{ name: 'v', persistentVolumeClaim: { claimName: 'host' } }]), signal);
+  assert.deepEqual(patience, [5_000, 5_000]);
   assert.deepEqual([volumes.groupsOf('u-host'), volumes.groupsOf('u-bound')], [[1234], []]);
   const exported = '/r/pods/u-export/volumes/kubernetes.io~nfs/pv-export';
   assert.equal(await ofClaim('export'), exported);

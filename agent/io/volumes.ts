@@ -337,7 +337,7 @@ export class PodVolumes implements Volumes {
     signal: AbortSignal,
   ): Promise<SetUpFailure | null> {
     const { claims, disk, mounted } = this.#options;
-    const claim = await claims.resolve(pod, plan, signal);
+    const claim = await claims.resolve(pod, plan, record.existed || record.done.has(plan.name), signal);
     if (!claim.ok) return { text: claim.message, event: 'FailedMount' };
     if (claim.group !== undefined) record.groups.set(plan.name, claim.group);
     const uid = pod.metadata.uid ?? '';
