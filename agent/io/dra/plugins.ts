@@ -94,13 +94,22 @@ export class DraPlugins implements PluginHandler {
       this.#wipes.delete(driver);
       return;
     }
-    // What waits already goes on waiting from when it began to.
+    // What waits already, or is tried again, goes on from when it began.
     if (this.#wipes.has(driver)) return;
-    const wipe = (): void => {
-      this.#wipes.delete(driver);
-      void this.wipe(driver, this.#options.signal);
+    const { clock, signal } = this.#options;
+    const stop = new AbortController();
+    const wipe = async (): Promise<void> => {
+      await this.wipe(driver, AbortSignal.any([signal, stop.signal]));
+      if (this.#wipes.get(driver) === pending) this.#wipes.delete(driver);
     };
-    this.#wipes.set(driver, this.#options.clock.after(wipeDelayMs, wipe));
+    const timer = clock.after(wipeDelayMs, () => void wipe());
+    const pending: Disposable = {
+      [Symbol.dispose]() {
+        timer[Symbol.dispose]();
+        stop.abort();
+      },
+    };
+    this.#wipes.set(driver, pending);
   }
 
   /** Whether a plugin of the driver is connected. */
