@@ -151,6 +151,7 @@ test('how much of dead containers stays, and what thresholds take off, are flags
   assert.deepEqual(warnings, []);
   assert.equal(agentSettings(config, flags, 'm').runtimeCgroups, '/system.slice/containerd.service');
   await assert.rejects(readCommand([...base, '--minimum-container-ttl-duration=soon']), /invalid argument "soon" for "--minimum-container-ttl-duration" flag/);
+  await assert.rejects(readCommand([...base, '--minimum-container-ttl-duration=-1m']), /invalid minimum garbage collection age: -1m0s/);
 });
 
 test('a flag may have underscores for dashes, its value keeps them', async (t) => {

@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { durationMs } from '../../base/duration.ts';
+import { durationMs, goDuration } from '../../base/duration.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { version } from '../../base/version.ts';
 import { readYaml } from '../../base/yaml.ts';
@@ -70,6 +70,8 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
     throw bad(
       `cloud provider ${JSON.stringify(cloud)} was specified, but built-in cloud providers are disabled. Please set --cloud-provider=external and migrate to an external cloud provider`,
     );
+  const minAgeMs = durationMs(text('minimum-container-ttl-duration', '0s'));
+  if (minAgeMs < 0) throw bad(`invalid minimum garbage collection age: ${goDuration(minAgeMs)}`);
   const kubeconfig = text('kubeconfig');
   const bootstrapKubeconfig = text('bootstrap-kubeconfig');
   await requireKubeconfig(kubeconfig, bootstrapKubeconfig);
@@ -90,7 +92,7 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       deadContainers: {
         maxPerPodContainer: (own('maximum-dead-containers-per-container') as number | undefined) ?? 1,
         maxContainers: (own('maximum-dead-containers') as number | undefined) ?? -1,
-        minAgeMs: durationMs(text('minimum-container-ttl-duration', '0s')),
+        minAgeMs,
       },
       allocatableIgnoresEviction: own('experimental-allocatable-ignore-eviction') === true,
       credentialProviderConfig: text('image-credential-provider-config'),
