@@ -65,7 +65,7 @@ export function podLogsDirProblems(directory: string): string[] {
   if (!directory.startsWith('/')) problems.push(`${named} must be absolute path`);
   const parts = directory.split('/').slice(directory.startsWith('/') ? 1 : 0);
   if (directory !== '/' && parts.some((part) => part === '' || part === '.' || part === '..')) problems.push(`${named} must be normalized`);
-  if (/[^\u0000-\u007F]/.test(directory)) problems.push(`${named} mut contains ASCII characters only`);
+  if (/\P{ASCII}/u.test(directory)) problems.push(`${named} must contain ASCII characters only`);
   return problems;
 }
 
@@ -93,7 +93,7 @@ export function loggingProblems({ logging, showHiddenMetricsForVersion: shown, f
   }
   for (const name of ['text', 'json'] as const) {
     const { splitStream, infoBufferSize } = options[name];
-    const size = tryParseQuantity(String(infoBufferSize))?.nano;
+    const size = tryParseQuantity(infoBufferSize)?.nano;
     if (size === undefined) problems.push(`logging.options.${name}.infoBufferSize: Invalid value: ${JSON.stringify(infoBufferSize)}: is no quantity`);
     if (gateEnabled(featureGates, 'LoggingAlphaOptions')) continue;
     if (splitStream) problems.push(`logging.options.${name}.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled`);

@@ -378,6 +378,7 @@ test('who reads the agent’s own metrics waits neither for a slow runtime nor f
     const hung = Promise.withResolvers<void>();
     const walked = Promise.withResolvers<void>();
     let walks = 0;
+    const walking = Promise.withResolvers<void>();
     const { clock, stats } = setUp(
       {
         listContainerStats: async () => {
@@ -390,6 +391,7 @@ test('who reads the agent’s own metrics waits neither for a slow runtime nor f
       {},
       async (_path, _options, walkSignal) => {
         walks += 1;
+        walking.resolve();
         await walked.promise;
         if (walkSignal?.aborted === true) throw new Error('cut off');
         return { bytes: 1 << 20, inodes: 3 };
@@ -412,7 +414,7 @@ test('who reads the agent’s own metrics waits neither for a slow runtime nor f
     const gone = new AbortController();
     const left = stats.logs(gone.signal);
     const other = stats.logs(signal);
-    while (walks === 0) await new Promise(setImmediate);
+    await walking.promise;
     gone.abort(new Error('the reader left'));
     await assert.rejects(left, /the reader left/);
     walked.resolve();

@@ -61,9 +61,9 @@ function normal(saved: string): string {
 }
 
 interface Pair {
-  tell(told: { resource: string; object: object; gone?: boolean }): void;
+  readonly tell: (told: { resource: string; object: object; gone?: boolean }) => void;
   /** Waits until both have written the same, or fails with the difference; returns how many rules that are. */
-  agree(what: string): Promise<number>;
+  readonly agree: (what: string) => Promise<number>;
 }
 
 /** Both proxies with the zoo and this configuration, for the tests of one suite. */
