@@ -3,7 +3,7 @@ import type { Client as UndiciClient } from 'undici';
 import client from 'undici/lib/dispatcher/client.js';
 import dispatcher from 'undici/lib/dispatcher/dispatcher.js';
 import request from 'undici/lib/api/api-request.js';
-import type { OpenHttpClient } from './http-client.ts';
+import type { HttpRequest, HttpResponse, OpenHttpClient } from './http-client.ts';
 
 /*
  * Of undici the HTTP client alone: its index also loads fetch, WebSocket, caches and mocks, a megabyte that every
@@ -21,8 +21,8 @@ setFlagsFromString('--no-wasm-tier-up');
 const Client: typeof UndiciClient = client;
 
 /** Opens a client of an origin (`https://host:port`) by undici. */
-export const openUndiciClient: OpenHttpClient = (origin, { connect, perSession, pingMs }) =>
-  new Client(origin, {
+export const openUndiciClient: OpenHttpClient = (origin, { connect, perSession, pingMs }) => {
+  const client = new Client(origin, {
     connect: (options, callback) => connect({ ...options, port: options.port ?? '' }, callback),
     allowH2: true,
     pipelining: 1,
@@ -31,3 +31,32 @@ export const openUndiciClient: OpenHttpClient = (origin, { connect, perSession, 
     bodyTimeout: 0,
     h2Options: { maxConcurrentStreams: perSession, pingInterval: pingMs },
   });
+  return {
+    request: (asked) => (asked.body === null ? client.request(asked) : sentWhole(client, asked)),
+    close: () => client.close(),
+    destroy: () => client.destroy(),
+  };
+};
+
+/**
+ * A request whose body is sent before it is given up. undici gives up by closing its stream without an error code and
+ * destroying it at once; Node puts such a close off until the body is written, which then never is, and what is left of
+ * the stream is sent as empty frames, for ever and in one turn of the event loop.
+ */
+async function sentWhole(client: UndiciClient, asked: HttpRequest): Promise<HttpResponse> {
+  const { signal } = asked;
+  signal.throwIfAborted();
+  const late = new AbortController();
+  // What a turn has written is handed to the connection before the immediates of that turn run.
+  const giveUp = (): void => void setImmediate(() => late.abort(signal.reason));
+  const leave = (): void => signal.removeEventListener('abort', giveUp);
+  signal.addEventListener('abort', giveUp, { once: true });
+  try {
+    const response = await client.request({ ...asked, signal: late.signal });
+    response.body.once('close', leave);
+    return response;
+  } catch (error) {
+    leave();
+    throw error;
+  }
+}
