@@ -53,6 +53,7 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs a second handler of the runtime', said: /runtime class handler preconfigured/ },
   { why: 'needs a file system for images beside the node’s', said: /split filesystem/ },
   { why: 'is skipped by upstream wherever it runs', name: /^\[sig-node\] Node Container Manager / },
+  { why: 'is skipped where its feature is on, as it is by default', said: /^feature \w+ is (already )?enabled/ },
   { why: 'needs the iptables mode (upstream’s other answer is alpha)', name: /\bLocalhostNodePorts\b/ },
   { why: 'needs the Internet', name: /\bForward PTR lookup\b/ },
   { why: 'needs three nodes, or zones', said: /at least 3 (schedulable nodes|zones)|>= 3 zones|more than one zone/ },
