@@ -70,6 +70,8 @@ export class TestServer implements AsyncDisposable {
       stream.setEncoding('utf8');
       stream.on('data', (chunk: string) => (body += chunk));
       stream.on('end', () => {
+        // Given up before it was whole.
+        if (stream.destroyed || stream.aborted) return;
         const url = new URL(String(headers[':path']), 'https://x');
         const session = stream.session as Http2Session;
         const socket = session.socket as unknown as { getPeerCertificate?: () => { subject?: { CN?: string } } };

@@ -13,3 +13,8 @@ declare module 'undici/lib/api/api-request.js' {
   const request: (...args: unknown[]) => unknown;
   export default request;
 }
+
+declare module 'undici/lib/core/symbols.js' {
+  const symbols: { readonly kHTTP2Session: symbol };
+  export default symbols;
+}

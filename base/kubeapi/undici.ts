@@ -1,8 +1,10 @@
+import type { ClientHttp2Session } from 'node:http2';
 import { setFlagsFromString } from 'node:v8';
 import type { Client as UndiciClient } from 'undici';
 import client from 'undici/lib/dispatcher/client.js';
 import dispatcher from 'undici/lib/dispatcher/dispatcher.js';
 import request from 'undici/lib/api/api-request.js';
+import symbols from 'undici/lib/core/symbols.js';
 import type { HttpRequest, HttpResponse, OpenHttpClient } from './http-client.ts';
 
 /*
@@ -31,23 +33,40 @@ export const openUndiciClient: OpenHttpClient = (origin, { connect, perSession, 
     bodyTimeout: 0,
     h2Options: { maxConcurrentStreams: perSession, pingInterval: pingMs },
   });
+  client.on('connect', () => {
+    const session = (client as unknown as Record<symbol, ClientHttp2Session | null>)[symbols.kHTTP2Session];
+    if (session) giveUpAtOnce(session);
+  });
   return {
-    request: (asked) => (asked.body === null ? client.request(asked) : sentWhole(client, asked)),
+    request: (asked) => (asked.body === null ? client.request(asked) : startedWhole(client, asked)),
     close: () => client.close(),
     destroy: () => client.destroy(),
   };
 };
 
 /**
- * A request whose body is sent before it is given up. undici gives up by closing its stream without an error code and
- * destroying it at once; Node puts such a close off until the body is written, which then never is, and what is left of
- * the stream is sent as empty frames, for ever and in one turn of the event loop.
+ * Makes the streams of a session end at once where undici gives them up. It closes a stream without an error code and
+ * destroys it in the same turn; Node puts such a close off until the body is written, which then never is, and what is
+ * left of the stream is sent as empty frames, for ever and in one turn of the event loop.
  */
-async function sentWhole(client: UndiciClient, asked: HttpRequest): Promise<HttpResponse> {
+function giveUpAtOnce(session: ClientHttp2Session): void {
+  const request = session.request.bind(session);
+  session.request = (...asked) => {
+    const stream = request(...asked);
+    const close = stream.close.bind(stream);
+    stream.close = (code, callback) => {
+      // What comes next is the destruction, which resets a stream that is not closed at once.
+      if (code !== undefined || stream.writableFinished) close(code, callback);
+    };
+    return stream;
+  };
+}
+
+/** A request that is given up in the turn that starts it leaves undici's connection unused: it is given up after that turn. */
+async function startedWhole(client: UndiciClient, asked: HttpRequest): Promise<HttpResponse> {
   const { signal } = asked;
   signal.throwIfAborted();
   const late = new AbortController();
-  // What a turn has written is handed to the connection before the immediates of that turn run.
   const giveUp = (): void => void setImmediate(() => late.abort(signal.reason));
   const leave = (): void => signal.removeEventListener('abort', giveUp);
   signal.addEventListener('abort', giveUp, { once: true });
