@@ -19,7 +19,8 @@ import type { Target } from './run.ts';
 import type { Side } from './scoreboard.ts';
 import { pathsIn, refresh } from './store.ts';
 
-const BINARY = 'e2e_node.test';
+/** The suite's program. */
+export const NODE_BINARY = 'e2e_node.test';
 const SOCKET = 'unix:///run/containerd/containerd.sock';
 /** Where the suite's own API server listens, in the node's network namespace. */
 const SERVER_PORT = 6443;
@@ -36,7 +37,7 @@ const HIDDEN = /^(systemd-run|systemctl|journalctl|sudo)$/;
 const UNITS = new URL('units', import.meta.url).pathname;
 
 /** The suite's own base configuration, and what a cgroup v1 machine without CAP_SYS_RESOURCE, shared with others, needs beside it. */
-function kubeletConfiguration(cgroup: string, resolvConf: string): object {
+export function kubeletConfiguration(cgroup: string, resolvConf: string): object {
   return {
     apiVersion: 'kubelet.config.k8s.io/v1beta1',
     kind: 'KubeletConfiguration',
@@ -71,12 +72,17 @@ interface Made {
   readonly programs: readonly string[];
 }
 
+/** Puts what the suite looks for beside itself into a folder: its programs, the kubelet and that one's configuration. */
+export async function fillPlace(dir: string, { binary, kubelet, configuration }: Pick<Made, 'binary' | 'kubelet' | 'configuration'>): Promise<void> {
+  for (const name of [NODE_BINARY, 'mounter', 'gcp-credential-provider']) await symlink(binary, `${dir}/${name}`);
+  await symlink(kubelet, `${dir}/kubelet`);
+  await writeFile(`${dir}/kubeletconfig.yaml`, `${JSON.stringify(configuration, null, 1)}\n`);
+}
+
 async function makePlace({ home, binary, kubelet, configuration, programs }: Made): Promise<Place> {
   await mkdir(home, { recursive: true });
   const dir = await mkdtemp(`${home}/e2e-node-`);
-  for (const name of [BINARY, 'mounter', 'gcp-credential-provider']) await symlink(binary, `${dir}/${name}`);
-  await symlink(kubelet, `${dir}/kubelet`);
-  await writeFile(`${dir}/kubeletconfig.yaml`, `${JSON.stringify(configuration, null, 1)}\n`);
+  await fillPlace(dir, { binary, kubelet, configuration });
   await mkdir(`${dir}/kernel`);
   for (const [setting, value] of Object.entries(KERNEL_WANTED)) await writeFile(`${dir}/kernel/${setting.replaceAll('/', '.')}`, `${value}\n`);
   await mkdir(`${dir}/path`);
@@ -120,12 +126,12 @@ export async function runE2eNode(
   const checked = checkOptions(options);
   const assets = await findAssets({ env: host.env, dir: options.assets });
   const need = (name: 'e2e_node.test' | 'ginkgo' | 'kubectl' | 'kubelet'): string => assets.require(name, 'running the node e2e suite');
-  const [binary, ginkgo, kubectl] = [need(BINARY), need('ginkgo'), need('kubectl')];
+  const [binary, ginkgo, kubectl] = [need(NODE_BINARY), need('ginkgo'), need('kubectl')];
   const home = `${root}/dist/conformance`;
   const { description, specs } = await progress.step('list the specs', () => askSpecs(binary, home, [], host.signal));
   const { suite } = options;
   const counted = SECTION_SPECS[suite](specs);
-  const chosen = checked.select('every', exact === null ? counted : namedSpecs(specs, exact, BINARY));
+  const chosen = checked.select('every', exact === null ? counted : namedSpecs(specs, exact, NODE_BINARY));
   const paths = options.score ? pathsIn(root) : null;
   if (paths !== null) await refresh(paths, { [suite]: counted });
   await using made = await clusterFor(
@@ -194,6 +200,22 @@ function versionsOf(cluster: Cluster, side: Side, version: string): Record<strin
   return { kubernetes, agent: `${side} ${version}`, containerd, runc, kernel, cgroup };
 }
 
+/** The suite's program with its arguments, as they stand behind Ginkgo's: of the folder that `fillPlace` filled. */
+export function suiteArguments(dir: string, kubeletFlags: string): string[] {
+  return [
+    `${dir}/${NODE_BINARY}`,
+    '--',
+    `--container-runtime-endpoint=${SOCKET}`,
+    `--image-service-endpoint=${SOCKET}`,
+    `--kubelet-config-file=${dir}/kubeletconfig.yaml`,
+    `--kubelet-flags=${kubeletFlags}`,
+    '--prepull-images=false',
+    `--server-start-timeout=${SERVER_START}`,
+    // A spec reads the kubelet’s log there.
+    `--report-dir=${dir}`,
+  ];
+}
+
 function targetOf(own: { node: BareNode; place: Place; ginkgo: string; cgroup: string; address: string }): Target {
   const { node, place, ginkgo, cgroup, address } = own;
   // What its tests start and the kubelet itself stay below the node's cgroup: without this they are put beside everybody's.
@@ -210,16 +232,7 @@ function targetOf(own: { node: BareNode; place: Place; ginkgo: string; cgroup: s
           `--json-report=${report}`,
           `--output-dir=${dir}`,
           ...words,
-          `${place.dir}/${BINARY}`,
-          '--',
-          `--container-runtime-endpoint=${SOCKET}`,
-          `--image-service-endpoint=${SOCKET}`,
-          `--kubelet-config-file=${place.dir}/kubeletconfig.yaml`,
-          `--kubelet-flags=${kubeletFlags}`,
-          '--prepull-images=false',
-          `--server-start-timeout=${SERVER_START}`,
-          // A spec reads the kubelet’s log there.
-          `--report-dir=${place.dir}`,
+          ...suiteArguments(place.dir, kubeletFlags),
         ]),
       ),
     env: { PATH: place.path, KUBECONFIG: '' },
@@ -232,7 +245,7 @@ function targetOf(own: { node: BareNode; place: Place; ginkgo: string; cgroup: s
 }
 
 /** The logs of the last kubelet and of the API server beside it, compressed, to the run's folder. */
-async function keepLogs(place: Place, dir: string): Promise<void> {
+export async function keepLogs(place: { readonly dir: string }, dir: string): Promise<void> {
   for (const name of ['kubelet.log', 'services.log']) {
     const to = `${dir}/${name}.gz`;
     await pipeline(createReadStream(`${place.dir}/${name}`), createGzip(), createWriteStream(`${to}.tmp`)).catch(() => undefined);

@@ -11,6 +11,7 @@ const resultOf = ([, entry]: Row, side: Side): (typeof COLUMNS)[number] => entry
 /** Why a side has not passed a spec: what the node lacks where that is known, else how it ended. */
 function whyNot([name, entry]: Row, side: Side): string {
   const stands = entry[side];
+  if (stands?.place !== undefined) return `${stands.result} in the cgroup v2 machine`;
   const limit = limitOf(name, stands?.reason ?? '');
   if (stands === undefined) return limit === null ? 'not run' : `not run: ${limit}`;
   return `${stands.result}: ${limit ?? (stands.result === 'skipped' ? 'by its own condition' : 'by its own words')}`;
@@ -46,6 +47,24 @@ function list(rows: readonly Row[]): string[] {
   });
 }
 
+/** What was asked in the machine with cgroup v2 and systemd, and how it ended there. */
+function machine(title: string, further: Further): string[] {
+  const rows = Object.entries(further).filter(([, entry]) => SIDES.some((side) => entry[side]?.place !== undefined));
+  if (rows.length === 0) return [];
+  const result = (stands: Further[string][Side]): string => (stands?.place === undefined ? 'not run' : stands.result);
+  return [
+    `### ${title}: in the cgroup v2 machine`,
+    '',
+    'These stand as they ended under systemd and cgroup v2 (`nodelet machine run e2e-node`), for want of an answer on the host.',
+    '',
+    ...table(
+      ['spec', 'upstream', 'ours'],
+      rows.map(([name, entry]) => [plain(name), result(entry.upstream), result(entry.ours)]),
+    ),
+    '',
+  ];
+}
+
 /** How many specs passed with each service proxy; those that never ran with it are what is left of `total`. */
 function proxies(board: Scoreboard, total: number): string[] {
   const rows = Object.entries(board.networkProxies).map(([proxy, { passed, failed, skipped }]) => [
@@ -76,6 +95,7 @@ function section(title: string, words: string, further: Further, more: readonly 
     '',
     ...more,
     ...reasons(rows),
+    ...machine(title, further),
     `### ${title}: ours does not pass, upstream does`,
     '',
     ...(behind.length === 0 ? ['None of those that ran.'] : list(behind)),

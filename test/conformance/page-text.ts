@@ -17,9 +17,10 @@ export const plain = (text: string): string => text.replaceAll(/[\\`*_<>[\]#~$]/
 /** What one side's cell of a list says. */
 export function cell(stands: Standing | undefined): string {
   if (stands === undefined) return 'not run';
-  const { result, reason, flake, runs } = stands;
+  const { result, reason, flake, place, runs } = stands;
   return [
     result,
+    ...(place === undefined ? [] : ['in the cgroup v2 machine']),
     ...(flake === undefined ? [] : [`(flaky: ${flake.failed} of ${flake.of} failed)`]),
     ...(runs < NEEDED ? [`(${runs} of ${NEEDED} runs)`] : []),
     ...(reason === undefined ? [] : [`– ${plain(reason)}`]),

@@ -66,6 +66,8 @@ export interface Standing {
   readonly runs: number;
   /** Failures among all kept results, when there are some and not all failed. */
   readonly flake?: { readonly failed: number; readonly of: number };
+  /** Where that was, when it was not on the host. */
+  readonly place?: 'machine';
   /** Of the last run. */
   readonly run: string;
   readonly seconds: number;

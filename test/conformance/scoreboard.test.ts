@@ -125,3 +125,20 @@ test('what the network’s features said is counted for each service proxy, whoe
   assert.ok(rows.includes('| nftables          | 1      | 1      | 0       | 1       |'), rows.filter((row) => row.includes('nftables')).join('\n'));
   assert.ok(rows.includes('| iptables          | 1      | 0      | 0       | 2       |'));
 });
+
+test('what the host lacks is answered by the machine with cgroup v2 and systemd, and nothing else is', () => {
+  const host = addOutcomes(NONE, 'r1', [failed('Restart', 'it did not come back'), failed('Slices', 'open /sys/fs/cgroup/cpu/kubepods: no such file')]);
+  const ours = addOutcomes(host, 'r2', [passed('Restart'), passed('Slices'), failed('GracefulNodeShutdown', 'no condition')]);
+  const runs = { r1: FACTS, r2: { ...FACTS, id: 'r2', versions: { cgroup: 'v2', systemd: '252' } } };
+  const board = scoreboard(KNOWN, { ...KINDS, e2eNode: { ours } }, runs);
+  const stands = (name: string): unknown[] => [board.e2eNode[name]?.ours?.result, board.e2eNode[name]?.ours?.place];
+  assert.deepEqual(stands('Restart'), ['failed', undefined], 'a failure that is nobody else’s stays');
+  assert.deepEqual(stands('Slices'), ['passed', 'machine']);
+  assert.deepEqual(stands('GracefulNodeShutdown'), ['failed', 'machine'], 'and a failure there is one');
+  const text = page(board);
+  assert.match(
+    text,
+    /in the cgroup v2 machine\n\n[^\n]+\n\n\| spec +\| upstream \| ours +\|\n[^\n]+\n\| GracefulNodeShutdown \| not run +\| failed \|\n\| Slices +\| not run +\| passed \|\n/,
+  );
+  assert.match(text, /\| failed in the cgroup v2 machine +\| 0 +\| 1 +\|/);
+});

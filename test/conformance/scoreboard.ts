@@ -1,5 +1,6 @@
 import type { Result } from './ginkgo-report.ts';
-import { standing, type Results, type RunFacts, type Standing } from './results.ts';
+import { limitOf } from './limits.ts';
+import { standing, type Kept, type Results, type RunFacts, type Standing } from './results.ts';
 import { isConformance, isJudged, isNodeConformance, isSlow, runsAlone, suiteOf, type Spec } from './suites.ts';
 
 /** Who was under test. */
@@ -93,12 +94,25 @@ const counts = (of: readonly Standing[]): Record<Result, number> => {
   return { passed: count('passed'), failed: count('failed'), skipped: count('skipped') };
 };
 
+/**
+ * Where a spec stands of the results from the host and from the machine with cgroup v2 and systemd (`test/machine`): on the host,
+ * unless it was not asked there, skipped, or failed for what the host lacks, and the machine has an answer.
+ */
+export function standingOf(name: string, kept: readonly Kept[], runs: Readonly<Record<string, RunFacts>>): Standing | null {
+  const inMachine = ({ run }: Kept): boolean => runs[run]?.versions['systemd'] !== undefined;
+  const host = standing(kept.filter((one) => !inMachine(one)));
+  const machine = standing(kept.filter(inMachine));
+  if (machine === null) return host;
+  const lacked = host === null || host.result === 'skipped' || (host.result === 'failed' && limitOf(name, host.reason ?? '') !== null);
+  return host === null || (lacked && machine.result !== 'skipped') ? { ...machine, place: 'machine' } : host;
+}
+
 /** A scoreboard of the specs in `known` with what the results say of them; results of other specs are not shown. */
 export function scoreboard(known: Known, kinds: Kinds, runs: Readonly<Record<string, RunFacts>>): Scoreboard {
   const sides = (name: string, results: Readonly<Partial<Record<Side, Results>>>): { [S in Side]?: Standing } =>
     Object.fromEntries(
       SIDES.flatMap((side) => {
-        const stands = standing(results[side]?.get(name) ?? []);
+        const stands = standingOf(name, results[side]?.get(name) ?? [], runs);
         return stands === null ? [] : [[side, stands]];
       }),
     );

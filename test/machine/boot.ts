@@ -29,6 +29,7 @@ export interface BootOptions {
   readonly program: string;
   readonly image: Image;
   readonly assets: string | null;
+  readonly images: string | null;
   readonly kubectl: string | null;
   readonly memoryMiB: number;
   /** The machine's whole life. */
@@ -132,6 +133,7 @@ async function waitForFile(machine: Machine, name: string, ms: number, signal: A
 export interface WorkOptions {
   /** The checkout whose sources the machine gets. */
   readonly root: string;
+  readonly commit: string;
   readonly work: string;
   readonly signal: AbortSignal;
   readonly onOutput: (text: string) => void;
@@ -144,7 +146,7 @@ export async function runJob(machine: Machine, options: WorkOptions): Promise<nu
   const jobs = (await readdir(exchange)).filter((name) => name.endsWith('.job')).length;
   const id = String(jobs + 1).padStart(3, '0');
   await packSources(options.root, `${exchange}/${id}.tar`, options.signal);
-  await writeFile(`${exchange}/${id}.part`, jobScript({ work: options.work, archive: `${id}.tar`, hasAssets: machine.hasAssets }));
+  await writeFile(`${exchange}/${id}.part`, jobScript({ work: options.work, archive: `${id}.tar`, hasAssets: machine.hasAssets, commit: options.commit }));
   await rename(`${exchange}/${id}.part`, `${exchange}/${id}.job`);
   let read = 0;
   const echo = async (): Promise<void> => {
@@ -188,7 +190,7 @@ export async function packSources(root: string, to: string, signal: AbortSignal)
   });
   const names = listed.stdout.split('\0').filter((name) => name !== '');
   const there = await Promise.all(
-    [...names, 'dist/nodelet.mjs', 'dist/sys', 'dist/cni/nodelet'].map((name) =>
+    [...names, 'dist/nodelet.mjs', 'dist/netfilter.cjs', 'dist/sys', 'dist/cni/nodelet'].map((name) =>
       access(`${root}/${name}`).then(
         () => [name],
         () => [],

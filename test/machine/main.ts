@@ -7,6 +7,7 @@ import { lockFile } from '../../node/io/lock.ts';
 import { installPackages } from '../../node/io/packages.ts';
 import { suites } from '../../scripts/suites.ts';
 import { runProgram, type Program } from '../../scripts/command.ts';
+import { commitOf } from '../conformance/cluster.ts';
 import { bootMachine, endMachine, killLeft, killMachine, runJob, runningMachine, type Machine } from './boot.ts';
 import { findImage } from './image.ts';
 import { KINDS, needQemu, PIECE_NAMES, shellLine, umlProblem, unknownNames, usualKind, workOf, type Kind } from './plan.ts';
@@ -126,7 +127,7 @@ async function work(program: Program, cache: string, options: Options, line: str
   try {
     const begunAt = performance.now();
     const onOutput = options.json ? host.stderr : host.stdout;
-    const status = await runJob(machine, { root, work: line, signal: host.signal, onOutput });
+    const status = await runJob(machine, { root, commit: await commitOf(root), work: line, signal: host.signal, onOutput });
     const seconds = Math.round((performance.now() - begunAt) / 100) / 10;
     const left = `${machine.runDir}/exchange/out`;
     if (options.out !== undefined && existsSync(left)) await cp(left, options.out, { recursive: true });
@@ -161,9 +162,10 @@ async function boot(program: Program, cache: string, options: Options, runDir: s
   })();
   // A link as the root of a shared folder shows nothing behind it.
   const assets = await realpath(host.env['NODELET_ASSETS'] ?? `${cache}/../assets/current`).catch(() => null);
+  const images = await realpath(`${root}/dist/images`).catch(() => null);
   const kubectl = await find(`${assets ?? ''}:${path}`, 'kubectl');
   return progress.step(`${kind} booted`, () =>
-    bootMachine({ kind, runDir, program: emulator, image, assets, kubectl, memoryMiB, seconds, signal: host.signal }),
+    bootMachine({ kind, runDir, program: emulator, image, assets, images, kubectl, memoryMiB, seconds, signal: host.signal }),
   );
 }
 

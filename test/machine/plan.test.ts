@@ -26,6 +26,7 @@ const boot: Boot = {
   image: { disk: '/c/disk', kernel: '/c/vmlinuz', initrd: '/c/initrd' },
   exchange: '/r/exchange',
   assets: null,
+  images: null,
   runDir: '/r',
   memoryMiB: 3072,
   cpus: 2,
@@ -53,8 +54,9 @@ describe('the command line of a machine', () => {
     assert.match(after(bootCommand({ ...boot, kind: 'bare' }), '-append').join(), / init=\/usr\/local\/sbin\/nodelet-init /);
   });
 
-  test('QEMU: the assets are shared read-only', () => {
+  test('QEMU: assets and images are shared read-only', () => {
     assert.match(after(bootCommand({ ...boot, assets: '/a' }), '-virtfs')[1] ?? '', /path=\/a,mount_tag=assets,.*readonly=on/);
+    assert.match(after(bootCommand({ ...boot, images: '/i' }), '-virtfs')[1] ?? '', /path=\/i,mount_tag=images,.*readonly=on/);
     assert.throws(() => bootCommand({ ...boot, assets: '/a,readonly=off' }), RangeError);
   });
 
@@ -81,7 +83,7 @@ describe('the command line of a machine', () => {
   });
 
   test('user-mode-linux: a copy-on-write disk, our own first process, the host’s folders by name', () => {
-    const line = bootCommand({ ...boot, kind: 'uml', program: '/usr/bin/linux.uml', memoryMiB: 1024, assets: '/a' });
+    const line = bootCommand({ ...boot, kind: 'uml', program: '/usr/bin/linux.uml', memoryMiB: 1024, assets: '/a', images: '/i' });
     for (const word of [
       'mem=1024M',
       'ubd0=/r/cow,/c/disk',
@@ -89,6 +91,7 @@ describe('the command line of a machine', () => {
       'nodelet.systemd',
       'nodelet.exchange=/r/exchange',
       'nodelet.assets=/a',
+      'nodelet.images=/i',
     ])
       assert.ok(line.includes(word), word);
   });
@@ -123,10 +126,11 @@ describe('what runs in it', () => {
   });
 
   test('a job replaces the sources, keeps what is installed, and knows of assets only where there are some', () => {
-    const script = jobScript({ work: 'exit 3', archive: '001.tar', hasAssets: true });
+    const script = jobScript({ work: 'exit 3', archive: '001.tar', hasAssets: true, commit: 'abc+' });
     for (const kept of ['node_modules', '.tools', 'dist']) assert.ok(script.includes(`! -name ${kept} `), kept);
+    assert.match(script, /^export NODELET_COMMIT=abc\+$/m);
     assert.match(script, /^export NODELET_ASSETS=\/assets$/m);
-    assert.doesNotMatch(jobScript({ work: 'true', archive: '001.tar', hasAssets: false }), /NODELET_ASSETS/);
+    assert.doesNotMatch(jobScript({ work: 'true', archive: '001.tar', hasAssets: false, commit: 'abc' }), /NODELET_ASSETS/);
     execFileSync('sh', ['-n'], { input: script });
   });
 

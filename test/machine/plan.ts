@@ -62,10 +62,11 @@ const PIECES: Readonly<Record<string, string>> = {
   part5: 'sh test/machine/inside/part5.sh',
   kubelets: 'sh test/machine/inside/kubelets.sh',
   shutdown: 'sh test/machine/inside/shutdown.sh',
+  'e2e-node': 'sh test/machine/inside/e2e-node.sh',
 };
 export const PIECE_NAMES: readonly string[] = Object.keys(PIECES);
 /** What does without nft's tables for IP: those the user-mode kernel can serve. */
-const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'kubelets', 'node', 'part5', 'root', 'shutdown', 'sys', 'up'];
+const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'e2e-node', 'kubelets', 'node', 'part5', 'root', 'shutdown', 'sys', 'up'];
 
 /** The names that only QEMU can serve. */
 export const needQemu = (names: readonly string[]): string[] => names.filter((name) => !UML_SERVES.includes(name));
@@ -97,12 +98,15 @@ export interface Job {
   /** The sources' archive, a name in the exchange folder. */
   readonly archive: string;
   readonly hasAssets: boolean;
+  /** Of the checkout, as results name it. */
+  readonly commit: string;
 }
 
 /** The script that the machine runs for a job. What is installed (node_modules, .tools, dist) stays; the sources are replaced. */
 export function jobScript(job: Job): string {
   return `export HOME=/root NO_COLOR=1 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-${job.hasAssets ? 'export NODELET_ASSETS=/assets\n' : ''}cd /root/nodelet || exit 70
+${job.hasAssets ? 'export NODELET_ASSETS=/assets\n' : ''}export NODELET_COMMIT=${job.commit}
+cd /root/nodelet || exit 70
 find . -mindepth 1 -maxdepth 1 ! -name node_modules ! -name .tools ! -name dist -exec rm -rf {} +
 tar -xf /exchange/${job.archive} || exit 70
 # A kernel whose nf_tables knows no IP still has the older tables.
@@ -121,6 +125,8 @@ export interface Boot {
   readonly image: { readonly disk: string; readonly kernel: string; readonly initrd: string };
   readonly exchange: string;
   readonly assets: string | null;
+  /** The images that were made here. */
+  readonly images: string | null;
   /** A folder of this run, for what it writes to its disk. */
   readonly runDir: string;
   readonly memoryMiB: number;
@@ -178,6 +184,7 @@ function qemu(boot: Boot): string[] {
     ...['-drive', `file=${boot.image.disk},format=raw,file.locking=off,if=virtio,cache=unsafe,snapshot=on`],
     ...share(boot.exchange, 'exchange', false),
     ...(boot.assets === null ? [] : share(boot.assets, 'assets', true)),
+    ...(boot.images === null ? [] : share(boot.images, 'images', true)),
   ];
 }
 
@@ -200,5 +207,6 @@ function uml(boot: Boot): string[] {
     ],
     `nodelet.exchange=${boot.exchange}`,
     ...(boot.assets === null ? [] : [`nodelet.assets=${boot.assets}`]),
+    ...(boot.images === null ? [] : [`nodelet.images=${boot.images}`]),
   ];
 }

@@ -2,6 +2,11 @@
 # Runs in the machine: does what the host leaves in /exchange as N.job, one after the other. Output goes to N.log, the
 # exit status to N.status; N.end stops a job, "end" the machine.
 cd /exchange || exit 1
+# The images that were made on the host, if there are some.
+mkdir -p /images
+share=$(sed -n 's/.*nodelet\.images=\([^ ]*\).*/\1/p' /proc/cmdline)
+if [ -n "$share" ]; then mount -t hostfs -o "ro,$share" none /images
+else mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro images /images 2> /dev/null; fi
 [ ! -e kubectl ] || install -m 755 kubectl /usr/local/bin/kubectl
 {
   echo "kernel: $(uname -r)"
