@@ -31,6 +31,9 @@ const TRIES = 240;
 const PAUSE_MS = 500;
 const START_MS = 5 * 60_000;
 
+/** The second is what the suite's RuntimeClasses name. */
+const HANDLERS = ['runc', 'test-handler'];
+
 function configuration({ folder, runc, plugins }: RuntimeUnit): string {
   return [
     'version = 3',
@@ -42,11 +45,13 @@ function configuration({ folder, runc, plugins }: RuntimeUnit): string {
     `  config_path = "${folder}/certs.d"`,
     "[plugins.'io.containerd.cri.v1.runtime'.cni]",
     `  bin_dirs = ["${plugins}"]`,
-    "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]",
-    "  runtime_type = 'io.containerd.runc.v2'",
-    "  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]",
-    '    SystemdCgroup = true',
-    `    BinaryName = '${runc}'`,
+    ...HANDLERS.flatMap((handler) => [
+      `[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.${handler}]`,
+      "  runtime_type = 'io.containerd.runc.v2'",
+      `  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.${handler}.options]`,
+      '    SystemdCgroup = true',
+      `    BinaryName = '${runc}'`,
+    ]),
     '',
   ].join('\n');
 }
