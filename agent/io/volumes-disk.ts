@@ -186,11 +186,19 @@ export class VolumeDisk {
     if (answer.verdict === 'makeDir')
       await this.ops(
         '/',
-        parentsOf(path).map((each) => ({ op: 'mkdir', path: each, mode: 0o755 })),
+        (await this.#missing(path)).map((each) => ({ op: 'mkdir', path: each, mode: 0o755 })),
         'follow',
       );
     if (answer.verdict === 'makeFile') await this.ops('/', [{ op: 'write', path: path.slice(1), data: '', mode: 0o644 }], 'follow');
     return answer.verdict === 'refuse' ? answer.message : null;
+  }
+
+  /** The directories down to `path` that are yet to be made; what a link leads to is there, as it is for mkdir -p. */
+  async #missing(path: string): Promise<string[]> {
+    const parents = parentsOf(path);
+    const ops = parents.map((each): FileOp => ({ op: 'stat', path: each }));
+    const found = await this.#sys.fileOps({ root: '/', ops, links: 'follow', timeoutMs: this.#timeoutMs });
+    return parents.slice(found.filter(({ errno }) => errno === '').length);
   }
 
   /**

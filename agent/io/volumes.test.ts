@@ -7,6 +7,7 @@ import { configMaps, persistentVolumeClaims, persistentVolumes, secrets } from '
 import { silentLog } from '../../base/log.ts';
 import { seededRng } from '../../base/rng.ts';
 import { FakeSys, fakeRunResult } from '../../base/sys/fake.ts';
+import type { FileOp } from '../../base/sys/types.ts';
 import type { ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, TokenRequest, Volume } from '../../proto/kube/types.ts';
 import { PodCertificates } from './pod-certificates.ts';
 import { Sources } from './sources.ts';
@@ -131,6 +132,19 @@ test('any one call may fail: the next attempt finishes, nothing is mounted twice
       return;
     }
   }
+});
+
+test('a host path is made below a link to a directory', async () => {
+  const { clock, sys, sources, volumes } = world();
+  for (const path of ['/run', '/var']) sys.put(path, null);
+  const on = async (op: FileOp) => (await sys.fileOps({ root: '/', ops: [op], links: 'follow', timeoutMs: 1000 }))[0];
+  await on({ op: 'symlink', target: '/run', path: 'var/run' });
+  const pod = podOf('u1', [{ name: 'h', hostPath: { path: '/var/run/cdi/a', type: 'DirectoryOrCreate' } }]);
+  sources.hold(pod);
+  await clock.settle();
+  const result = await volumes.prepare(pod, signal);
+  assert.equal(result.ok ? 'ok' : result.message, 'ok');
+  assert.equal((await on({ op: 'stat', path: 'run/cdi/a' }))?.stat?.type, 'dir');
 });
 
 test('a prepared pod costs no call', async () => {
