@@ -50,7 +50,18 @@ export async function programPath(options: ProgramOptions, source: ProgramSource
     case 'c':
       return compiled(options, source.source);
     case 'module':
-      return built(options, source);
+      return builtOr(options, source);
+  }
+}
+
+async function builtOr(options: ProgramOptions, source: Extract<ProgramSource, { kind: 'module' }>): Promise<string> {
+  try {
+    return await built(options, source);
+  } catch (error) {
+    options.signal.throwIfAborted();
+    if (source.otherwise === undefined || !(error instanceof OpError)) throw error;
+    options.note(`  ${source.otherwise} stands in for ${source.module}`);
+    return compiled(options, source.otherwise);
   }
 }
 

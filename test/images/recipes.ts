@@ -14,8 +14,11 @@ export type ProgramSource =
   | { readonly kind: 'asset'; readonly asset: AssetName }
   /** One of ours, in `c/`, compiled here and linked statically. */
   | { readonly kind: 'c'; readonly source: string }
-  /** A program of a Go module, built in that module's own tree, so that its replacements hold. */
-  | { readonly kind: 'module'; readonly module: string; readonly version: string; readonly package: string };
+  /**
+   * A program of a Go module, built in that module's own tree, so that its replacements hold; or one of ours, in `c/`, where
+   * that is not built and may not be, or the module cannot be had.
+   */
+  | { readonly kind: 'module'; readonly module: string; readonly version: string; readonly package: string; readonly otherwise?: string };
 
 export interface LayerFile {
   /** Absolute path in the image. */
