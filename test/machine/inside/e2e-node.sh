@@ -3,8 +3,8 @@
 if [ $# -eq 0 ]; then
   # What a host without cgroup v2 or without its systemd's bus cannot be asked.
   failed=0
-  sh "$0" --suite e2e-node --focus 'container runtime is temporarily down|Kubelet Cgroup Manager|PodOverhead cgroup|KubeletPSI' || failed=1
-  sh "$0" --suite node-features --focus 'in use with systemd|GracefulNodeShutdown|Restart Container Runtime' \
+  sh "$0" --suite e2e-node --focus 'container runtime is temporarily down|Kubelet Cgroup Manager|PodOverhead cgroup' || failed=1
+  sh "$0" --suite node-features --focus 'in use with systemd|GracefulNodeShutdown' \
     --focus '(MemoryQoS|Cgroup reconciliation|Pod Level Resources (\[|Fix)|OOMScoreAdj)' || failed=1
   exit $failed
 fi
