@@ -48,5 +48,10 @@ test('a limit is found by a name or by what was said', () => {
   assert.equal(limitOf('[sig-node] AppArmor when running', ''), 'needs AppArmor');
   assert.equal(limitOf('x', 'Skipping CPU Manager tests since NUMA nodes < 2'), 'needs several NUMA nodes or more CPUs');
   assert.equal(limitOf('x', 'cmd [ip link add dummy1 type dummy], stderr "Operation not supported"'), 'needs a dummy network interface');
+  assert.equal(
+    limitOf('x', 'FATAL ERROR: create *v1beta2.ResourceClaim: the server could not find the requested resource'),
+    'needs versions of an API that are off by default',
+  );
+  assert.equal(limitOf('[sig-node] [DRA] kubelet [Feature:DynamicResourceAllocation] registers plugin', ''), null);
   assert.equal(limitOf('x', 'expected 1, got 2'), null);
 });

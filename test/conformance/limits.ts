@@ -34,7 +34,7 @@ export const LIMITS: readonly Limit[] = [
   { why: 'needs a registry to pull again what it removes', name: /ImageGarbageCollect/ },
   {
     why: 'needs an image that cannot be had',
-    name: /temporarily failed termination due to volume failing to unmount|\[Feature:ImageID\]|MutableCSINodeAllocatableCount|image credentials fetched from external|^\[sig-node\] \[DRA\] (kubelet|metadata|\[FeatureGate:DRAExtendedResource\])/,
+    name: /temporarily failed termination due to volume failing to unmount|\[Feature:ImageID\]|MutableCSINodeAllocatableCount|image credentials fetched from external/,
     said: /ErrImagePull|ImagePullBackOff|failed to pull|pull image/i,
   },
   { why: 'needs the node log query, which is off by default', name: /\[Feature:NodeLogQuery\]/ },
@@ -55,6 +55,11 @@ export const LIMITS: readonly Limit[] = [
   { why: 'is skipped by upstream wherever it runs', name: /^\[sig-node\] Node Container Manager / },
   { why: 'is skipped where its feature is on, as it is by default', said: /^feature \w+ is (already )?enabled/ },
   { why: 'needs the iptables mode (upstream’s other answer is alpha)', name: /\bLocalhostNodePorts\b/ },
+  {
+    why: 'needs versions of an API that are off by default',
+    name: /\[DRA\].* with v1beta[12] API /,
+    said: /^FATAL ERROR: create \*v1beta\d\..*could not find the requested resource/,
+  },
   { why: 'needs the Internet', name: /\bForward PTR lookup\b/ },
   { why: 'needs three nodes, or zones', said: /at least 3 (schedulable nodes|zones)|>= 3 zones|more than one zone/ },
 ];
