@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { issueCertificate, selfSigned } from '../../base/x509.ts';
+import { freePort } from '../control/control.ts';
 
 /*
  * Two kubelets, upstream's and ours, each with a runtime in memory, before one API server that knows whose token is
@@ -106,11 +107,10 @@ export interface TwoKubelets extends AsyncDisposable {
   ask(which: 'upstream' | 'ours', method: string, path: string, caller: RequestOptions, extra?: Readonly<Record<string, string>>): Promise<Asked>;
 }
 
-const ports = { upstream: 14_250, ours: 14_251 };
-
 /** Starts both in `folder`, whose programs and files all lie there; ours alone where there is no `kubelet`. `config` goes into both configuration files. */
 export async function startBoth(folder: string, kubelet: string | null, config: object = {}): Promise<TwoKubelets> {
   const kinds = kubelet === null ? (['ours'] as const) : (['upstream', 'ours'] as const);
+  const ports = { upstream: await freePort(), ours: await freePort() };
   const api = createServer((raw, response) => void answer(raw, response).catch(() => response.destroy())).listen(0, '127.0.0.1');
   await once(api, 'listening');
   const children: ChildProcess[] = [];
