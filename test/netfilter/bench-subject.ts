@@ -3,12 +3,14 @@ import { once } from 'node:events';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { atMost } from '../../base/abort.ts';
 import { realClock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { NftKernel } from '../../netfilter/io/kernel.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
 import { LockProbe } from './bench-lock.ts';
+import { netnsName } from './bench-remains.ts';
 import { Peer, sysPath } from './lab.ts';
 
 /** One proxy with an API server of its own, in a network namespace of its own. */
@@ -32,6 +34,8 @@ export interface Told {
 const COLD_MS = 600_000;
 /** After this long without a write, a change is done. */
 const QUIET_MS = 700;
+/** Who has not ended this long after it was told to is killed: the namespace must go. */
+const END_MS = 5_000;
 
 export interface ProxyFigures {
   /** From the start of the process to the end of its first complete sync. */
@@ -60,7 +64,7 @@ export class Subject implements AsyncDisposable {
   constructor(who: Who, mode: Mode, options: { sys: Sys; folder: string; programs: Programs; name: string; signal: AbortSignal }) {
     this.who = who;
     this.mode = mode;
-    this.netns = `nfb-${process.pid}-${options.name}`;
+    this.netns = netnsName(options.name);
     this.#sys = options.sys;
     this.#folder = join(options.folder, options.name);
     this.#programs = options.programs;
@@ -69,18 +73,14 @@ export class Subject implements AsyncDisposable {
   }
 
   async #run(argv: readonly string[], inside = true, stdin = ''): Promise<string> {
-    const result = await this.#sys.run({
-      argv,
-      stdin,
-      timeoutMs: 120_000,
-      maxOutputBytes: 256 << 20,
-      ...(inside ? { netns: `/run/netns/${this.netns}` } : {}),
-    });
+    const where = inside ? { netns: `/run/netns/${this.netns}` } : {};
+    const result = await this.#sys.run({ argv, stdin, timeoutMs: 120_000, maxOutputBytes: 256 << 20, ...where });
     if (result.code !== 0) throw new OpError('failed', `run ${argv.join(' ')}`, Buffer.from(result.stderr).toString().slice(0, 500));
     return Buffer.from(result.stdout).toString();
   }
 
   #spawn(argv: readonly string[], stdio: 'pipe' | 'ignore', env: NodeJS.ProcessEnv = process.env): ChildProcess {
+    this.#signal.throwIfAborted();
     const words = process.env['NETFILTER_BENCH_LOG'] === undefined ? 'ignore' : 'inherit';
     return spawn('nsenter', [`--net=/run/netns/${this.netns}`, ...argv], { stdio: [stdio, stdio, words], env });
   }
@@ -108,6 +108,7 @@ export class Subject implements AsyncDisposable {
     await this.#reached(0);
     let part: string[] = [];
     const flush = async (): Promise<void> => {
+      this.#signal.throwIfAborted();
       this.#api!.stdin!.write(part.join(''));
       part = [];
       await this.taken();
@@ -217,7 +218,7 @@ export class Subject implements AsyncDisposable {
         return { readyMs: last * 1000 - startMs, syncMs: seconds * 1000, lockMs: probe.longestMs };
       }
       if (realClock.monoMs() > endMs) throw new OpError('deadline', `start ${this.who}`, 'no sync in time');
-      await realClock.sleep(100);
+      await realClock.sleep(100, this.#signal);
     }
   }
 
@@ -226,7 +227,7 @@ export class Subject implements AsyncDisposable {
     let generation = await this.generation();
     let sinceMs = realClock.monoMs();
     while (realClock.monoMs() - sinceMs < 2500) {
-      await realClock.sleep(100);
+      await realClock.sleep(100, this.#signal);
       const now = await this.generation();
       if (now !== generation) sinceMs = realClock.monoMs();
       generation = now;
@@ -239,7 +240,7 @@ export class Subject implements AsyncDisposable {
     const startMs = realClock.monoMs();
     for (const [index, one] of told.entries()) {
       const waitMs = startMs + (spreadMs * index) / told.length - realClock.monoMs();
-      if (waitMs > 0) await realClock.sleep(waitMs);
+      if (waitMs > 0) await realClock.sleep(waitMs, this.#signal);
       this.tell(one);
     }
     let generation = before.generation;
@@ -255,7 +256,7 @@ export class Subject implements AsyncDisposable {
       }
       if (generation !== before.generation && nowMs - lastMs > patienceMs) break;
       if (nowMs - startMs > COLD_MS) throw new OpError('deadline', 'wait for a change', `${this.who} writes nothing`);
-      await realClock.sleep(nowMs - lastMs < 500 ? 1 : 20);
+      await realClock.sleep(nowMs - lastMs < 500 ? 1 : 20, this.#signal);
     }
     const syncs = ((await this.metric(COUNT)) ?? 0) - (before.count ?? 0);
     const proxyMs = (1000 * (((await this.metric(SUM)) ?? 0) - (before.sum ?? 0))) / Math.max(1, syncs);
@@ -311,6 +312,7 @@ async function ended(child: ChildProcess | null): Promise<void> {
   if (child === null || isOver(child)) return;
   const exit = once(child, 'exit');
   child.kill();
+  if (!(await atMost(realClock, exit, END_MS))) child.kill('SIGKILL');
   await exit;
 }
 

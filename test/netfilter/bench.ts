@@ -13,6 +13,7 @@ import { createSysClient } from '../../base/sys/client.ts';
 import { PROXY_FLAGS } from '../../node/core/services.ts';
 import { findAssets } from '../assets/find.ts';
 import { endpointsOf, objects, PROBE } from './bench-objects.ts';
+import { folderName, onOrphaned, removeRemains } from './bench-remains.ts';
 import { median, page, quantile, type Cell, type Figures, type Latency } from './bench-report.ts';
 import { Subject, type Mode, type Programs, type Who } from './bench-subject.ts';
 import { missing, sysPath } from './lab.ts';
@@ -53,7 +54,9 @@ const { values } = parseArgs({
 const numbers = (text: string): number[] => text.split(',').map(Number);
 const say = (text: string): void => void process.stderr.write(`  ${text}\n`);
 const stop = new AbortController();
-for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop.abort());
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => stop.abort());
+// Nobody reads any more.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => stop.abort());
 
 async function opened<T>(subjects: readonly Subject[], body: () => Promise<T>): Promise<T> {
   try {
@@ -91,7 +94,7 @@ async function measureCell(who: readonly Who[], cell: Omit<Cell, 'ours' | 'upstr
       for (const subject of round % 2 === 0 ? subjects.toReversed() : subjects) {
         stop.signal.throwIfAborted();
         // What was written last is longer ago than a proxy waits between writes.
-        await realClock.sleep(600);
+        await realClock.sleep(600, stop.signal);
         changes.get(subject.who)!.push(await subject.change([endpointsOf((round * 37) % cell.services, cell.endpoints, round)]));
       }
     }
@@ -168,12 +171,14 @@ async function run(): Promise<number> {
     ],
     upstream: upstream ?? '',
   };
-  const folder = await mkdtemp(join(tmpdir(), 'bench-netfilter-'));
+  const folder = await mkdtemp(join(tmpdir(), folderName()));
   const sys = createSysClient({ path: sysPath, log: silentLog });
+  using _watch = onOrphaned(() => stop.abort());
   const create = (one: Who, mode: Mode, name: string): Subject => new Subject(one, mode, { sys, folder, programs, name, signal: stop.signal });
   const cells: Cell[] = [];
   const latencies: Latency[] = [];
   try {
+    await removeRemains(sys);
     for (const mode of values.modes.split(',') as Mode[]) {
       await warmUp(who, mode, create);
       for (const endpoints of numbers(values.endpoints)) {
