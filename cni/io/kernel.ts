@@ -1,9 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
-import { hasCode, OpError } from '../../base/errors.ts';
+import { OpError } from '../../base/errors.ts';
 import { errnoName } from '../../base/sys/errno.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { answersOf } from '../../base/netlink.ts';
+import { readAnswer, readList } from '../../base/netlink-read.ts';
 import { encodeFlowDeletes } from '../../base/conntrack.ts';
 import { decodeFlows, encodeFlowDump, staleFlows } from '../core/flows.ts';
 import {
@@ -50,8 +51,6 @@ const NETLINK_ROUTE = 0;
 const NETLINK_NETFILTER = 12;
 const TIMEOUT_MS = 15_000;
 const NFT_TIMEOUT_MS = 30_000;
-const DUMP_TRIES = 5;
-const EINTR = 4;
 const ENODEV = 19;
 
 /** `netns` is the node's namespace where that is not this process' own; settings and UDP flows are always this process'. */
@@ -61,26 +60,10 @@ export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel
     return sys.netlink({ family, messages, expectAnswers, timeoutMs: TIMEOUT_MS, ...(where === undefined ? {} : { netns: where }) });
   };
 
-  /** Whole or not at all: of a part, what is missing would be taken for gone. A machine out of breath is asked once more. */
-  const read = async (family: number, netns: string | null, messages: Uint8Array, doing: string): Promise<{ datagrams: Uint8Array[]; errno: number }> => {
-    for (let isAgain = false; ; isAgain = true) {
-      try {
-        const datagrams = await send(family, netns, messages, 1);
-        const answers = answersOf(datagrams);
-        if (answers.length === 0) throw new OpError('deadline', doing, 'the kernel did not answer');
-        return { datagrams, errno: answers.find((answer) => answer.errno !== 0)?.errno ?? 0 };
-      } catch (error) {
-        if (isAgain || !hasCode(error, 'deadline')) throw error;
-      }
-    }
-  };
-
   const dump = async (family: number, netns: string | null, messages: Uint8Array, doing: string): Promise<Uint8Array[]> => {
-    for (let tries = 1; ; tries++) {
-      const { datagrams, errno } = await read(family, netns, messages, doing);
-      if (errno === 0) return datagrams;
-      if (errno !== EINTR || tries === DUMP_TRIES) throw new OpError('failed', doing, errnoName(errno));
-    }
+    const { datagrams, errno } = await readList(() => send(family, netns, messages, 1), doing);
+    if (errno !== 0) throw new OpError('failed', doing, errnoName(errno));
+    return datagrams;
   };
 
   return {
@@ -93,8 +76,9 @@ export function createKernel(sys: Sys, options: { netns?: string } = {}): Kernel
       return null;
     },
     async link(netns, name) {
-      const { datagrams, errno } = await read(NETLINK_ROUTE, netns, encodeGetLink(name), `read link ${name}`);
-      if (errno !== 0 && errno !== ENODEV) throw new OpError('failed', `read link ${name}`, errnoName(errno));
+      const doing = `read link ${name}`;
+      const { datagrams, errno } = await readAnswer(() => send(NETLINK_ROUTE, netns, encodeGetLink(name), 1), doing);
+      if (errno !== 0 && errno !== ENODEV) throw new OpError('failed', doing, errnoName(errno));
       return decodeLinks(datagrams)[0] ?? null;
     },
     links: async (netns) => decodeLinks(await dump(NETLINK_ROUTE, netns, encodeDump('links'), 'read links')),

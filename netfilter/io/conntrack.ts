@@ -1,4 +1,5 @@
 import { OpError } from '../../base/errors.ts';
+import { readList } from '../../base/netlink-read.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { decodeUdpFlows, encodeDeletes, encodeUdpDump, staleFlows } from '../core/conntrack.ts';
 import type { Family } from '../core/ip.ts';
@@ -10,6 +11,7 @@ const TIMEOUT_MS = 30_000;
 const ENOENT = 2;
 const EINTR = 4;
 const DELETES_AT_ONCE = 500;
+const DOING = 'read conntrack entries';
 
 /** The seam to the kernel's connection tracking. */
 export interface Conntrack {
@@ -22,11 +24,10 @@ export function createConntrack(sys: Sys, options: { netns?: string } = {}): Con
 
   const dump = async (family: Family): Promise<Uint8Array[]> => {
     for (const filtered of [true, false]) {
-      const datagrams = await send(encodeUdpDump(family, filtered), 1);
-      const errno = answersOf(datagrams).find((answer) => answer.errno !== 0)?.errno ?? 0;
-      // An interrupted dump still names true flows; what it misses, the next one finds.
+      const { datagrams, errno } = await readList(() => send(encodeUdpDump(family, filtered), 1), DOING);
+      // A dump that is always overtaken still names true flows; what it misses, the next one finds.
       if (errno === 0 || errno === EINTR) return datagrams;
-      if (!filtered) throw new OpError('failed', 'read conntrack entries', `errno ${errno}`);
+      if (!filtered) throw new OpError('failed', DOING, `errno ${errno}`);
     }
     return [];
   };

@@ -1,5 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
+import { readList } from '../../base/netlink-read.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Observed } from '../core/diff.ts';
 import { decodeChains, decodeCounters, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
@@ -15,26 +16,17 @@ const TIMEOUT_MS = 60_000;
 /** More answers than can come: all that the kernel has to say are collected. */
 const ALL_ANSWERS = 1_000_000;
 const ENOENT = 2;
-const EINTR = 4;
-const DUMP_TRIES = 5;
 const OPS_AT_A_STRETCH = 200;
 
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
   const send = netfilterSocket(sys, options, TIMEOUT_MS);
 
-  /** A dump that was overtaken by a change says so (EINTR) and is asked for again. */
   const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
-    for (let tries = 1; ; tries++) {
-      const datagrams = await send(messages, 1);
-      const answers = answersOf(datagrams);
-      // Of a part, what is missing would be taken for absent.
-      if (answers.length === 0) throw new OpError('deadline', 'read nftables', 'the kernel did not answer');
-      const errno = answers.find((answer) => answer.errno !== 0)?.errno ?? 0;
-      if (errno === 0) return datagrams;
-      if (errno === ENOENT) return 'absent';
-      if (errno !== EINTR || tries === DUMP_TRIES) throw new OpError('failed', 'read nftables', `errno ${errno}`);
-    }
+    const { datagrams, errno } = await readList(() => send(messages, 1), 'read nftables');
+    if (errno === 0) return datagrams;
+    if (errno === ENOENT) return 'absent';
+    throw new OpError('failed', 'read nftables', `errno ${errno}`);
   };
 
   return {

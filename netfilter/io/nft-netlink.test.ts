@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { hasCode } from '../../base/errors.ts';
+import { MessageWriter, NLMSG_DONE } from '../../base/netlink.ts';
+import { errnoError } from '../../base/sys/errno.ts';
+import { createFakeSys } from '../../base/sys/fake.ts';
+import { createConntrack } from './conntrack.ts';
+import { createNetlinkKernel } from './nft-netlink.ts';
+
+/** The end of a dump, without an error. */
+function done(): Uint8Array {
+  const writer = new MessageWriter();
+  writer.end(writer.open(NLMSG_DONE, 0, 1, new Uint8Array(4)));
+  return writer.finish();
+}
+
+const CUT_OFF: Record<string, () => Uint8Array[]> = {
+  nothing: () => [],
+  timeout: () => {
+    throw errnoError('netlink', 'ETIMEDOUT');
+  },
+};
+
+for (const [what, answer] of Object.entries(CUT_OFF)) {
+  test(`a table whose list was cut off by a deadline (${what}) is asked for again, and never taken for absent`, async () => {
+    const sys = createFakeSys();
+    const kernel = createNetlinkKernel(sys);
+    let asked = 0;
+    sys.onNetlink = () => (++asked === 1 ? answer() : [done()]);
+    // Chains twice, then sets.
+    assert.deepEqual([await kernel.observe('ip'), asked], ['absent', 3]);
+    asked = 0;
+    sys.onNetlink = () => (asked++, answer());
+    await assert.rejects(kernel.observe('ip'), (error) => hasCode(error, 'deadline'));
+    assert.equal(asked, 2);
+  });
+
+  test(`flows whose list was cut off by a deadline (${what}) are asked for again, and never taken for none`, async () => {
+    const sys = createFakeSys();
+    const conntrack = createConntrack(sys);
+    const ports = [{ addresses: ['10.96.0.10'], port: 53, nodePort: 0, endpoints: [] }] as never;
+    let asked = 0;
+    sys.onNetlink = () => (++asked === 1 ? answer() : [done()]);
+    assert.deepEqual([await conntrack.deleteStale('ip', ports, new Set()), asked], [0, 2]);
+    asked = 0;
+    sys.onNetlink = () => (asked++, answer());
+    await assert.rejects(conntrack.deleteStale('ip', ports, new Set()), (error) => hasCode(error, 'deadline'));
+    assert.equal(asked, 2);
+  });
+}
