@@ -296,11 +296,8 @@ export class PodWorker {
     const sooner = (ms: number): void => {
       retryAtMs = retryAtMs === null ? ms : Math.min(retryAtMs, ms);
     };
-    const pauseMs = outcome.failures.length > 0 ? this.#retries.startPauseMs(outcome.done > 0) : 0;
-    for (const failure of outcome.failures) {
-      this.#teller.waiting[failure.name] = { reason: failure.reason, message: failure.message };
-      sooner(failure.retryAtMs ?? this.#deps.clock.nowMs() + pauseMs);
-    }
+    for (const { name, reason, message } of outcome.failures) this.#teller.waiting[name] = { reason, message };
+    if (outcome.failures.length > 0) sooner(this.#deps.clock.nowMs() + this.#retries.startPauseMs(outcome.done > 0));
     if (outcome.error !== null) {
       const isRefused = plan.steps.some((step) => step.kind === 'create-sandbox') && !hasCode(outcome.error, 'unavailable');
       if (stop.aborted || !isRefused || outcome.error instanceof BugError) throw outcome.error;

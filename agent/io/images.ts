@@ -29,11 +29,14 @@ export interface ImageNeed {
 export type ImageOutcome =
   /** `user`: what the runtime's answer said of the image; undefined when it was not asked. */
   | { readonly ok: true; readonly imageRef: string; readonly user?: ImageUser }
-  /** `retryAtMs`: when the back-off ends; null when there is none. `isSaid`: Events have told of it a moment ago. */
-  | { readonly ok: false; readonly reason: string; readonly message: string; readonly retryAtMs: number | null; readonly isSaid?: boolean };
+  /** `isSaid`: Events have told of it a moment ago. */
+  | { readonly ok: false; readonly reason: string; readonly message: string; readonly isSaid?: boolean };
 
 export interface ImagePuller {
-  /** Makes sure that the image is there, as the pull policy says; waits for its turn and for the pull. */
+  /**
+   * Makes sure that the image is there, as the pull policy says; waits for its turn and for the pull. After a pull that
+   * failed the back-off only refuses: the next one is tried when its pod is looked at after that, as upstream does.
+   */
   ensure(need: ImageNeed, signal: AbortSignal): Promise<ImageOutcome>;
   forget(uid: string): void;
 }
@@ -196,7 +199,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
           failed.saidAtMs.set(container.name, clock.monoMs());
           say('Normal', 'BackOff', message);
         }
-        return { ok: false, reason: 'ImagePullBackOff', message: `${message}: ${failed.words}`, retryAtMs: heldMs, isSaid };
+        return { ok: false, reason: 'ImagePullBackOff', message: `${message}: ${failed.words}`, isSaid };
       }
       say('Normal', 'Pulling', `Pulling image "${asked}"`);
       const askedAtMs = clock.monoMs();
@@ -226,8 +229,7 @@ export function createImagePuller(options: ImagePullerOptions): ImagePuller {
         const { reason, message } = pullFailure(asked, error);
         const backoff = grow(failed?.backoff, options.rules, nowMs, nowMs);
         failures.set(key, { backoff, failedAtMs: nowMs, words: `${reason}: ${message}`, saidAtMs: new Map() });
-        // Soon looked at again, to say that the back-off holds it.
-        return { ok: false, reason, message, retryAtMs: null };
+        return { ok: false, reason, message };
       }
     },
     forget(uid) {
@@ -243,7 +245,7 @@ export function imageUserOf(image: Image): ImageUser {
 }
 
 function refused(reason: string, message: string): ImageOutcome {
-  return { ok: false, reason, message, retryAtMs: null };
+  return { ok: false, reason, message };
 }
 
 async function present(

@@ -31,24 +31,23 @@ export async function startContainer(
 ): Promise<StartFailure | null> {
   const { pod, tell } = run;
   const container = findContainer(pod.spec, step.name)?.container;
-  if (container === undefined)
-    return { name: step.name, reason: 'CreateContainerConfigError', message: `container ${step.name} is not in the pod`, retryAtMs: null };
+  if (container === undefined) return { name: step.name, reason: 'CreateContainerConfigError', message: `container ${step.name} is not in the pod` };
   const fail = (reason: string, message: string, eventText = `Error: ${message}`): StartFailure => {
     tell({ type: 'Warning', reason: 'Failed', message: eventText, container: container.name });
-    return { name: container.name, reason, message, retryAtMs: null };
+    return { name: container.name, reason, message };
   };
 
   const image = await deps.images.ensure({ pod, container, sandboxConfig: sandbox.config, runtimeHandler: imageHandler(deps, sandbox), tell }, signal);
   if (!image.ok) {
     if (image.isSaid !== true) fail(image.reason, image.message, `Error: ${image.reason}`);
-    return { name: container.name, reason: image.reason, message: image.message, retryAtMs: image.retryAtMs };
+    return { name: container.name, reason: image.reason, message: image.message };
   }
 
   const logDir = `${podLogDir(deps.context, pod)}/${container.name}`;
   const attempt = step.attempt ?? (await deps.files.nextAttempt(logDir));
   if (step.targetId === '') return fail('CreateContainerConfigError', `unable to find target container ${targetName(pod, step.name)}`);
   const made = await prepare(deps, run, container, sandbox, { image, images }, signal);
-  if (!made.ok) return { ...fail(made.reason, made.message), retryAtMs: made.retryAtMs ?? null };
+  if (!made.ok) return fail(made.reason, made.message);
   signal.throwIfAborted();
 
   try {
@@ -159,7 +158,7 @@ async function postStart(
   } catch (error) {
     deps.log.warn('Failed to kill container', { containerName: container.name, err: failureWords(error) });
   }
-  return { name: container.name, reason: 'PostStartHookError', message: outcome.message, retryAtMs: null };
+  return { name: container.name, reason: 'PostStartHookError', message: outcome.message };
 }
 
 type Prepared =
@@ -172,7 +171,7 @@ type Prepared =
       user: ImageUser;
       grants: ContainerGrants | null;
     }
-  | { ok: false; reason: string; message: string; retryAtMs?: number | null };
+  | { ok: false; reason: string; message: string };
 
 /** Everything of the configuration that has to be looked up. */
 async function prepare(
@@ -252,9 +251,9 @@ export function missingImage(run: RunContext, container: Container, images: Imag
   for (const { name } of container.volumeMounts ?? []) {
     const image = images.get(name);
     if (image?.ok !== false) continue;
-    const { reason, message, retryAtMs, isSaid = false } = image;
+    const { reason, message, isSaid = false } = image;
     if (!isSaid) run.tell({ type: 'Warning', reason: 'Failed', message: `Error: ${reason}`, container: container.name });
-    failure = { name: container.name, reason, message, retryAtMs };
+    failure = { name: container.name, reason, message };
   }
   return failure;
 }

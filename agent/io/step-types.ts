@@ -69,8 +69,6 @@ export interface StartFailure {
   readonly name: string;
   readonly reason: string;
   readonly message: string;
-  /** Wall clock; null: the usual pause. */
-  readonly retryAtMs: number | null;
 }
 
 export interface StepsOutcome {
