@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -121,17 +122,38 @@ const char *op_notify(struct call *c) {
   return sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? "notify" : NULL;
 }
 
-const char *op_lock(struct call *c) {
-  const char *path = get_string(c->in);
-  if (!get_end(c->in)) return "lock";
+static const char *take_lock(const char *path) {
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return "open lock file";
   if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
     if (errno == EWOULDBLOCK) errno = EALREADY; /* EAGAIN also says that descriptors or memory ran out. */
     return "held by another process";
   }
+  return NULL; /* The lock lives as long as this process. */
+}
+
+const char *op_lock(struct call *c) {
+  const char *path = get_string(c->in);
+  if (!get_end(c->in)) return "lock";
+  const char *failed = take_lock(path);
+  if (failed) return failed;
   send_event(c, "", 0);
-  for (;;) pause(); /* The lock lives as long as this process. */
+  for (;;) pause();
+}
+
+/* The same, and a word each time that somebody else opens the file. */
+const char *op_lock_watched(struct call *c) {
+  const char *path = get_string(c->in);
+  if (!get_end(c->in)) return "lock";
+  const char *failed = take_lock(path);
+  if (failed) return failed;
+  int fd = inotify_init1(IN_CLOEXEC);
+  if (fd < 0 || inotify_add_watch(fd, path, IN_OPEN) < 0) return "watch lock file";
+  send_event(c, "", 0);
+  for (char events[4096];;) {
+    if (read(fd, events, sizeof events) > 0) send_event(c, "wanted", 6);
+    else if (errno != EINTR) return "watch lock file";
+  }
 }
 
 /* Counts final answers in one datagram: acknowledgements, errors, ends of dumps. */

@@ -38,7 +38,7 @@ static handler *const handlers[OP_END] = {
   [OP_REMOVE_TREE] = op_remove_tree, [OP_CHOWN_TREE] = op_chown_tree, [OP_DISK_USAGE] = op_disk_usage,
   [OP_STATFS] = op_statfs, [OP_NETLINK] = op_netlink, [OP_READ_FILES] = op_read_files,
   [OP_WRITE_FILES] = op_write_files, [OP_KERNEL_LOG] = op_kernel_log, [OP_NOTIFY] = op_notify, [OP_LOCK] = op_lock,
-  [OP_HOLD_DESCRIPTOR] = op_hold_descriptor,
+  [OP_HOLD_DESCRIPTOR] = op_hold_descriptor, [OP_LOCK_WATCHED] = op_lock_watched,
 };
 
 static void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }

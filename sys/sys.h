@@ -16,7 +16,7 @@
 enum op {
   OP_HELLO = 1, OP_CANCEL, OP_RUN, OP_MOUNT, OP_UMOUNT, OP_BIND, OP_READ_BENEATH, OP_MKDIR_BENEATH, OP_FILE_OPS,
   OP_REMOVE_TREE, OP_CHOWN_TREE, OP_DISK_USAGE, OP_STATFS, OP_NETLINK, OP_READ_FILES, OP_WRITE_FILES,
-  OP_KERNEL_LOG, OP_NOTIFY, OP_LOCK, OP_HOLD_DESCRIPTOR, OP_END
+  OP_KERNEL_LOG, OP_NOTIFY, OP_LOCK, OP_HOLD_DESCRIPTOR, OP_LOCK_WATCHED, OP_END
 };
 enum kind { KIND_DONE = 0, KIND_FAIL = 1, KIND_EVENT = 2 };
 
@@ -52,7 +52,8 @@ long frame_parse(const uint8_t *data, size_t length, struct request *out);
 struct call { struct request *request; struct reader *in; struct buf *out; };
 typedef const char *handler(struct call *c);
 handler op_run, op_mount, op_umount, op_bind, op_read_beneath, op_mkdir_beneath, op_file_ops, op_remove_tree, op_chown_tree,
-  op_disk_usage, op_statfs, op_netlink, op_read_files, op_write_files, op_kernel_log, op_notify, op_lock, op_hold_descriptor;
+  op_disk_usage, op_statfs, op_netlink, op_read_files, op_write_files, op_kernel_log, op_notify, op_lock, op_hold_descriptor,
+  op_lock_watched;
 /* For handlers that go on after their first answer. */
 void send_event(struct call *c, const void *data, size_t length);
 

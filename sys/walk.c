@@ -12,6 +12,7 @@
 
 #define MAX_DEPTH 4000   /* a descriptor and a read buffer per level */
 #define LIFT_DEPTH 200   /* removal lifts deeper directories to the top instead */
+#define TELL_EACH 1024   /* files whose owner is changed between two words of it */
 
 struct walk;
 /* Called for each entry before its children. Nonzero: stop with errno. */
@@ -26,6 +27,7 @@ struct walk {
   uint64_t mount;     /* mount ID of the directory being read */
   uint32_t uid, gid, or_file, or_dir;
   uint64_t bytes, inodes;
+  struct call *told;  /* who hears how many were changed */
   struct seen { uint64_t dev, ino; } *seen;
   size_t seen_count, seen_size;
 };
@@ -166,12 +168,18 @@ static int change_owner(struct walk *w, int dir, const char *name, const struct 
 }
 
 static int change_owner_inside(struct walk *w, int dir, const char *name, const struct statx *info) {
-  return w->mount == info->stx_mnt_id ? change_owner(w, dir, name, info) : 0;
+  if (w->mount != info->stx_mnt_id) return 0;
+  if (change_owner(w, dir, name, info) < 0) return -1;
+  if (++w->inodes % TELL_EACH == 0) {
+    char text[24];
+    send_event(w->told, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)w->inodes));
+  }
+  return 0;
 }
 
 const char *op_chown_tree(struct call *c) {
   const char *path = get_string(c->in);
-  struct walk w = {.enter = change_owner_inside};
+  struct walk w = {.enter = change_owner_inside, .inodes = 1, .told = c}; /* the top is the first */
   w.uid = get_u32(c->in);
   w.gid = get_u32(c->in);
   w.or_file = get_u32(c->in);

@@ -3,7 +3,7 @@ import { Connection, type ConnectionOptions, type Request } from './connection.t
 import { errnoName } from './errno.ts';
 import { readFileOpResult, writeFileOp } from './file-ops.ts';
 import { mountFlags, propagationBits } from './flags.ts';
-import type { BindRequest, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
+import type { BindRequest, ChownTreeOptions, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
 import { type FieldReader, FieldWriter, linkCodes, ops } from './wire.ts';
 
 export interface SysClientOptions extends ConnectionOptions {
@@ -195,18 +195,15 @@ class SysClient implements Sys {
     await this.#ask({ doing: `remove ${path}`, op: ops.removeTree, fields: new FieldWriter().string(path), timeoutMs: options.timeoutMs, signal });
   }
 
-  async chownTree(
-    path: string,
-    options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number },
-    signal?: AbortSignal,
-  ): Promise<void> {
+  async chownTree(path: string, options: ChownTreeOptions, signal?: AbortSignal): Promise<void> {
     const fields = new FieldWriter().string(path);
     fields
       .u32(options.uid ?? -1)
       .u32(options.gid ?? -1)
       .u32(options.orMode ?? 0)
       .u32(options.orDirMode ?? 0);
-    await this.#ask({ doing: `change owner of ${path}`, op: ops.chownTree, fields, timeoutMs: options.timeoutMs, signal });
+    const onEvent = (event: FieldReader): void => options.onProgress?.(Number(event.bytes().toString()));
+    await this.#ask({ doing: `change owner of ${path}`, op: ops.chownTree, fields, timeoutMs: options.timeoutMs, signal, onEvent });
   }
 
   async diskUsage(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<{ bytes: number; inodes: number }> {
@@ -274,9 +271,14 @@ class SysClient implements Sys {
     });
   }
 
-  async lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable> {
+  async lock(path: string, onLost?: (error: unknown) => void, onWanted?: () => void): Promise<AsyncDisposable> {
     const lost = onLost ?? ((error: unknown): void => this.#options.log.error('a lock was lost', { path, err: error }));
-    return await this.#stand({ doing: `lock ${path}`, op: ops.lock, fields: new FieldWriter().string(path), timeoutMs: 0 }, lost);
+    const onEvent = (event: FieldReader): void => {
+      // The first event says that it is held.
+      if (event.bytes().length > 0) onWanted?.();
+    };
+    const op = onWanted === undefined ? ops.lock : ops.lockWatched;
+    return await this.#stand({ doing: `lock ${path}`, op, fields: new FieldWriter().string(path), timeoutMs: 0, onEvent }, lost);
   }
 
   async holdDescriptor(request: { path: string; bytes: Uint8Array; timeoutMs: number }, onLost?: (error: unknown) => void): Promise<AsyncDisposable> {

@@ -1,7 +1,19 @@
 import { OpError } from '../errors.ts';
 import { ErrnoError, errnoError } from './errno.ts';
 import { type FakeLinks, type FakeMount, type FakeNode, fakeNode, FakeTree, hasMountBelow, inside, mayChange, type Place } from './fake-tree.ts';
-import type { BindRequest, FileOp, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
+import type {
+  BindRequest,
+  ChownTreeOptions,
+  FileOp,
+  FileOpResult,
+  FileOpsRequest,
+  FsFacts,
+  MountRequest,
+  OpFailure,
+  RunRequest,
+  RunResult,
+  Sys,
+} from './types.ts';
 
 type NetlinkRequest = Parameters<Sys['netlink']>[0];
 
@@ -29,7 +41,7 @@ export function fakeRunResult(fields: Partial<Omit<RunResult, 'stdout' | 'stderr
 /** `Sys` in memory: a tree of files with mounts; programs and netlink are scripted by the test. */
 export class FakeSys implements Sys {
   readonly #tree = new FakeTree();
-  readonly #locks = new Set<string>();
+  readonly #locks = new Map<string, { readonly onWanted: (() => void) | undefined }>();
   readonly #followers = new Set<(record: string) => void>();
   /** Everything that is mounted, in order. */
   readonly mounts: FakeMount[] = [];
@@ -291,7 +303,7 @@ export class FakeSys implements Sys {
     above.node.children.delete(name);
   }
 
-  async chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number }): Promise<void> {
+  async chownTree(path: string, options: ChownTreeOptions): Promise<void> {
     await this.fault('chownTree', path);
     const top = this.#tree.find(path, false);
     mayChange(top);
@@ -374,10 +386,12 @@ export class FakeSys implements Sys {
     return { [Symbol.asyncDispose]: async () => void this.descriptors.delete(request.bytes) };
   }
 
-  async lock(path: string): Promise<AsyncDisposable> {
+  async lock(path: string, _onLost?: (error: unknown) => void, onWanted?: () => void): Promise<AsyncDisposable> {
     await this.fault('lock', path);
-    if (this.#locks.has(path)) throw errnoError(`lock ${path}`, 'EALREADY');
-    this.#locks.add(path);
+    const held = this.#locks.get(path);
+    held?.onWanted?.();
+    if (held !== undefined) throw errnoError(`lock ${path}`, 'EALREADY');
+    this.#locks.set(path, { onWanted });
     return { [Symbol.asyncDispose]: async () => void this.#locks.delete(path) };
   }
 

@@ -7,7 +7,7 @@ import { errnoError, errnoOf } from './errno.ts';
 import { closeAll, runFileOps } from './fallback-files.ts';
 import { makeBeneath, openBeneath, PATH_ONLY } from './fallback-paths.ts';
 import { runGroup } from './fallback-run.ts';
-import type { BindRequest, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
+import type { BindRequest, ChownTreeOptions, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
 
 export interface FallbackOptions {
   log: Log;
@@ -123,11 +123,7 @@ class FallbackSys implements Sys {
     await this.#tool(doing, ['rm', '-rf', '--one-file-system', '--', path], options.timeoutMs, signal);
   }
 
-  async chownTree(
-    path: string,
-    options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number },
-    signal?: AbortSignal,
-  ): Promise<void> {
+  async chownTree(path: string, options: ChownTreeOptions, signal?: AbortSignal): Promise<void> {
     const doing = `change owner of ${path}`;
     const inside = (await mountsBelow(path)).filter((point) => point !== path);
     const find = ['find', path, '-xdev', ...inside.flatMap((point) => ['-path', literal(point), '-prune', '-o'])];
@@ -236,8 +232,9 @@ class FallbackSys implements Sys {
     if (result.code !== 0) throw new OpError('failed', 'notify the service manager', Buffer.from(result.stderr).toString().trim());
   }
 
-  async lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable> {
+  async lock(path: string, onLost?: (error: unknown) => void, onWanted?: () => void): Promise<AsyncDisposable> {
     const doing = `lock ${path}`;
+    if (onWanted !== undefined) throw new OpError('unsupported', doing, 'who else opens it cannot be seen without the program sys');
     // The holder ends when its input does, so that the lock cannot outlive this process.
     const holder = execa(
       'flock',

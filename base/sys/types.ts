@@ -42,7 +42,7 @@ export interface Sys extends AsyncDisposable {
    */
   removeTree(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<void>;
   /** chown -R plus mode bits or-ed in (`orMode` on files, `orDirMode` on directories), for fsGroup. */
-  chownTree(path: string, options: { uid?: number; gid?: number; orMode?: number; orDirMode?: number; timeoutMs: number }, signal?: AbortSignal): Promise<void>;
+  chownTree(path: string, options: ChownTreeOptions, signal?: AbortSignal): Promise<void>;
   /** As du counts: allocated blocks, hard links once, the top included. */
   diskUsage(path: string, options: { timeoutMs: number }, signal?: AbortSignal): Promise<{ bytes: number; inodes: number }>;
   /** statfs(2) in a child that is killed at the deadline. */
@@ -67,9 +67,10 @@ export interface Sys extends AsyncDisposable {
   notify(state: string): Promise<void>;
   /**
    * flock(LOCK_EX | LOCK_NB) held until disposed; throws OpError `conflict` when somebody else holds it. `onLost` is
-   * called when the holder died and the lock could not be taken again.
+   * called when the holder died and the lock could not be taken again, `onWanted` when somebody else opens the file
+   * (OpError `unsupported` where that cannot be seen).
    */
-  lock(path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable>;
+  lock(path: string, onLost?: (error: unknown) => void, onWanted?: () => void): Promise<AsyncDisposable>;
   /**
    * Connects to a Unix socket, writes `bytes`, and holds the first descriptor that the other side sends until disposed. Throws
    * OpError `deadline` when none comes in time, `unsupported` where descriptors cannot be received. Asked for again when its
@@ -185,3 +186,13 @@ export interface MountRequest {
 }
 
 export type MountFlag = 'ro' | 'nosuid' | 'nodev' | 'noexec' | 'noatime' | 'bind' | 'rec' | 'remount' | 'private' | 'slave' | 'shared';
+
+export interface ChownTreeOptions {
+  readonly uid?: number;
+  readonly gid?: number;
+  readonly orMode?: number;
+  readonly orDirMode?: number;
+  readonly timeoutMs: number;
+  /** Now and then, how many were changed so far; never where the machine's own tools do it. */
+  readonly onProgress?: (files: number) => void;
+}

@@ -25,6 +25,7 @@ export const ops = {
   notify: 18,
   lock: 19,
   holdDescriptor: 20,
+  lockWatched: 21,
 } as const;
 
 /** Codes of file operations inside `fileOps`, as in `sys/fileops.c`. */

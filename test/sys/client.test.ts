@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { hasCode } from '../../base/errors.ts';
@@ -61,6 +61,39 @@ describe('sys client', { skip }, () => {
     await until(() => ![undefined, first].includes(holder()), 'the lock is taken again');
     await assert.rejects(other.lock(path), (error) => hasCode(error, 'conflict'));
     assert.deepEqual(lost, []);
+  });
+
+  test('a lock that is watched tells of whoever else opens the file, not of itself', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    await using other = createSysClient({ path: program.path, log: silentLog });
+    const path = `${program.dir}/watched`;
+    let wanted = 0;
+    const lost: unknown[] = [];
+    const onWanted = (): void => void (wanted += 1);
+    await using _lock = await sys.lock(path, (error) => lost.push(error), onWanted);
+    await delay(50);
+    assert.equal(wanted, 0, 'its own open is none');
+    await assert.rejects(other.lock(path), (error) => hasCode(error, 'conflict'));
+    await until(() => wanted === 1, 'the other is told of');
+    const inode = statSync(path).ino;
+    const holder = (): string | undefined => new RegExp(`FLOCK .* (\\d+) \\S+:${inode} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
+    const first = holder();
+    process.kill(sys.pid ?? 0, 'SIGKILL');
+    await until(() => ![undefined, first].includes(holder()), 'the lock is taken again');
+    await delay(50);
+    assert.equal(wanted, 1, 'nor the one after a restart');
+    assert.deepEqual(lost, []);
+  });
+
+  test('who changes the owners of many files tells how far it is', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const top = `${program.dir}/many`;
+    mkdirSync(top);
+    for (let n = 0; n < 3000; n++) writeFileSync(`${top}/${n}`, '');
+    const told: number[] = [];
+    await sys.chownTree(top, { gid: 7, timeoutMs: 10_000, onProgress: (files) => told.push(files) });
+    assert.deepEqual(told, [1024, 2048]);
+    assert.equal(statSync(`${top}/2999`).gid, 7);
   });
 
   test('the kernel log is followed across a restart', async () => {

@@ -58,6 +58,7 @@ function fieldsOf(name: string, rng: Rng): FieldWriter {
     case 'diskUsage':
     case 'statfs':
     case 'lock':
+    case 'lockWatched':
       return fields.string(text(rng));
     case 'netlink':
       return fields
@@ -135,7 +136,10 @@ async function feed(path: string, chunks: readonly Uint8Array[]): Promise<Run> {
   child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
   child.stdin.on('error', () => {});
   let answered = 0;
+  // What has no answer (half a frame) ends here; long enough for a child of one request under the sanitizers.
+  const end = setTimeout(() => child.stdin.end(), 1000);
   child.stdout.on('data', (chunk: Buffer) => {
+    end.refresh();
     for (const answer of splitter.push(chunk)) {
       answered++;
       if (answer.kind === kinds.fail) errnos.set(answer.id, answer.fields.u32());
@@ -143,8 +147,6 @@ async function feed(path: string, chunks: readonly Uint8Array[]): Promise<Run> {
     if (answered >= chunks.length) child.stdin.end();
   });
   for (const chunk of chunks) child.stdin.write(chunk);
-  // What has no answer (half a frame) ends here; long enough for a child per request under the sanitizers.
-  const end = setTimeout(() => child.stdin.end(), 1000);
   const hung = setTimeout(() => child.kill('SIGABRT'), 20_000);
   const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve) => child.on('close', (...how) => resolve(how)));
   clearTimeout(end);
