@@ -39,20 +39,22 @@ export class Ownership {
       const [found] = await sys.fileOps({ root: path, ops: [{ op: 'stat', path: '' }], timeoutMs: lookTimeoutMs });
       if (found?.stat?.gid === gid && (found.stat.mode & dirMask) === dirMask) return;
     }
-    using _told = this.#tellMeanwhile(pod, path);
-    await sys.chownTree(path, { gid, orMode: fileMask, orDirMode: dirMask, timeoutMs: giveTimeoutMs });
+    let files = 0;
+    using _told = this.#tellMeanwhile(pod, path, () => files);
+    await sys.chownTree(path, { gid, orMode: fileMask, orDirMode: dirMask, timeoutMs: giveTimeoutMs, onProgress: (changed) => (files = changed) });
   }
 
-  #tellMeanwhile(pod: Pod, path: string): Disposable {
+  /** First that it takes long, then how many files were done. */
+  #tellMeanwhile(pod: Pod, path: string, files: () => number): Disposable {
     const { clock, events } = this.#options;
     const { namespace = '', name = '', uid = '' } = pod.metadata;
     const place = path.slice(Math.max(0, path.indexOf(uid)));
-    const message = `Setting volume ownership for ${place} is taking longer than expected, consider using OnRootMismatch - ${advice}`;
-    const tell = (): void => {
+    const setting = `Setting volume ownership for ${place}`;
+    const tell = (message: string): void => {
       events.event({ apiVersion: 'v1', kind: 'Pod', namespace, name, uid }, 'Warning', 'VolumePermissionChangeInProgress', message);
-      next = clock.after(tellAgainMs, tell);
+      next = clock.after(tellAgainMs, () => tell(`${setting}, processed ${files()} files.`));
     };
-    let next = clock.after(firstTellMs, tell);
+    let next = clock.after(firstTellMs, () => tell(`${setting} is taking longer than expected, consider using OnRootMismatch - ${advice}`));
     return { [Symbol.dispose]: () => next[Symbol.dispose]() };
   }
 }
