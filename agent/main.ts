@@ -10,9 +10,9 @@ import { configurationText } from './core/config-log.ts';
 import type { PressureCondition } from './core/evict-thresholds.ts';
 import { withReservedCpus } from './core/resources/reserved.ts';
 import { ClientMetrics } from '../base/kubeapi/client-metrics.ts';
-import { readCommand } from './io/config-file.ts';
-import type { AgentCommand } from './io/config-file.ts';
+import { readCommand, type AgentCommand } from './io/config-file.ts';
 import { applyKernelDefaults } from './io/kernel-defaults.ts';
+import { takeLockFile } from './io/lock-file.ts';
 import { nodeAddresses, readMachine, waitForAddresses } from './io/machine.ts';
 import { AgentMetrics, countsOf } from './io/metrics.ts';
 import { setOomScore } from './io/oom-score.ts';
@@ -35,15 +35,17 @@ import { openUpkeep } from './upkeep.ts';
 
 type RunCommand = Extract<AgentCommand, { kind: 'run' }>;
 
-/** `nodelet agent`: the kubelet. Ends with 0 at SIGTERM, with 1 and one sentence for what cannot work. */
-export async function main(host: Host): Promise<number> {
+/** `nodelet agent`: the kubelet. Ends with 0 at SIGTERM and where it has to give its lock file up, with 1 and one sentence for what cannot work. */
+export async function main(outside: Host): Promise<number> {
+  const contended = new AbortController();
+  const host = { ...outside, signal: AbortSignal.any([outside.signal, contended.signal]) };
   try {
     const command = await readCommand(host.args);
     if (command.kind !== 'run') {
       host.stdout(command.text);
       return 0;
     }
-    return await run(command, host);
+    return await run(command, host, () => contended.abort());
   } catch (error) {
     if (host.signal.aborted) return 0;
     const advice = error instanceof OpError && error.advice !== '' ? ` ${error.advice}` : '';
@@ -54,7 +56,7 @@ export async function main(host: Host): Promise<number> {
 }
 
 /** Builds the parts in the order in which they need each other, then runs them until the first ends. */
-async function run({ flags, config: asked, warnings, given }: RunCommand, host: Host): Promise<number> {
+async function run({ flags, config: asked, warnings, given }: RunCommand, host: Host, end: () => void): Promise<number> {
   process.title = 'kubelet';
   const clock = realClock;
   const rng = realRng;
@@ -67,7 +69,7 @@ async function run({ flags, config: asked, warnings, given }: RunCommand, host: 
   const leastOomScoreAdj = await setOomScore(asked.oomScoreAdj, log);
   await applyKernelDefaults({ log, protect: asked.protectKernelDefaults, isShared: host.env['NODELET_SHARED_KERNEL'] === '1' });
   await using sys = openSys(host, log);
-  await using lock = flags.lockFile === '' ? null : await sys.lock(flags.lockFile);
+  await using lock = await takeLockFile({ sys, clock, log, path: flags.lockFile, onContention: flags.exitOnLockContention ? end : null }, signal);
   void lock;
   const config = withReservedCpus(asked);
   const machine = await readMachine();

@@ -57,7 +57,7 @@ export const flags: Readonly<Record<string, Flag>> = {
   'eviction-pressure-transition-period': to('text', 'evictionPressureTransitionPeriod'),
   'eviction-soft': to('map', 'evictionSoft'),
   'eviction-soft-grace-period': to('map', 'evictionSoftGracePeriod'),
-  'exit-on-lock-contention': ignored('bool'),
+  'exit-on-lock-contention': own('bool'),
   'experimental-allocatable-ignore-eviction': own('bool'),
   'experimental-mounter-path': ignored('text'),
   'fail-cgroupv1': to('bool', 'failCgroupV1'),

@@ -124,6 +124,13 @@ test('what is no address of a cluster DNS is left out with a word, as upstream d
   assert.match(warnings.join(), /clusterDNS: "kube-dns" is no IP address/);
 });
 
+test('who is to end when others want the lock file says which one', async (t) => {
+  const { base } = await setUp(t);
+  await assert.rejects(readCommand([...base, '--exit-on-lock-contention']), /cannot exit on lock file contention: no lock file specified/);
+  const { flags } = await run([...base, '--exit-on-lock-contention', '--lock-file=/run/lock']);
+  assert.deepEqual([flags.lockFile, flags.exitOnLockContention], ['/run/lock', true]);
+});
+
 test('a cloud provider is an external one or none', async (t) => {
   const { base } = await setUp(t);
   const { config, flags } = await run([...base, '--cloud-provider=external', '--node-ip=10.0.0.5']);

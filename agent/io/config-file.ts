@@ -23,6 +23,7 @@ export interface AgentFlags {
   readonly rootDir: string;
   readonly certDir: string;
   readonly lockFile: string;
+  readonly exitOnLockContention: boolean;
   readonly credentialProviderConfig: string;
   readonly credentialProviderBinDir: string;
   /** The cgroup of the container runtime, whose use is told with the node's; empty: it is not. */
@@ -75,6 +76,9 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
   const kubeconfig = text('kubeconfig');
   const bootstrapKubeconfig = text('bootstrap-kubeconfig');
   await requireKubeconfig(kubeconfig, bootstrapKubeconfig);
+  const lockFile = text('lock-file');
+  const exitOnLockContention = own('exit-on-lock-contention') === true;
+  if (exitOnLockContention && lockFile === '') throw bad('cannot exit on lock file contention: no lock file specified');
   return {
     kind: 'run',
     flags: {
@@ -85,7 +89,8 @@ export async function readCommand(args: readonly string[]): Promise<AgentCommand
       nodeLabels,
       rootDir,
       certDir: text('cert-dir', join(rootDir, 'pki')),
-      lockFile: text('lock-file'),
+      lockFile,
+      exitOnLockContention,
       wishes,
       runtimeCgroups: text('runtime-cgroups'),
       externalCloud: text('cloud-provider') === 'external',

@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { eventually } from '../set.ts';
 import { freePort, startForTest } from '../control/control.ts';
+import { buildProgram, sysProblem } from '../sys/program.ts';
 import { bareConfiguration } from './bare-configuration.ts';
 
 /* The agent on a machine without an API server: pods from files and a URL, and a control plane that comes up out of its own static pods. The runtime is the one in memory. */
@@ -57,7 +58,7 @@ class Agent {
     await writeFile(join(this.folder, 'manifests', `${name}.yaml`), JSON.stringify(podOf(name, spec)));
   }
 
-  async start(config: object, args: readonly string[] = []): Promise<void> {
+  async start(config: object, args: readonly string[] = [], env: Readonly<Record<string, string>> = {}): Promise<void> {
     await writeFile(
       join(this.folder, 'kubelet.yaml'),
       JSON.stringify({
@@ -66,7 +67,10 @@ class Agent {
       }),
     );
     const own = [`--config=${join(this.folder, 'kubelet.yaml')}`, '--hostname-override=n1', `--root-dir=${join(this.folder, 'root')}`];
-    this.child = spawn(process.execPath, [join(repo, 'node/main.ts'), 'agent', ...own, ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+    this.child = spawn(process.execPath, [join(repo, 'node/main.ts'), 'agent', ...own, ...args], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, ...env },
+    });
     this.child.stderr?.setEncoding('utf8').on('data', (text: string) => (this.said += text));
   }
 
@@ -123,6 +127,26 @@ test('standalone: pods from files and from a URL run, change and end without an 
   child.kill('SIGTERM');
   assert.deepEqual(await once(child, 'exit'), [0, null]);
 });
+
+test(
+  'standalone: it waits for its lock file, and gives it up to who opens it where it is told to',
+  { skip: skip || sysProblem(), timeout: 240_000 },
+  async (t) => {
+    using program = buildProgram();
+    const [first, second] = [await Agent.open(t), await Agent.open(t)];
+    const args = [`--lock-file=${first.folder}/lock`];
+    await first.manifest('one');
+    await second.manifest('two');
+    await first.start({}, [...args, '--exit-on-lock-contention'], { NODELET_SYS: program.path });
+    await first.until(['one-n1 Running']);
+    const child = first.child ?? assert.fail('it does not run');
+    const ended = once(child, 'exit');
+    await second.start({}, args, { NODELET_SYS: program.path });
+    assert.deepEqual(await ended, [0, null]);
+    assert.match(first.said, /"The lock file was opened by somebody else"/);
+    await second.until(['two-n1 Running']);
+  },
+);
 
 test('standalone: a file that is removed and written again at once gives its pod a restart', { skip, timeout: 120_000 }, async (t) => {
   const agent = await Agent.open(t);
