@@ -41,11 +41,15 @@ export interface Ran extends Omit<Counted, 'count'> {
   readonly signal: AbortSignal;
 }
 
-/** Runs the chosen specs: those that need the cluster alone afterwards, one by one. Returns what ended with a result. */
+/**
+ * Runs the chosen specs: those that need the cluster alone afterwards, one by one; all of them so where nothing runs beside
+ * them anyway, and the suite starts only once. Returns what ended with a result.
+ */
 export async function runSpecs(ran: Ran): Promise<Outcome[]> {
   const tally = new Tally({ ...ran, count: ran.chosen.length });
-  const together = ran.chosen.filter((spec) => !runsAlone(spec));
-  const alone = ran.chosen.filter(runsAlone);
+  const isAlone = (spec: Spec): boolean => ran.parallel === 1 || runsAlone(spec);
+  const together = ran.chosen.filter((spec) => !isAlone(spec));
+  const alone = ran.chosen.filter(isAlone);
   try {
     if (together.length > 0) await pass(ran, tally, 'together', together, Math.min(ran.parallel, together.length));
     if (alone.length > 0) await pass(ran, tally, 'alone', alone, 1);

@@ -13,6 +13,7 @@ import { fillPlace, keepLogs, kubeletConfiguration, NODE_BINARY, suiteArguments 
 import { isNodeSuite, SECTION_SPECS } from '../../conformance/features.ts';
 import type { Target } from '../../conformance/run.ts';
 import type { Side } from '../../conformance/scoreboard.ts';
+import type { Driver } from './node.ts';
 import { ADDRESS, listens, startRuntimeUnit } from './units.ts';
 
 /*
@@ -35,6 +36,15 @@ const OURS = '--wishes=BelieveAnyShutdownSignal';
  * need it say so themselves.
  */
 const SYSTEM = { os: 'Linux', kernelSpec: { versions: [String.raw`[6-9]\.\d+.*`] }, cgroupsV2: ['cpu', 'io', 'memory', 'pids'] };
+
+interface Options extends RunOptions {
+  readonly driver: string;
+}
+
+function driverOf(text: string): Driver {
+  if (text === 'systemd' || text === 'cgroupfs') return text;
+  throw new OpError('invalid', 'reading --driver', `"${text}" is neither systemd nor cgroupfs`);
+}
 
 const collect = (value: string, before: readonly string[]): string[] => [...before, value];
 
@@ -60,12 +70,13 @@ function targetOf(ginkgo: string, side: Side): Target {
   };
 }
 
-async function run(program: Program, options: RunOptions): Promise<number> {
+async function run(program: Program, options: Options): Promise<number> {
   const { host, progress } = program;
   const { suite } = options;
   if (!isNodeSuite(suite)) throw new OpError('invalid', 'choosing a suite', `"${suite}" is none of e2e_node.test`, { advice: 'e2e-node or node-features' });
   const checked = checkOptions(options);
   const side = checked.wanted ?? 'ours';
+  const driver = driverOf(options.driver);
   const assets = await findAssets({ env: host.env });
   const [binary, ginkgo, runc] = ([NODE_BINARY, 'ginkgo', 'runc'] as const).map((name) => assets.require(name, FOR_WHAT)) as [string, string, string];
   const [programs, plugins] = [assets.requireDir('containerd-2.4', FOR_WHAT), assets.requireDir('cni', FOR_WHAT)];
@@ -73,7 +84,7 @@ async function run(program: Program, options: RunOptions): Promise<number> {
   const { description, specs } = await progress.step('list the specs', () => askSpecs(binary, FOLDER, [], host.signal));
   const chosen = checked.select('every', SECTION_SPECS[suite](specs));
   await progress.step('containerd and images', () =>
-    startRuntimeUnit({ folder: FOLDER, programs, runc, plugins, images: '/images', bundle: `${ROOT}/dist/nodelet.mjs` }),
+    startRuntimeUnit({ folder: FOLDER, programs, runc, plugins, images: '/images', bundle: `${ROOT}/dist/nodelet.mjs`, driver }),
   );
   for (const folder of [PLACE, `${FOLDER}/path`]) {
     await rm(folder, { recursive: true, force: true });
@@ -81,7 +92,7 @@ async function run(program: Program, options: RunOptions): Promise<number> {
   }
   // All is root's here, and the suite says sudo.
   await symlink(`${ROOT}/test/conformance/units/sudo`, `${FOLDER}/path/sudo`);
-  const configuration = { ...kubeletConfiguration('/', `${FOLDER}/resolv.conf`), cgroupDriver: 'systemd', oomScoreAdj: -999 };
+  const configuration = { ...kubeletConfiguration('/', `${FOLDER}/resolv.conf`), cgroupDriver: driver, oomScoreAdj: -999 };
   await fillPlace(PLACE, { binary, kubelet, configuration });
   await writeFile(`${FOLDER}/system.json`, JSON.stringify(SYSTEM));
   const kubernetes = await versionOf([`${PLACE}/kubelet`, '--version'], /^Kubernetes (\S+)/m);
@@ -92,6 +103,7 @@ async function run(program: Program, options: RunOptions): Promise<number> {
     runc: await versionOf([runc, '--version'], /^runc version (\S+)/m),
     kernel: release(),
     cgroup: 'v2',
+    driver,
     systemd: await versionOf(['systemctl', '--version'], /^systemd (\S+)/m),
   };
   const answer = await conduct(program, {
@@ -115,13 +127,15 @@ async function run(program: Program, options: RunOptions): Promise<number> {
 
 await runProgram('e2e-node', 'Specs of e2e_node.test in a machine that systemd booted', (program) => {
   program
-    .add<RunOptions>('run', 'run specs', ['e2e-node.ts --suite node-features --focus GracefulNodeShutdown'], (options) => run(program, options), {
+    .add<Options>('run', 'run specs', ['e2e-node.ts --suite node-features --focus GracefulNodeShutdown'], (options) => run(program, options), {
       isDefault: true,
     })
     .option('--suite <name>', 'e2e-node or node-features', 'e2e-node')
     .option('--agent <who>', 'ours or upstream', 'ours')
     .option('--focus <regexp>', 'only specs whose name matches; may be given several times', collect, [])
     .option('--skip <regexp>', 'no spec whose name matches; may be given several times', collect, [])
-    .option('--parallel <count>', 'how many specs at once', '2')
+    .option('--driver <name>', 'cgroup driver of the kubelet and of containerd: systemd or cgroupfs', 'systemd')
+    // User-mode-linux has one processor, and each start of the suite takes a minute.
+    .option('--parallel <count>', 'how many specs at once', '1')
     .option('--nodes <count>', 'always 1', '1');
 });

@@ -6,6 +6,7 @@ import { OpError } from '../../../base/errors.ts';
 import { mirrorHosts } from '../../../node/core/files.ts';
 import { IMAGE_PORT } from '../../../node/egress.ts';
 import { PAUSE_IMAGE } from '../../../node/io/start.ts';
+import type { Driver } from './node.ts';
 
 /** What a distribution's containerd is started with. */
 export interface RuntimeUnit {
@@ -20,6 +21,7 @@ export interface RuntimeUnit {
   readonly images: string;
   /** nodelet.mjs, which serves them. */
   readonly bundle: string;
+  readonly driver: Driver;
 }
 
 export const ADDRESS = '10.91.0.1';
@@ -34,7 +36,7 @@ const START_MS = 5 * 60_000;
 /** The second is what the suite's RuntimeClasses name. */
 const HANDLERS = ['runc', 'test-handler'];
 
-function configuration({ folder, runc, plugins }: RuntimeUnit): string {
+function configuration({ folder, runc, plugins, driver }: RuntimeUnit): string {
   return [
     'version = 3',
     'root = "/var/lib/containerd"',
@@ -49,7 +51,7 @@ function configuration({ folder, runc, plugins }: RuntimeUnit): string {
       `[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.${handler}]`,
       "  runtime_type = 'io.containerd.runc.v2'",
       `  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.${handler}.options]`,
-      '    SystemdCgroup = true',
+      `    SystemdCgroup = ${driver === 'systemd'}`,
       `    BinaryName = '${runc}'`,
     ]),
     '',
@@ -104,7 +106,7 @@ export const listens = (port: number): Promise<boolean> =>
   });
 
 /**
- * containerd as a unit of the machine's systemd with systemd's cgroups, a pod network, and the images that were made on the
+ * containerd as a unit of the machine's systemd with that cgroup driver, a pod network, and the images that were made on the
  * host. Only for a machine that is thrown away: it takes `/var/lib/containerd`, `/etc/cni` and 10.91.0.0/23.
  */
 export async function startRuntimeUnit(runtime: RuntimeUnit): Promise<void> {
