@@ -61,10 +61,28 @@ export class MessageWriter {
     return at;
   }
 
-  /** Bytes as they are, padded to 4: a family's header inside an attribute. */
-  raw(value: Uint8Array): void {
+  /** Bytes as they are, padded to 4: a family's header inside an attribute, or attributes that were written before. Returns where they begin. */
+  raw(value: Uint8Array): number {
     const at = this.#reserve((value.length + 3) & ~3);
     this.#bytes.set(value, at);
+    return at;
+  }
+
+  /** Writes the first `length` bytes over what was written before. */
+  patch(at: number, value: Uint8Array, length = value.length): void {
+    // Few as they are, a view of them would take longer than the copying.
+    for (let index = 0; index < length; index++) this.#bytes[at + index] = value[index]!;
+  }
+
+  /** As `patch`, a number as netfilter wants it. */
+  patchU32(at: number, value: number): void {
+    this.#view.setUint32(at, value);
+  }
+
+  /** Forgets all, and keeps the room. */
+  clear(): void {
+    this.#bytes.fill(0, 0, this.#length);
+    this.#length = 0;
   }
 
   end(token: number): void {
@@ -96,6 +114,11 @@ export class MessageWriter {
   bytes(type: number, value: Uint8Array): void {
     const at = this.#attribute(type, value.length);
     this.#bytes.set(value, at);
+  }
+
+  /** The first `length` bytes of a value. */
+  part(type: number, value: Uint8Array, length: number): void {
+    this.patch(this.#attribute(type, length), value, length);
   }
 
   u8(type: number, value: number): void {

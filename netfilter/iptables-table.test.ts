@@ -93,7 +93,7 @@ test('a whole write begins before all is worked out and known, one input at a ti
     running--;
     return { ok: true };
   });
-  const writing = table.writeWhole(settings, ports(), 0);
+  const writing = table.writeWhole(settings, [ports()], 0);
   await begun.promise;
   assert.ok(inputs[0]!.split('\n').length < 500, 'the first input is a part');
   answer();
@@ -112,7 +112,7 @@ test('a port that is refused in an early part is left out of all, and the rest i
     return line < 0 ? { ok: true } : { ok: false, error: new OpError('failed', 'write', 'refused'), failedLines: [line] };
   });
   answer();
-  assert.deepEqual(await table.writeWhole(settings, ports(), 0), { ok: true, refused: ['lab/s7:/tcp'] });
+  assert.deepEqual(await table.writeWhole(settings, [ports()], 0), { ok: true, refused: ['lab/s7:/tcp'] });
   const again = inputs.slice(inputs.findIndex((text) => text.includes('10.244.0.7:8080')) + 1).join('');
   assert.doesNotMatch(again, wayTo(7));
   for (const number of [1, 6, 8, ALL]) assert.match(again, wayTo(number));
@@ -121,7 +121,7 @@ test('a port that is refused in an early part is left out of all, and the rest i
 test('how many rules were written is counted whether they went early or late', async () => {
   const { table, answer, metrics } = scene();
   answer();
-  await table.writeWhole(settings, ports(), 0);
+  await table.writeWhole(settings, [ports()], 0);
   const count = (name: string): string =>
     new RegExp(`^kubeproxy_sync_proxy_rules_iptables_${name}\\{.*table="nat".*\\} (\\d+)$`, 'm').exec(metrics.text())?.[1] ?? '';
   assert.ok(Number(count('total')) > 4 * ALL);
@@ -133,13 +133,13 @@ test('a write that is aborted while the rest is worked out throws once, and noth
     throw aborted();
   });
   answer();
-  await assert.rejects(table.writeWhole(settings, ports(), 0), { code: 'aborted' });
+  await assert.rejects(table.writeWhole(settings, [ports()], 0), { code: 'aborted' });
   assert.equal(inputs.length, 1);
 });
 
 test('an end that comes while the rest is worked out is thrown by the write alone, also by what is read', async () => {
   const { table, refuse } = scene();
-  const writing = table.writeWhole(settings, ports(), 0);
+  const writing = table.writeWhole(settings, [ports()], 0);
   const ended = assert.rejects(writing, { code: 'aborted' });
   refuse(aborted());
   await ended;
@@ -148,7 +148,7 @@ test('an end that comes while the rest is worked out is thrown by the write alon
 test('what is there cannot be read: what was begun ends, the write fails, and the next one is whole', async () => {
   const { table, inputs, refuse } = scene();
   refuse(new OpError('failed', 'read', 'no answer'));
-  const result = await table.writeWhole(settings, ports(), 0);
+  const result = await table.writeWhole(settings, [ports()], 0);
   assert.equal(result.ok, false);
   assert.ok(inputs.length > 0, 'something was begun');
   assert.doesNotMatch(inputs.join(''), /-A KUBE-SERVICES /);

@@ -9,7 +9,7 @@ import type { PortRules } from './core/ruleset.ts';
 import type { RuleSettings } from './core/settings.ts';
 import type { Iptables } from './io/iptables.ts';
 import type { Metrics } from './io/metrics.ts';
-import type { ServiceTable, WriteResult } from './sync.ts';
+import { gathered, type RulesInParts, type ServiceTable, type WriteResult } from './sync.ts';
 
 const MAX_ROUNDS = 20;
 /** Transactions for which the program is started once. */
@@ -133,8 +133,10 @@ export class IptablesTable implements ServiceTable {
     }
   }
 
-  async writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, PortRules>, _nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+  async writeWhole(settings: RuleSettings, rules: RulesInParts, _nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
     const { iptables, log } = this.#options;
+    // How each looks depends on all.
+    const ports = await gathered(rules);
     const { family } = settings;
     this.#endpoints.clear();
     this.#count(ports);
@@ -145,8 +147,8 @@ export class IptablesTable implements ServiceTable {
     const plan = new WholePlan(fixed, iptables.linesAtOnce);
     const wanted = new Map<string, PortChains>();
     const writer = new Writer(iptables, family, signal);
-    for (const [port, rules] of ports) {
-      const chains = portChains(rules, settings, this.#options, this.isLarge);
+    for (const [port, one] of ports) {
+      const chains = portChains(one, settings, this.#options, this.isLarge);
       wanted.set(port, chains);
       plan.add(port, chains);
       if (wanted.size % PORTS_AT_A_STRETCH > 0) continue;

@@ -24,6 +24,15 @@ const FIRST_RETRY_MS = 1000;
 /** How many Services are worked out before the event loop gets its turn. */
 const CHUNK = 50;
 
+/** All rules by port, in parts, so that what is worked out already can be written while the rest is. */
+export type RulesInParts = AsyncIterable<ReadonlyMap<string, PortRules>> | Iterable<ReadonlyMap<string, PortRules>>;
+
+export async function gathered(rules: RulesInParts): Promise<ReadonlyMap<string, PortRules>> {
+  const all = new Map<string, PortRules>();
+  for await (const part of rules) for (const [port, one] of part) all.set(port, one);
+  return all;
+}
+
 export type WriteResult = { ok: true; refused: readonly string[] } | { ok: false; error: OpError };
 
 /** The one owner of a family's rules in the kernel. */
@@ -38,7 +47,7 @@ export interface ServiceTable {
   /** Writes changed ports only (null takes one out). On a failure nothing is lost that a whole write does not bring back. */
   writeChanges(family: Family, changes: ReadonlyMap<string, PortRules | null>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
   /** Makes all rules right, whatever is there. Ports that the kernel refuses are left out and named. */
-  writeWhole(settings: RuleSettings, ports: ReadonlyMap<string, PortRules>, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
+  writeWhole(settings: RuleSettings, rules: RulesInParts, nowMs: number, signal?: AbortSignal): Promise<WriteResult>;
   deleteStale(family: Family, beforeMs: number, signal?: AbortSignal): Promise<{ ok: true; deleted: number } | { ok: false; error: OpError }>;
   /** Whether the kernel still has what was written. */
   isIntact(settings: RuleSettings, signal?: AbortSignal): Promise<boolean>;
@@ -267,15 +276,22 @@ export class FamilySync {
   }
 
   async #writeWhole(signal?: AbortSignal): Promise<WriteResult> {
-    const { world, table, clock } = this.#options;
+    const { table, clock } = this.#options;
     this.#facts.clear();
-    const ports = new Map<string, PortRules>();
+    return await table.writeWhole(this.#settings, this.#allRules(), clock.monoMs(), signal);
+  }
+
+  async *#allRules(): AsyncGenerator<ReadonlyMap<string, PortRules>> {
+    let part = new Map<string, PortRules>();
     let count = 0;
-    for (const key of world.services.keys()) {
-      for (const rules of this.#rulesOf(key)) ports.set(portKey(rules.id), rules);
-      if (++count % CHUNK === 0) await turn();
+    for (const key of this.#options.world.services.keys()) {
+      this.#addRules(key, part);
+      if (++count % CHUNK > 0) continue;
+      yield part;
+      part = new Map();
+      await turn();
     }
-    return await table.writeWhole(this.#settings, ports, clock.monoMs(), signal);
+    yield part;
   }
 
   async #writeChanges(keys: ReadonlySet<string>, signal?: AbortSignal): Promise<WriteResult> {
@@ -284,7 +300,7 @@ export class FamilySync {
     let count = 0;
     for (const key of keys) {
       for (const port of this.#facts.portsOf(key)) changes.set(port, null);
-      for (const rules of this.#rulesOf(key)) changes.set(portKey(rules.id), rules);
+      this.#addRules(key, changes);
       if (++count % CHUNK === 0) await turn();
     }
     const result = await table.writeChanges(this.#settings.family, changes, clock.monoMs(), signal);
@@ -295,16 +311,18 @@ export class FamilySync {
     return await this.#writeWhole(signal);
   }
 
-  #rulesOf(key: string): PortRules[] {
+  /** Works out the rules of one Service. */
+  #addRules(key: string, to: Map<string, PortRules | null>): void {
     const rules = rulesFor(this.#options.world, key, this.#settings.family, this.#topology);
-    this.#facts.note(key, rules);
-    return rules;
+    const ports = rules.map((rule) => portKey(rule.id));
+    for (const [index, port] of ports.entries()) to.set(port, rules[index]!);
+    this.#facts.note(key, ports, rules);
   }
 }
 
 /** Facts about Services that were worked out on the way to the rules. */
 class Facts {
-  readonly #ports = new Map<string, string[]>();
+  readonly #ports = new Map<string, readonly string[]>();
   readonly #dropped = { internal: new Set<string>(), external: new Set<string>() };
   #udp = false;
   /** Wall-clock times of changes that await their sync. */
@@ -316,22 +334,19 @@ class Facts {
     this.#dropped.external.clear();
   }
 
-  note(key: string, rules: readonly PortRules[]): void {
+  note(key: string, ports: readonly string[], rules: readonly PortRules[]): void {
     for (const port of this.portsOf(key)) {
       this.#dropped.internal.delete(port);
       this.#dropped.external.delete(port);
       if (port.endsWith('/udp')) this.#udp = true;
     }
-    if (rules.length === 0) this.#ports.delete(key);
-    else
-      this.#ports.set(
-        key,
-        rules.map((rule) => portKey(rule.id)),
-      );
-    for (const rule of rules) {
+    if (ports.length === 0) this.#ports.delete(key);
+    else this.#ports.set(key, ports);
+    for (const [index, port] of ports.entries()) {
+      const rule = rules[index]!;
       if (rule.id.protocol === 'udp') this.#udp = true;
-      if (rule.internal === 'drop') this.#dropped.internal.add(portKey(rule.id));
-      if (rule.external === 'drop') this.#dropped.external.add(portKey(rule.id));
+      if (rule.internal === 'drop') this.#dropped.internal.add(port);
+      if (rule.external === 'drop') this.#dropped.external.add(port);
     }
   }
 

@@ -83,7 +83,7 @@ for (const seed of [1, 2, 3, 4]) {
     const kernel = new FakeKernel();
     let table = new Table({ kernel, fallback: null, log: silentLog });
     const ports = new Map<string, PortRules>();
-    assert.ok((await table.writeWhole(settings, ports, 0)).ok);
+    assert.ok((await table.writeWhole(settings, [ports], 0)).ok);
     const empty = contents(kernel);
     for (let step = 0; step < 20; step++) {
       const changes = new Map<string, PortRules | null>();
@@ -101,7 +101,7 @@ for (const seed of [1, 2, 3, 4]) {
         const opsAtOnce = rng.pick([1, 50, 6000]);
         table = new Table({ kernel, fallback: null, log: silentLog, opsAtOnce });
         const before = kernel.commits.length;
-        assert.deepEqual(await table.writeWhole(settings, ports, step), { ok: true, refused: [] });
+        assert.deepEqual(await table.writeWhole(settings, [ports], step), { ok: true, refused: [] });
         if (opsAtOnce > 1000) assert.equal(kernel.commits.length, before + 1, 'the repair went through at the first try');
         if (opsAtOnce === 1) assert.equal(kernel.commits.length, before + ports.size + 1, 'each port in a transaction of its own');
       } else {
@@ -110,7 +110,7 @@ for (const seed of [1, 2, 3, 4]) {
       assert.ok((await table.deleteStale('ip', step)).ok);
       assert.ok(await table.isIntact(settings));
       const fresh = new FakeKernel();
-      assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(settings, ports, 0)).ok);
+      assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(settings, [ports], 0)).ok);
       assert.deepEqual(contents(kernel), contents(fresh), `step ${step}`);
     }
     assert.ok((await table.writeChanges('ip', new Map([...ports.keys()].map((key) => [key, null])), 100)).ok);
@@ -118,6 +118,28 @@ for (const seed of [1, 2, 3, 4]) {
     assert.deepEqual(contents(kernel), empty);
   });
 }
+
+test('a port that is refused in a later part of a first write is left out, and nobody else', async () => {
+  const rng = seededRng(7);
+  const all = Array.from({ length: 60 }, (_, index) => randomRules(rng, index));
+  const ports = new Map(all.map((rules) => [portKey(rules.id), rules]));
+  const bad = portKey(all.slice(40).find(({ cluster }) => cluster.length > 0)!.id);
+  const kernel = new FakeKernel();
+  kernel.refuse = (op) => (op.op === 'add-chain' && op.chain.includes(`-${bad.replace(/:.*/, '')}/`) ? 'refused by the test' : null);
+  async function* inParts(): AsyncGenerator<Map<string, PortRules>> {
+    for (const [port, rules] of ports) {
+      await Promise.resolve();
+      yield new Map([[port, rules]]);
+    }
+  }
+  const table = new Table({ kernel, fallback: null, log: silentLog, opsAtOnce: 100 });
+  assert.deepEqual(await table.writeWhole(settings, inParts(), 0), { ok: true, refused: [bad] });
+  assert.ok(await table.isIntact(settings));
+  const fresh = new FakeKernel();
+  const others = new Map([...ports].filter(([port]) => port !== bad));
+  assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(settings, [others], 0)).ok);
+  assert.deepEqual(contents(kernel), contents(fresh));
+});
 
 test('what an earlier configuration refused on loopback addresses, and how, is gone once it does not', async () => {
   const kernel = new FakeKernel();
@@ -140,10 +162,10 @@ test('what an earlier configuration refused on loopback addresses, and how, is g
   for (const refusedOnLocalhost of [all, ['udp', 'sctp'] as const, undefined, all, undefined]) {
     const now = { ...settings, ...(refusedOnLocalhost === undefined ? {} : { refusedOnLocalhost }) };
     const before = kernel.commits.length;
-    assert.deepEqual(await new Table({ kernel, fallback: null, log: silentLog }).writeWhole(now, ports, 0), { ok: true, refused: [] });
+    assert.deepEqual(await new Table({ kernel, fallback: null, log: silentLog }).writeWhole(now, [ports], 0), { ok: true, refused: [] });
     assert.equal(kernel.commits.length, before + 1, 'the repair went through at the first try');
     const fresh = new FakeKernel();
-    assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(now, ports, 0)).ok);
+    assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(now, [ports], 0)).ok);
     assert.deepEqual(things(kernel), things(fresh), `refused: ${String(refusedOnLocalhost)}`);
   }
 });

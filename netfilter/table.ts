@@ -8,6 +8,7 @@ import {
   emptyPlan,
   emptyState,
   endpointMapsIn,
+  holder,
   isServiceChain,
   planChanges,
   planCleanup,
@@ -18,36 +19,48 @@ import {
   valueText,
   wantedKeys,
   type Observed,
+  type Plan,
   type TableState,
 } from './core/diff.ts';
 import { endpointMapOf, fixedTable, SERVICE_SETS } from './core/nft-table.ts';
 import type { RuleSettings } from './core/settings.ts';
-import { portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
+import { elementsOf, portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
 import type { Element, SetSpec } from './core/ops.ts';
 import type { PortRules } from './core/ruleset.ts';
 import { firstFreeMap, Slots } from './core/slots.ts';
-import type { NftKernel } from './io/kernel.ts';
-import type { ServiceTable, WriteResult } from './sync.ts';
+import type { CommitResult, NftKernel } from './io/kernel.ts';
+import { gathered, type RulesInParts, type ServiceTable, type WriteResult } from './sync.ts';
 
 type Compiled<T extends PortRules | null> = T extends PortRules ? PortObjects : PortObjects | null;
 
 /** About how many operations a port takes. */
 function sizeOf(objects: PortObjects): number {
-  return objects.elements.length + objects.drawn.length + 3 * objects.chains.size + objects.affinitySets.length;
+  let size = objects.elements.length + 3 * objects.chains.size + objects.affinitySets.length;
+  for (const { targets } of objects.drawn) size += targets.length;
+  return size;
 }
 
-function* parts(ports: ReadonlyMap<string, PortObjects>, opsAtOnce: number): Generator<ReadonlyMap<string, PortObjects>> {
+/** With the ports at fault; undefined for the fixed part. */
+type Refusal = { ok: false; error: OpError; culprits: readonly (string | undefined)[] };
+type Part = ReadonlyMap<string, PortObjects>;
+
+/** Ports, a few at a time, in parts for one transaction each: at least one, and all but the first have ports. */
+async function* partsOf(ports: AsyncIterable<Part> | Iterable<Part>, opsAtOnce: number): AsyncGenerator<Part> {
   let part = new Map<string, PortObjects>();
   let size = 0;
-  for (const [port, objects] of ports) {
-    part.set(port, objects);
-    size += sizeOf(objects);
-    if (size < opsAtOnce) continue;
-    yield part;
-    part = new Map();
-    size = 0;
+  let before = 0;
+  for await (const some of ports) {
+    for (const [port, objects] of some) {
+      part.set(port, objects);
+      size += sizeOf(objects);
+      if (size < opsAtOnce && (opsAtOnce === Infinity || size < Math.max(FIRST_OPS_AT_ONCE, before / 4))) continue;
+      yield part;
+      part = new Map();
+      before += size;
+      size = 0;
+    }
   }
-  if (part.size > 0 || ports.size === 0) yield part;
+  if (part.size > 0 || before === 0) yield part;
 }
 
 /** Whether a write of all of it may have to be split; on the safe side. */
@@ -65,6 +78,8 @@ function endpointsIn(rules: ReadonlyMap<string, PortRules>): number {
 const MAX_ROUNDS = 20;
 /** A first write is split so that one transaction has about this many operations: the kernel holds its lock meanwhile. */
 const OPS_AT_ONCE = 6000;
+/** The first ones are smaller: while the kernel takes one, the next is worked out. */
+const FIRST_OPS_AT_ONCE = 1500;
 const PORTS_AT_A_STRETCH = 50;
 
 export interface TableOptions {
@@ -122,7 +137,7 @@ export class Table implements ServiceTable {
       const result = await this.#options.kernel.commit(family, plan.ops, signal);
       if (result.ok) {
         for (const [port, objects] of wanted) if (objects === null) this.#release(port);
-        acceptChanges(this.#state, wanted, plan.stale, nowMs);
+        acceptChanges(this.#state, wanted, plan, nowMs);
         for (const port of wanted.keys()) this.#refused.delete(port);
         if (plan.ops.length > 0) await this.#noteGeneration(signal);
         return { ok: true, refused };
@@ -155,11 +170,13 @@ export class Table implements ServiceTable {
    * Makes the whole table right: repairs what can be read back, else replaces it. Ports that the kernel refuses are
    * left out and named. A table that is there never lacks a Service that it had.
    */
-  async writeWhole(settings: RuleSettings, rules: ReadonlyMap<string, PortRules>, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+  async writeWhole(settings: RuleSettings, all: RulesInParts, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
     const { log } = this.#options;
     const observed = await this.#observe(settings, signal);
     this.#settings = settings;
     this.#generation = null;
+    if (observed === 'absent') return await this.#writeFirst(settings, all, nowMs, signal);
+    const rules = await gathered(all);
     if (typeof observed !== 'string') {
       // In a repair of several transactions no old rule may draw from where a new one does already.
       const slots = isLarge(rules, this.#opsAtOnce) ? null : this.#slots;
@@ -171,7 +188,24 @@ export class Table implements ServiceTable {
       log.warn('Repairing the table failed, it is written anew', { error: result.error });
     }
     this.#slots = new Slots();
-    return await this.#replace(settings, await this.#compile(rules, settings, this.#slots), observed === 'absent' ? this.#opsAtOnce : Infinity, nowMs, signal);
+    const wanted = await this.#compile(rules, settings, this.#slots);
+    return await this.#replace(settings, wanted, [wanted], Infinity, nowMs, signal);
+  }
+
+  /** Writes into an empty kernel what is worked out already, while the rest is. */
+  async #writeFirst(settings: RuleSettings, rules: RulesInParts, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    const slots = new Slots();
+    this.#slots = slots;
+    const wanted = new Map<string, PortObjects>();
+    const compile = async function* (): AsyncGenerator<Part> {
+      for await (const part of rules) {
+        const compiled = new Map<string, PortObjects>();
+        for (const [port, rule] of part) compiled.set(port, portObjects(rule, settings, slots));
+        for (const [port, objects] of compiled) wanted.set(port, objects);
+        yield compiled;
+      }
+    };
+    return await this.#replace(settings, wanted, compile(), this.#opsAtOnce, nowMs, signal);
   }
 
   get #opsAtOnce(): number {
@@ -192,7 +226,7 @@ export class Table implements ServiceTable {
       const whole = concat(plan, planRepairPorts(part, wanted, observed));
       const result = await this.#options.kernel.commit(settings.family, whole.ops, signal);
       if (!result.ok) return result;
-      acceptChanges(state, part, [], nowMs);
+      acceptChanges(state, part, emptyPlan(), nowMs);
       plan = emptyPlan();
       part = new Map();
       return { ok: true, refused: [] };
@@ -208,18 +242,26 @@ export class Table implements ServiceTable {
     }
     const strays = planRepairStrays(ports, wanted, observed, settings);
     plan = concat(plan, planRepairPorts(part, wanted, observed), strays);
-    acceptChanges(state, part, strays.stale, nowMs);
+    acceptChanges(state, part, strays, nowMs);
     part = new Map();
     const result = await commit();
     if (!result.ok) return result;
     return await this.#accept(state, [], signal);
   }
 
-  async #replace(settings: RuleSettings, wanted: Map<string, PortObjects>, opsAtOnce: number, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+  /** @param first what is in `wanted`, or comes there on the way */
+  async #replace(
+    settings: RuleSettings,
+    wanted: Map<string, PortObjects>,
+    first: AsyncIterable<Part> | Iterable<Part>,
+    opsAtOnce: number,
+    nowMs: number,
+    signal?: AbortSignal,
+  ): Promise<WriteResult> {
     const { log } = this.#options;
     const refused: string[] = [];
     for (let round = 0; ; round++) {
-      const result = await this.#replaceInParts(settings, wanted, opsAtOnce, nowMs, round === 0, signal);
+      const result = await this.#replaceInParts(settings, round === 0 ? first : [wanted], opsAtOnce, nowMs, round === 0, signal);
       if (result.ok) return await this.#accept(result.state, refused, signal);
       const culprits = new Set(result.culprits);
       if (round === MAX_ROUNDS || culprits.size === 0 || culprits.has(undefined)) return result;
@@ -231,30 +273,45 @@ export class Table implements ServiceTable {
     }
   }
 
-  /** The table is thrown away and written new; what does not fit into the first transaction follows in others. */
+  /**
+   * The table is thrown away and written new; what does not fit into the first transaction follows in others. Each is
+   * worked out while the kernel has the one before, and sent when that is through.
+   */
   async #replaceInParts(
     settings: RuleSettings,
-    wanted: ReadonlyMap<string, PortObjects>,
+    ports: AsyncIterable<Part> | Iterable<Part>,
     opsAtOnce: number,
     nowMs: number,
     mayFallBack: boolean,
     signal?: AbortSignal,
-  ): Promise<{ ok: true; state: TableState } | { ok: false; error: OpError; culprits: readonly (string | undefined)[] }> {
+  ): Promise<{ ok: true; state: TableState } | Refusal> {
     const { kernel, fallback, log } = this.#options;
     const state = emptyState();
+    const through = async ({ ops, owners }: Plan, committed: Promise<CommitResult>): Promise<Refusal | null> => {
+      const result = await committed;
+      if (result.ok) return null;
+      const other = mayFallBack && !hasCode(result.error, 'aborted') ? await fallback?.commit(settings.family, ops, signal) : undefined;
+      if (other?.ok !== true) return { ok: false, error: result.error, culprits: result.failedOps.map((index) => owners[index]) };
+      log.warn('The kernel refused the rules as netlink messages and took them as text', { error: result.error });
+      return null;
+    };
     let isFirst = true;
-    for (const part of parts(wanted, opsAtOnce)) {
+    let last: Promise<Refusal | null> = Promise.resolve(null);
+    let refusal: Refusal | null = null;
+    for await (const part of partsOf(ports, opsAtOnce)) {
+      // What is left is worked out all the same: without the culprits all are tried again.
+      if (refusal !== null) continue;
       const plan = isFirst ? planReplace(settings, part) : planChanges(state, part);
-      const result = await kernel.commit(settings.family, plan.ops, signal);
-      if (!result.ok) {
-        const other = mayFallBack && !hasCode(result.error, 'aborted') ? await fallback?.commit(settings.family, plan.ops, signal) : undefined;
-        if (other?.ok !== true) return { ok: false, error: result.error, culprits: result.failedOps.map((index) => plan.owners[index]) };
-        log.warn('The kernel refused the rules as netlink messages and took them as text', { error: result.error });
-      }
-      acceptChanges(state, part, plan.stale, nowMs);
+      acceptChanges(state, part, plan, nowMs);
       isFirst = false;
+      refusal = await last;
+      if (refusal !== null) continue;
+      last = through(plan, kernel.commit(settings.family, plan.ops, signal));
+      // Heard of above or below.
+      last.catch(() => {});
     }
-    return { ok: true, state };
+    refusal ??= await last;
+    return refusal ?? { ok: true, state };
   }
 
   async #accept(state: TableState, refused: readonly string[], signal?: AbortSignal): Promise<WriteResult> {
@@ -331,8 +388,10 @@ export class Table implements ServiceTable {
       counts.set(set.name, (counts.get(set.name) ?? 0) + 1);
       return observed.elements.get(set.name)?.get(element.key.join(' . ')) === valueText(element);
     };
-    for (const [first] of this.#state.claims.values()) if (!isThere(first!)) return false;
-    for (const objects of this.#state.ports.values()) if (!objects.drawn.every(isThere)) return false;
+    for (const claims of this.#state.claims.values()) if (!isThere(holder(claims))) return false;
+    for (const objects of this.#state.ports.values()) {
+      for (const wanted of elementsOf(objects)) if (wanted.set.targets !== undefined && !isThere(wanted)) return false;
+    }
     const strangers = observed.chains.filter((chain) => isServiceChain(chain) && !this.#state.stale.has(chain)).length;
     const ours = [...this.#state.ports.values()].reduce((sum, objects) => sum + objects.chains.size, 0);
     const maps = endpointMapsIn(observed).map(({ name }) => name);

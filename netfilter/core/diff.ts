@@ -10,7 +10,7 @@ import {
   TABLE_COMMENT,
 } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
-import type { PortObjects } from './nft-service.ts';
+import { drawnElement, elementsOf, type PortObjects } from './nft-service.ts';
 import type { Element, NetworkTarget, Op, Rule, SetSpec, Verdict } from './ops.ts';
 
 /** What is in the table, what should be there, and the smallest change between them. */
@@ -20,7 +20,7 @@ export interface TableState {
   /** By port key. */
   ports: Map<string, PortObjects>;
   /** Who wants a key of a set, ordered by port key: several Services may name one address, and the first has it. */
-  claims: Map<string, readonly Claim[]>;
+  claims: Map<string, Claims>;
   /** Maps of endpoints that are there. They stay: an empty one costs nothing. */
   maps: Set<string>;
   /** Chains that are empty and unused, waiting to be deleted, with the time they were flushed. */
@@ -47,6 +47,31 @@ export interface Plan {
   owners: (string | undefined)[];
   /** Chains that this plan empties and that are to be deleted later. */
   stale: string[];
+  /** Who will want the keys that change, where that was worked out. */
+  claims?: NextClaims;
+}
+
+/** Nearly every key is claimed by one port alone. */
+export type Claims = Claim | readonly Claim[];
+/** By key; null where nobody wants it any more. */
+type NextClaims = ReadonlyMap<string, Claims | null>;
+
+/** Who has the key, of those who want it. */
+export function holder(claims: Claims): Claim {
+  return isAlone(claims) ? claims : claims[0]!;
+}
+
+function isAlone(claims: Claims): claims is Claim {
+  return !Array.isArray(claims);
+}
+
+function add(plan: Plan, owner: string | undefined, op: Op): void {
+  plan.ops.push(op);
+  plan.owners.push(owner);
+}
+
+function addRules(plan: Plan, owner: string | undefined, chain: string, rules: readonly Rule[]): void {
+  for (const rule of rules) add(plan, owner, { op: 'add-rule', chain, rule });
 }
 
 export function emptyState(): TableState {
@@ -58,14 +83,15 @@ export function emptyPlan(): Plan {
 }
 
 function push(plan: Plan, owner: string | undefined, ...ops: Op[]): void {
-  for (const op of ops) {
-    plan.ops.push(op);
-    plan.owners.push(owner);
-  }
+  for (const op of ops) add(plan, owner, op);
+}
+
+function keyText({ key }: Element): string {
+  return key.length === 1 ? key[0]! : key.join(' . ');
 }
 
 function elementId(set: SetSpec, element: Element): string {
-  return `${set.name}|${element.key.join(' . ')}`;
+  return `${set.name}|${keyText(element)}`;
 }
 
 /** What a key leads to, with its comment, as text: to tell whether it must be written again. */
@@ -76,25 +102,35 @@ export function valueText(value: { verdict?: Verdict | undefined; target?: Netwo
   return comment === undefined ? fate : `${fate} # ${comment}`;
 }
 
+function without(claims: Claims | null, port: string): Claims | null {
+  if (claims === null) return null;
+  if (isAlone(claims)) return claims.port === port ? null : claims;
+  const others = claims.filter((claim) => claim.port !== port);
+  return others.length > 1 ? others : (others[0] ?? null);
+}
+
 /** Claims of the keys in `touched` as they will be after `changes`; other keys stay as they are. */
-function nextClaims(state: TableState, changes: ReadonlyMap<string, PortObjects | null>): Map<string, readonly Claim[]> {
-  const touched = new Map<string, readonly Claim[]>();
-  const claimsOf = (id: string): readonly Claim[] => touched.get(id) ?? state.claims.get(id) ?? [];
+function nextClaims(state: TableState, changes: ReadonlyMap<string, PortObjects | null>): NextClaims {
+  const touched = new Map<string, Claims | null>();
+  const othersOf = (id: string, port: string): Claims | null => {
+    const known = touched.get(id);
+    return without(known === undefined ? (state.claims.get(id) ?? null) : known, port);
+  };
   for (const port of changes.keys()) {
-    for (const { set, element } of state.ports.get(port)?.elements ?? []) {
+    const before = state.ports.get(port);
+    if (before === undefined) continue;
+    for (const { set, element } of before.elements) {
       const id = elementId(set, element);
-      touched.set(
-        id,
-        claimsOf(id).filter((claim) => claim.port !== port),
-      );
+      touched.set(id, othersOf(id, port));
     }
   }
   for (const [port, objects] of changes) {
-    for (const { set, element } of objects?.elements ?? []) {
+    if (objects === null) continue;
+    for (const { set, element } of objects.elements) {
       const id = elementId(set, element);
-      const others = claimsOf(id).filter((claim) => claim.port !== port);
       const claim = { port, set, element };
-      touched.set(id, others.length === 0 ? [claim] : [...others, claim].sort((a, b) => (a.port < b.port ? -1 : 1)));
+      const others = othersOf(id, port);
+      touched.set(id, others === null ? claim : [...(isAlone(others) ? [others] : others), claim].sort((a, b) => (a.port < b.port ? -1 : 1)));
     }
   }
   return touched;
@@ -116,17 +152,22 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
   const setAdds = emptyPlan();
   for (const [port, objects] of changes) {
     const before = state.ports.get(port);
-    for (const [chain, chainRules] of objects?.chains ?? []) {
-      const known = before?.chains.get(chain);
-      if (sameRules(known, chainRules)) continue;
-      push(plan, port, known === undefined ? { op: 'add-chain', chain } : { op: 'flush-chain', chain });
-      push(rules, port, ...chainRules.map((rule): Op => ({ op: 'add-rule', chain, rule })));
+    if (objects !== null) {
+      for (const [chain, chainRules] of objects.chains) {
+        const known = before?.chains.get(chain);
+        if (sameRules(known, chainRules)) continue;
+        add(plan, port, known === undefined ? { op: 'add-chain', chain } : { op: 'flush-chain', chain });
+        addRules(rules, port, chain, chainRules);
+      }
     }
-    for (const chain of before?.chains.keys() ?? []) {
-      if (objects?.chains.has(chain) === true) continue;
-      push(plan, port, { op: 'flush-chain', chain });
-      plan.stale.push(chain);
+    if (before !== undefined) {
+      for (const chain of before.chains.keys()) {
+        if (objects?.chains.has(chain) === true) continue;
+        add(plan, port, { op: 'flush-chain', chain });
+        plan.stale.push(chain);
+      }
     }
+    if (before === undefined && (objects === null || objects.affinitySets.length === 0)) continue;
     const known = new Map(before?.affinitySets.map((set) => [set.name, set]));
     for (const set of objects?.affinitySets ?? []) {
       const old = known.get(set.name);
@@ -144,22 +185,25 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
 
   const deletes = emptyPlan();
   const adds = emptyPlan();
-  for (const [id, claims] of nextClaims(state, changes)) {
-    const old = state.claims.get(id)?.[0];
-    const next = claims[0];
-    if (old !== undefined && next !== undefined && valueText(old.element) === valueText(next.element)) continue;
-    if (old !== undefined) push(deletes, next?.port ?? old.port, { op: 'delete-element', set: old.set, element: old.element });
-    if (next !== undefined) push(adds, next.port, { op: 'add-element', set: next.set, element: next.element });
+  const next = nextClaims(state, changes);
+  for (const [id, claims] of next) {
+    const known = state.claims.get(id);
+    const old = known === undefined ? undefined : holder(known);
+    const first = claims === null ? undefined : holder(claims);
+    if (old !== undefined && first !== undefined && valueText(old.element) === valueText(first.element)) continue;
+    if (old !== undefined) add(deletes, first?.port ?? old.port, { op: 'delete-element', set: old.set, element: old.element });
+    if (first !== undefined) add(adds, first.port, { op: 'add-element', set: first.set, element: first.element });
   }
   for (const [port, objects] of changes) planDrawn(port, state.ports.get(port), objects, deletes, adds);
-  return concat(plan, deletes, setDeletes, setAdds, rules, adds);
+  return { ...concat(plan, deletes, setDeletes, setAdds, rules, adds), claims: next };
 }
 
 /** Maps that the ports draw from and that are not there. */
 function planMaps(ports: ReadonlyMap<string, PortObjects | null>, there: ReadonlySet<string>, adds: Plan): void {
   const added = new Set<string>();
   for (const [port, objects] of ports) {
-    for (const { set } of objects?.drawn ?? []) {
+    if (objects === null) continue;
+    for (const { set } of objects.drawn) {
       if (there.has(set.name) || added.has(set.name)) continue;
       added.add(set.name);
       push(adds, port, { op: 'add-set', set });
@@ -169,14 +213,24 @@ function planMaps(ports: ReadonlyMap<string, PortObjects | null>, there: Readonl
 
 /** Endpoints under a port's own numbers. A rule need not be written again while their number stays the same. */
 function planDrawn(port: string, before: PortObjects | undefined, after: PortObjects | null, deletes: Plan, adds: Plan): void {
-  const known = new Map((before?.drawn ?? []).map((drawn) => [elementId(drawn.set, drawn.element), drawn]));
-  for (const { set, element } of after?.drawn ?? []) {
-    const id = elementId(set, element);
-    const old = known.get(id);
-    if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(id);
-    else push(adds, port, { op: 'add-element', set, element });
+  const known = new Map<string, { set: SetSpec; element: Element }>();
+  for (const drawn of before?.drawn ?? []) {
+    for (const [index, target] of drawn.targets.entries()) {
+      const element = drawnElement(drawn, target, index);
+      known.set(elementId(drawn.set, element), { set: drawn.set, element });
+    }
   }
-  for (const { set, element } of known.values()) push(deletes, port, { op: 'delete-element', set, element });
+  for (const drawn of after?.drawn ?? []) {
+    const { set } = drawn;
+    for (let index = 0; index < drawn.targets.length; index++) {
+      const element = drawnElement(drawn, drawn.targets[index]!, index);
+      const id = known.size === 0 ? '' : elementId(set, element);
+      const old = known.get(id);
+      if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(id);
+      else add(adds, port, { op: 'add-element', set, element });
+    }
+  }
+  for (const { set, element } of known.values()) add(deletes, port, { op: 'delete-element', set, element });
 }
 
 function rewriteChains(plan: Plan, rules: Plan, state: TableState, changes: ReadonlyMap<string, PortObjects | null>): void {
@@ -195,16 +249,24 @@ export function concat(...plans: readonly Plan[]): Plan {
 }
 
 /** Takes over what a successful `planChanges` wrote. */
-export function acceptChanges(state: TableState, changes: ReadonlyMap<string, PortObjects | null>, stale: readonly string[], nowMs: number): void {
-  for (const [id, claims] of nextClaims(state, changes)) {
-    if (claims.length === 0) state.claims.delete(id);
+export function acceptChanges(
+  state: TableState,
+  changes: ReadonlyMap<string, PortObjects | null>,
+  { stale, claims: next = nextClaims(state, changes) }: Pick<Plan, 'stale' | 'claims'>,
+  nowMs: number,
+): void {
+  for (const [id, claims] of next) {
+    if (claims === null) state.claims.delete(id);
     else state.claims.set(id, claims);
   }
   for (const [port, objects] of changes) {
-    if (objects === null) state.ports.delete(port);
-    else state.ports.set(port, objects);
-    for (const chain of objects?.chains.keys() ?? []) state.stale.delete(chain);
-    for (const { set } of objects?.drawn ?? []) state.maps.add(set.name);
+    if (objects === null) {
+      state.ports.delete(port);
+      continue;
+    }
+    state.ports.set(port, objects);
+    if (state.stale.size > 0) for (const chain of objects.chains.keys()) state.stale.delete(chain);
+    for (const { set } of objects.drawn) state.maps.add(set.name);
   }
   for (const chain of stale) state.stale.set(chain, nowMs);
 }
@@ -237,7 +299,8 @@ function planFixed(settings: RuleSettings, table: 'new' | 'existing'): Plan {
 export function planReplace(settings: RuleSettings, ports: ReadonlyMap<string, PortObjects>): Plan {
   const plan = emptyPlan();
   push(plan, undefined, { op: 'add-table', comment: TABLE_COMMENT }, { op: 'delete-table' });
-  return concat(plan, planFixed(settings, 'new'), planChanges(emptyState(), ports));
+  const services = planChanges(emptyState(), ports);
+  return { ...services, ...concat(plan, planFixed(settings, 'new'), services) };
 }
 
 /** A chain of a Service has a slash in its name; the fixed ones have none. */
@@ -255,7 +318,7 @@ export type WantedKeys = ReadonlyMap<string, ReadonlyMap<string, Claim>>;
 export function wantedKeys(ports: ReadonlyMap<string, PortObjects>): WantedKeys {
   const wanted = new Map<string, Map<string, Claim>>();
   for (const [port, objects] of ports) {
-    for (const { set, element } of [...objects.elements, ...objects.drawn]) {
+    for (const { set, element } of elementsOf(objects)) {
       const keys = wanted.get(set.name) ?? new Map<string, Claim>();
       wanted.set(set.name, keys);
       const key = element.key.join(' . ');
@@ -292,10 +355,11 @@ export function planRepairPorts(ports: ReadonlyMap<string, PortObjects>, wanted:
       if (timeout !== undefined && timeout !== set.timeoutSeconds) push(setDeletes, port, { op: 'delete-set', set });
       push(setAdds, port, { op: 'add-set', set });
     }
-    for (const { set, element } of [...objects.elements, ...objects.drawn]) {
+    for (const { set, element } of elementsOf(objects)) {
       const key = element.key.join(' . ');
       const claim = wanted.get(set.name)?.get(key);
-      if (claim?.port !== port || claim.element !== element) continue;
+      // What is drawn nobody else can claim.
+      if (set.targets === undefined && (claim?.port !== port || claim.element !== element)) continue;
       const there = observed.elements.get(set.name)?.get(key);
       if (there === valueText(element)) continue;
       if (there !== undefined) push(deletes, port, { op: 'delete-element', set, element: observedElement(set, key, there) });

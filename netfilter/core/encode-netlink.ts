@@ -1,8 +1,8 @@
 import { cidrRange, numberToBytes, parseCidr, type Family } from './ip.ts';
 import { MessageWriter, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST } from './netlink.ts';
-import { COUNTER_OBJECT, encodeRule, type AnonymousSet } from './encode-rule.ts';
-import { hostWord, keyBytes, keyLength, keyTypeNumber, putValue, putVerdict, targetBytes, TYPE_NUMBER } from './netlink-values.ts';
-import { TABLE, type Element, type Op, type SetSpec } from './ops.ts';
+import { COUNTER_OBJECT, encodeRule, Stencils, type AnonymousSet } from './encode-rule.ts';
+import { hostWord, keyLength, keyTypeNumber, putKey, putTarget, putValue, putVerdict, TYPE_NUMBER } from './netlink-values.ts';
+import { TABLE, type BaseChain, type Element, type Op, type Rule, type SetSpec } from './ops.ts';
 import { commentData, drawnMapData, setData } from './userdata.ts';
 
 /** Operations as nfnetlink messages (linux/netfilter/nf_tables.h). */
@@ -40,6 +40,7 @@ const INTERVAL_END = 1;
 const VERDICT_TYPE = 0xffffff00;
 /** An attribute holds at most 64 KiB. */
 const ELEMENTS_PER_MESSAGE = 400;
+const GATHERED_BYTES = 60_000;
 
 export function messageType(message: number): number {
   return (NFNL_SUBSYS_NFTABLES << 8) | message;
@@ -48,28 +49,71 @@ export function messageType(message: number): number {
 /**
  * One batch, written piece by piece so that a large one need not be done at a stretch. `seq` 0 is the batch itself;
  * operation n (from 0) answers with seq n + 1. Only the last one is acknowledged.
+ *
+ * Elements that are added one after the other go in one message for each set, which answers for its first one alone.
+ * Whoever has to know which of them the kernel refuses asks for a message each.
  */
 export class BatchEncoder {
   readonly #batch: Batch;
+  readonly #apart: boolean;
+  readonly #gathered = new Map<string, Gathered>();
   #count = 0;
 
-  constructor(family: Family) {
+  constructor(family: Family, { apart = false } = {}) {
+    this.#apart = apart;
     const writer = new MessageWriter();
     writer.end(writer.begin(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, 0, NFNL_SUBSYS_NFTABLES));
-    this.#batch = { writer, family, setId: 0, last: 0 };
+    this.#batch = { writer, family, setId: 0, last: 0, stencils: new Stencils(family) };
   }
 
   add(op: Op): void {
     this.#count += 1;
+    if (op.op === 'add-element' && !this.#apart) {
+      this.#gather(op.set, op.element);
+      return;
+    }
+    this.#putGathered();
     encodeOp(this.#batch, op, this.#count);
   }
 
+  #gather(set: SetSpec, element: Element): void {
+    let gathered = this.#gathered.get(set.name);
+    if (gathered === undefined) this.#gathered.set(set.name, (gathered = { seq: 0, writer: new MessageWriter() }));
+    if (gathered.writer.length > GATHERED_BYTES) putGathered(this.#batch, set.name, gathered);
+    if (gathered.writer.length === 0) gathered.seq = this.#count;
+    putElement(this.#batch, gathered.writer, set, element, false);
+  }
+
+  #putGathered(): void {
+    if (this.#gathered.size === 0) return;
+    for (const [name, gathered] of this.#gathered) putGathered(this.#batch, name, gathered);
+    this.#gathered.clear();
+  }
+
   finish(): Uint8Array {
+    this.#putGathered();
     const { writer, last } = this.#batch;
     writer.addFlags(last, NLM_F_ACK);
     writer.end(writer.begin(NFNL_MSG_BATCH_END, NLM_F_REQUEST, this.#count + 1, 0, NFNL_SUBSYS_NFTABLES));
     return writer.finish();
   }
+}
+
+/** Elements of one set that are still to be written. */
+interface Gathered {
+  /** Of the operation of the first one. */
+  seq: number;
+  writer: MessageWriter;
+}
+
+function putGathered(batch: Batch, set: string, { seq, writer: elements }: Gathered): void {
+  const writer = begin(batch, NFT.newElement, NLM_F_CREATE, seq);
+  writer.text(2, set);
+  const list = writer.nest(3);
+  writer.raw(elements.finish());
+  writer.unnest(list);
+  end(batch);
+  elements.clear();
 }
 
 interface Batch {
@@ -79,80 +123,111 @@ interface Batch {
   setId: number;
   /** Where the last message begins. */
   last: number;
+  stencils: Stencils;
 }
 
-function message(batch: Batch, type: number, flags: number, seq: number, body: (writer: MessageWriter) => void): void {
+/** Begins a message of our table; `end` ends it. */
+function begin(batch: Batch, type: number, flags: number, seq: number): MessageWriter {
   const { writer, family } = batch;
   batch.last = writer.begin(messageType(type), NLM_F_REQUEST | flags, seq, NFPROTO[family]);
-  writer.text(1, TABLE);
-  body(writer);
-  writer.end(batch.last);
+  writer.raw(TABLE_NAME);
+  return writer;
 }
 
+function end({ writer, last }: Batch): void {
+  writer.end(last);
+}
+
+const TABLE_NAME = ((): Uint8Array => {
+  const writer = new MessageWriter(32);
+  writer.text(1, TABLE);
+  return writer.finish();
+})();
+
 function encodeOp(batch: Batch, op: Op, seq: number): void {
+  if (op.op === 'add-rule') putRule(batch, op.chain, op.rule, seq);
+  else {
+    const [type, flags] = MESSAGE[op.op];
+    putBody(batch, begin(batch, type, flags, seq), op);
+    end(batch);
+  }
+}
+
+/** Which message an operation is, with its flags. */
+const MESSAGE: Readonly<Record<Exclude<Op['op'], 'add-rule'>, readonly [type: number, flags: number]>> = {
+  'add-table': [NFT.newTable, NLM_F_CREATE],
+  'delete-table': [NFT.delTable, 0],
+  'add-chain': [NFT.newChain, NLM_F_CREATE],
+  'flush-chain': [NFT.delRule, 0],
+  'delete-chain': [NFT.delChain, 0],
+  'add-set': [NFT.newSet, NLM_F_CREATE],
+  'flush-set': [NFT.delElement, 0],
+  'delete-set': [NFT.delSet, 0],
+  'add-element': [NFT.newElement, NLM_F_CREATE],
+  'delete-element': [NFT.delElement, 0],
+  'add-counter': [NFT.newObject, NLM_F_CREATE],
+  'delete-counter': [NFT.delObject, 0],
+};
+
+function putBody(batch: Batch, writer: MessageWriter, op: Exclude<Op, { op: 'add-rule' }>): void {
   switch (op.op) {
     case 'add-table':
-      return message(batch, NFT.newTable, NLM_F_CREATE, seq, (writer) => {
-        writer.u32(2, 0);
-        writer.bytes(6, commentData(op.comment));
-      });
+      writer.u32(2, 0);
+      writer.bytes(6, commentData(op.comment));
+      return;
     case 'delete-table':
-      return message(batch, NFT.delTable, 0, seq, () => {});
+      return;
     case 'add-chain':
-      return message(batch, NFT.newChain, NLM_F_CREATE, seq, (writer) => {
-        writer.text(3, op.chain);
-        if (op.base !== undefined) {
-          writer.text(7, op.base.type);
-          const hook = writer.nest(4);
-          writer.u32(1, HOOKS[op.base.hook]);
-          writer.u32(2, op.base.priority >>> 0);
-          writer.unnest(hook);
-        }
-        if (op.comment !== undefined) writer.bytes(12, commentData(op.comment));
-      });
+      writer.text(3, op.chain);
+      if (op.base !== undefined) putHook(writer, op.base);
+      if (op.comment !== undefined) writer.bytes(12, commentData(op.comment));
+      return;
     case 'flush-chain':
-      return message(batch, NFT.delRule, 0, seq, (writer) => writer.text(2, op.chain));
+      return writer.text(2, op.chain);
     case 'delete-chain':
-      return message(batch, NFT.delChain, 0, seq, (writer) => writer.text(3, op.chain));
+      return writer.text(3, op.chain);
     case 'add-set':
-      return message(batch, NFT.newSet, NLM_F_CREATE, seq, (writer) => putNamedSet(batch, writer, op.set));
+      return putNamedSet(batch, writer, op.set);
     case 'flush-set':
-      return message(batch, NFT.delElement, 0, seq, (writer) => writer.text(2, op.set.name));
     case 'delete-set':
-      return message(batch, NFT.delSet, 0, seq, (writer) => writer.text(2, op.set.name));
+      return writer.text(2, op.set.name);
     case 'add-element':
-    case 'delete-element':
-      return message(batch, op.op === 'add-element' ? NFT.newElement : NFT.delElement, op.op === 'add-element' ? NLM_F_CREATE : 0, seq, (writer) => {
-        writer.text(2, op.set.name);
-        const list = writer.nest(3);
-        putElement(batch, writer, op.set, op.element, op.op === 'delete-element');
-        writer.unnest(list);
-      });
-    case 'add-counter':
-      return message(batch, NFT.newObject, NLM_F_CREATE, seq, (writer) => {
-        writer.text(2, op.counter);
-        writer.u32(3, COUNTER_OBJECT);
-        const data = writer.nest(4);
-        for (const field of [1, 2]) writer.u64(field, 0n);
-        writer.unnest(data);
-      });
-    case 'delete-counter':
-      return message(batch, NFT.delObject, 0, seq, (writer) => {
-        writer.text(2, op.counter);
-        writer.u32(3, COUNTER_OBJECT);
-      });
-    case 'add-rule': {
-      const { family } = batch;
-      const expressions = encodeRule(op.rule, family, (set) => anonymousSet(batch, set, seq));
-      return message(batch, NFT.newRule, NLM_F_CREATE | NLM_F_APPEND, seq, (writer) => {
-        writer.text(2, op.chain);
-        const list = writer.nest(4);
-        for (const put of expressions) put(writer);
-        writer.unnest(list);
-        if (op.rule.comment !== undefined) writer.bytes(7, commentData(op.rule.comment));
-      });
+    case 'delete-element': {
+      writer.text(2, op.set.name);
+      const list = writer.nest(3);
+      putElement(batch, writer, op.set, op.element, op.op === 'delete-element');
+      return writer.unnest(list);
     }
+    case 'add-counter': {
+      writer.text(2, op.counter);
+      writer.u32(3, COUNTER_OBJECT);
+      const data = writer.nest(4);
+      for (const field of [1, 2]) writer.u64(field, 0n);
+      return writer.unnest(data);
+    }
+    case 'delete-counter':
+      writer.text(2, op.counter);
+      writer.u32(3, COUNTER_OBJECT);
   }
+}
+
+function putHook(writer: MessageWriter, base: BaseChain): void {
+  writer.text(7, base.type);
+  const hook = writer.nest(4);
+  writer.u32(1, HOOKS[base.hook]);
+  writer.u32(2, base.priority >>> 0);
+  writer.unnest(hook);
+}
+
+function putRule(batch: Batch, chain: string, rule: Rule, seq: number): void {
+  const expressions = encodeRule(rule, batch.family, batch.stencils, (set) => anonymousSet(batch, set, seq));
+  const writer = begin(batch, NFT.newRule, NLM_F_CREATE | NLM_F_APPEND, seq);
+  writer.text(2, chain);
+  const list = writer.nest(4);
+  for (const put of expressions) put(writer);
+  writer.unnest(list);
+  if (rule.comment !== undefined) writer.bytes(7, commentData(rule.comment));
+  end(batch);
 }
 
 function putNamedSet(batch: Batch, writer: MessageWriter, set: SetSpec): void {
@@ -179,10 +254,10 @@ function putNamedSet(batch: Batch, writer: MessageWriter, set: SetSpec): void {
 
 function putElement(batch: Batch, writer: MessageWriter, set: SetSpec, element: Element, deleting: boolean): void {
   const item = writer.nest(1);
-  putValue(writer, 1, keyBytes(element.key, set.key, batch.family));
+  putKey(writer, 1, element.key, set.key, batch.family);
   if (!deleting) {
     if (element.verdict !== undefined) putVerdict(writer, 2, element.verdict);
-    if (element.target !== undefined) putValue(writer, 2, targetBytes(element.target, batch.family));
+    if (element.target !== undefined) putTarget(writer, 2, element.target, batch.family);
     if (element.comment !== undefined) writer.bytes(6, commentData(element.comment));
   }
   writer.unnest(item);
@@ -195,33 +270,33 @@ function anonymousSet(batch: Batch, set: AnonymousSet, seq: number): number {
   const items = set.kind === 'ranges' ? rangeElements(set.cidrs, family) : [];
   const size = set.kind === 'ranges' ? items.length : set.verdicts.length;
   const name = set.kind === 'ranges' ? '__set%d' : '__map%d';
-  message(batch, NFT.newSet, NLM_F_CREATE, seq, (writer) => {
-    writer.text(2, name);
-    writer.u32(3, SET.anonymous | SET.constant | (set.kind === 'ranges' ? SET.interval : SET.map));
-    if (set.kind === 'ranges') {
-      writer.u32(4, keyTypeNumber(['address'], family));
-      writer.u32(5, keyLength(['address'], family));
-    } else {
-      writer.u32(4, TYPE_NUMBER.verdictIndex);
-      writer.u32(5, 4);
-      writer.u32(6, VERDICT_TYPE);
-      writer.u32(7, 0);
-    }
-    writer.u32(10, id);
-    const description = writer.nest(9);
-    writer.u32(1, size);
-    writer.unnest(description);
-    writer.bytes(13, setData({ concatenated: false, map: set.kind !== 'ranges', random: set.kind !== 'ranges' }));
-  });
+  const writer = begin(batch, NFT.newSet, NLM_F_CREATE, seq);
+  writer.text(2, name);
+  writer.u32(3, SET.anonymous | SET.constant | (set.kind === 'ranges' ? SET.interval : SET.map));
+  if (set.kind === 'ranges') {
+    writer.u32(4, keyTypeNumber(['address'], family));
+    writer.u32(5, keyLength(['address'], family));
+  } else {
+    writer.u32(4, TYPE_NUMBER.verdictIndex);
+    writer.u32(5, 4);
+    writer.u32(6, VERDICT_TYPE);
+    writer.u32(7, 0);
+  }
+  writer.u32(10, id);
+  const description = writer.nest(9);
+  writer.u32(1, size);
+  writer.unnest(description);
+  writer.bytes(13, setData({ concatenated: false, map: set.kind !== 'ranges', random: set.kind !== 'ranges' }));
+  end(batch);
   for (let from = 0; from < size; from += ELEMENTS_PER_MESSAGE) {
     const to = Math.min(size, from + ELEMENTS_PER_MESSAGE);
-    message(batch, NFT.newElement, NLM_F_CREATE, seq, (writer) => {
-      writer.text(2, name);
-      writer.u32(4, id);
-      const list = writer.nest(3);
-      for (let index = from; index < to; index++) putAnonymousElement(writer, set, items, index);
-      writer.unnest(list);
-    });
+    begin(batch, NFT.newElement, NLM_F_CREATE, seq);
+    writer.text(2, name);
+    writer.u32(4, id);
+    const list = writer.nest(3);
+    for (let index = from; index < to; index++) putAnonymousElement(writer, set, items, index);
+    writer.unnest(list);
+    end(batch);
   }
   return id;
 }

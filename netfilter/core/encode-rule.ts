@@ -1,8 +1,8 @@
 import { type Family } from './ip.ts';
 import { utf8 } from './sha256.ts';
-import type { MessageWriter } from './netlink.ts';
-import { cidrBytes, hostWord, protocolNumber, putValue, putVerdict, targetBytes } from './netlink-values.ts';
-import type { PacketField, Rule, Statement, Verdict } from './ops.ts';
+import { MessageWriter } from './netlink.ts';
+import { cidrBytes, hostWord, patchTarget, protocolNumber, putValue, putVerdict } from './netlink-values.ts';
+import type { NetworkTarget, PacketField, Rule, Statement, Verdict } from './ops.ts';
 
 /** Rules as the kernel's expressions: small instructions on 4-byte registers. */
 
@@ -128,6 +128,67 @@ function nat(family: Family, addressRegister: number, portRegister: number, flag
   });
 }
 
+/**
+ * Expressions of the rules that every Service has, as they were written first. To copy them and to put other numbers in
+ * takes a fraction of the time.
+ */
+export class Stencils {
+  readonly #family: Family;
+  readonly #protocols = new Map<string, Put>();
+  #dnat: Uint8Array | undefined;
+  readonly #drawing = new Map<string, Uint8Array>();
+
+  constructor(family: Family) {
+    this.#family = family;
+  }
+
+  protocol(protocol: string): Put {
+    let put = this.#protocols.get(protocol);
+    if (put === undefined) {
+      const bytes = written([meta(META.protocol, 1), compare(EQUAL, Uint8Array.of(protocolNumber(protocol)))]);
+      this.#protocols.set(protocol, (put = (writer) => void writer.raw(bytes)));
+    }
+    return put;
+  }
+
+  dnat(target: NetworkTarget): Put {
+    const family = this.#family;
+    const length = addressLength(family);
+    const portRegister = register(length);
+    this.#dnat ??= written([immediate(1, new Uint8Array(length)), immediate(portRegister, new Uint8Array(2)), nat(family, 1, portRegister, PORT_GIVEN)]);
+    const bytes = this.#dnat;
+    return (writer) => {
+      const at = writer.raw(bytes);
+      patchTarget(writer, at + IMMEDIATE_VALUE, at + 2 * IMMEDIATE_VALUE + length, target, family);
+    };
+  }
+
+  drawing(map: string, first: number, count: number): Put {
+    let bytes = this.#drawing.get(map);
+    if (bytes === undefined) {
+      bytes = written([random(count, first), lookup({ name: map, dreg: 1 }), nat(this.#family, 1, register(addressLength(this.#family)), 0)]);
+      this.#drawing.set(map, bytes);
+    }
+    const copied = bytes;
+    return (writer) => {
+      const at = writer.raw(copied);
+      writer.patchU32(at + RANDOM_MODULUS, count);
+      writer.patchU32(at + RANDOM_FIRST, first);
+    };
+  }
+}
+
+/** Where the numbers stand in these expressions, from their beginning. */
+const IMMEDIATE_VALUE = 40;
+const RANDOM_MODULUS = 32;
+const RANDOM_FIRST = 48;
+
+function written(puts: readonly Put[]): Uint8Array {
+  const writer = new MessageWriter(512);
+  for (const put of puts) put(writer);
+  return writer.finish();
+}
+
 function addressOffset(field: 'saddr' | 'daddr', family: Family): number {
   if (family === 'ip') return field === 'saddr' ? 12 : 16;
   return field === 'saddr' ? 8 : 24;
@@ -185,7 +246,7 @@ function setMark(mask: number, xor: number): Put[] {
   return [meta(META.mark, 1), bitwise(hostWord(mask >>> 0), hostWord(xor)), store];
 }
 
-function encodeStatement(statement: Statement, family: Family, makeSet: MakeSet): Put[] {
+function encodeStatement(statement: Statement, family: Family, stencils: Stencils, makeSet: MakeSet): Put[] {
   switch (statement.kind) {
     case 'address':
       return matchCidr(statement, family);
@@ -198,7 +259,7 @@ function encodeStatement(statement: Statement, family: Family, makeSet: MakeSet)
     case 'in-set':
       return [...load(statement.fields, family), lookup({ name: statement.set })];
     case 'protocol':
-      return [meta(META.protocol, 1), compare(EQUAL, Uint8Array.of(protocolNumber(statement.protocol)))];
+      return [stencils.protocol(statement.protocol)];
     case 'input-interface':
       return matchInterface(statement);
     case 'connection-new':
@@ -239,14 +300,10 @@ function encodeStatement(statement: Statement, family: Family, makeSet: MakeSet)
     }
     case 'masquerade':
       return [expression('masq', (writer) => writer.u32(1, FULLY_RANDOM))];
-    case 'dnat': {
-      const target = targetBytes(statement.target, family);
-      const portRegister = register(addressLength(family));
-      const length = addressLength(family);
-      return [immediate(1, target.subarray(0, length)), immediate(portRegister, target.subarray(length, length + 2)), nat(family, 1, portRegister, PORT_GIVEN)];
-    }
+    case 'dnat':
+      return [stencils.dnat(statement.target)];
     case 'dnat-random':
-      return [random(statement.count, statement.first), lookup({ name: statement.map, dreg: 1 }), nat(family, 1, register(addressLength(family)), 0)];
+      return [stencils.drawing(statement.map, statement.first, statement.count)];
     case 'goto-random': {
       const id = makeSet({ kind: 'verdicts', verdicts: statement.chains.map((chain) => ({ kind: 'goto', chain })) });
       return [random(statement.chains.length), lookup({ name: '__map%d', id, dreg: 0 })];
@@ -263,6 +320,6 @@ function encodeStatement(statement: Statement, family: Family, makeSet: MakeSet)
 }
 
 /** The rule's expressions, each as a function that writes it; sets it needs are made on the way. */
-export function encodeRule(rule: Rule, family: Family, makeSet: MakeSet): Put[] {
-  return rule.statements.flatMap((statement) => encodeStatement(statement, family, makeSet));
+export function encodeRule(rule: Rule, family: Family, stencils: Stencils, makeSet: MakeSet): Put[] {
+  return rule.statements.flatMap((statement) => encodeStatement(statement, family, stencils, makeSet));
 }

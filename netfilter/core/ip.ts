@@ -27,6 +27,12 @@ export function canonicalIp(text: string): string | null {
   return address instanceof ipaddr.IPv6 ? address.toRFC5952String() : address.toString();
 }
 
+/** Canonical text of an address of that family; null for any other. */
+export function ipOf(text: string, family: Family): string | null {
+  if (PLAIN_IPV4.test(text)) return family === 'ip' ? text : null;
+  return familyOf(text) === family ? canonicalIp(text) : null;
+}
+
 export function familyOf(text: string): Family | null {
   if (PLAIN_IPV4.test(text)) return 'ip';
   const address = parse(text);
@@ -34,9 +40,29 @@ export function familyOf(text: string): Family | null {
   return address.kind() === 'ipv4' ? 'ip' : 'ip6';
 }
 
+/** Writes an IPv4 address as most are written; false when it is none. */
+export function putPlainIpv4(bytes: Uint8Array, at: number, text: string): boolean {
+  let part = -1;
+  let end = at;
+  for (let index = 0; index <= text.length; index++) {
+    const code = index === text.length ? DOT : text.charCodeAt(index);
+    if (code === DOT) {
+      if (part < 0 || part > 255 || end === at + 4) return false;
+      bytes[end++] = part;
+      part = -1;
+    } else if (code < ZERO || code > ZERO + 9 || part === 0) return false;
+    else part = part < 0 ? code - ZERO : 10 * part + code - ZERO;
+  }
+  return end === at + 4;
+}
+
+const DOT = 0x2e;
+const ZERO = 0x30;
+
 /** Network byte order; 4 or 16 bytes. */
 export function ipBytes(text: string): Uint8Array {
-  if (PLAIN_IPV4.test(text)) return Uint8Array.from(text.split('.'), Number);
+  const plain = new Uint8Array(4);
+  if (putPlainIpv4(plain, 0, text)) return plain;
   const address = parse(text);
   return Uint8Array.from(address === null ? [] : address.toByteArray());
 }

@@ -1,4 +1,4 @@
-import { canonicalIp, familyOf, hostPort, parseCidr, cidrText, type Family } from './ip.ts';
+import { hostPort, ipOf, parseCidr, cidrText, type Family } from './ip.ts';
 import type { PortId, Protocol } from './names.ts';
 
 /**
@@ -47,10 +47,10 @@ export interface ServicePort {
   port: number;
   /** 0 when there is none. */
   nodePort: number;
-  externalIPs: string[];
-  loadBalancerIPs: string[];
+  externalIPs: readonly string[];
+  loadBalancerIPs: readonly string[];
   /** Empty means anybody. Canonical CIDRs. */
-  sourceRanges: string[];
+  sourceRanges: readonly string[];
   /** Seconds a client sticks to its endpoint; null without session affinity. */
   affinitySeconds: number | null;
   externalLocal: boolean;
@@ -96,8 +96,20 @@ function isProxied(service: ServiceObject): boolean {
   return clusterIP !== '' && clusterIP !== 'None' && type !== 'ExternalName' && service.metadata.labels?.[SERVICE_PROXY_NAME_LABEL] === undefined;
 }
 
-function ofFamily(addresses: readonly string[], family: Family): string[] {
-  return [...new Set(addresses.filter((address) => familyOf(address) === family).map((address) => canonicalIp(address)!))];
+/** Most lists are empty: they share one. */
+const NONE: readonly string[] = [];
+
+function ofFamily(addresses: readonly string[], family: Family): readonly string[] {
+  if (addresses.length === 0) return NONE;
+  return [...new Set(addresses.map((address) => ipOf(address, family)).filter((address) => address !== null))];
+}
+
+function clusterIpOf({ clusterIPs = [], clusterIP = '' }: NonNullable<ServiceObject['spec']>, family: Family): string | null {
+  for (const address of clusterIPs) {
+    const found = ipOf(address, family);
+    if (found !== null) return found;
+  }
+  return ipOf(clusterIP, family);
 }
 
 /** Whether addresses other than the cluster IP may lead to it (the API's own rule for externalTrafficPolicy). */
@@ -110,11 +122,16 @@ function acceptsExternal(service: ServiceObject): boolean {
 export function servicePorts(service: ServiceObject, family: Family): ServicePort[] {
   const spec = service.spec;
   if (spec === undefined || !isProxied(service)) return [];
-  const clusterIP = ofFamily([...(spec.clusterIPs ?? []), spec.clusterIP ?? ''], family)[0];
-  if (clusterIP === undefined) return [];
+  const clusterIP = clusterIpOf(spec, family);
+  if (clusterIP === null) return [];
+  const externalIPs = ofFamily(spec.externalIPs ?? NONE, family);
   const ranges = (spec.loadBalancerSourceRanges ?? []).map((range) => parseCidr(range.trim())).filter((range) => range?.family === family);
   const anybody = ranges.some((range) => range?.prefix === 0);
   const ingress = (service.status?.loadBalancer?.ingress ?? []).filter((entry) => entry.ipMode === undefined || entry.ipMode === 'VIP');
+  const loadBalancerIPs = ofFamily(
+    ingress.map((entry) => entry.ip ?? ''),
+    family,
+  );
   const ports: ServicePort[] = [];
   for (const port of spec.ports ?? []) {
     const protocol = protocolOf(port.protocol);
@@ -124,12 +141,9 @@ export function servicePorts(service: ServiceObject, family: Family): ServicePor
       clusterIP,
       port: port.port,
       nodePort: port.nodePort ?? 0,
-      externalIPs: ofFamily(spec.externalIPs ?? [], family),
-      loadBalancerIPs: ofFamily(
-        ingress.map((entry) => entry.ip ?? ''),
-        family,
-      ),
-      sourceRanges: anybody ? [] : [...new Set(ranges.map((range) => cidrText(range!)))],
+      externalIPs,
+      loadBalancerIPs,
+      sourceRanges: anybody || ranges.length === 0 ? NONE : [...new Set(ranges.map((range) => cidrText(range!)))],
       affinitySeconds: spec.sessionAffinity === 'ClientIP' ? (spec.sessionAffinityConfig?.clientIP?.timeoutSeconds ?? DEFAULT_AFFINITY_SECONDS) : null,
       externalLocal: spec.externalTrafficPolicy === 'Local' && acceptsExternal(service),
       internalLocal: spec.internalTrafficPolicy === 'Local',
@@ -161,8 +175,8 @@ export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: F
       let endpoints = byPort.get(key);
       if (endpoints === undefined) byPort.set(key, (endpoints = new Map()));
       for (const endpoint of slice.endpoints ?? []) {
-        const address = canonicalIp(endpoint.addresses?.[0] ?? '');
-        if (address === null || familyOf(address) !== family) continue;
+        const address = ipOf(endpoint.addresses?.[0] ?? '', family);
+        if (address === null) continue;
         const { conditions = {}, hints } = endpoint;
         const terminating = conditions.terminating === true;
         const name = hostPort(address, port.port);
@@ -174,17 +188,18 @@ export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: F
           ready: conditions.ready !== false,
           serving: conditions.serving !== false,
           terminating,
-          zones: (hints?.forZones ?? []).map((zone) => zone.name ?? ''),
-          nodes: (hints?.forNodes ?? []).map((node) => node.name ?? ''),
+          zones: hints?.forZones?.map((zone) => zone.name ?? '') ?? NONE,
+          nodes: hints?.forNodes?.map((node) => node.name ?? '') ?? NONE,
         });
       }
     }
   }
   const sorted = new Map<string, Endpoint[]>();
   for (const [key, endpoints] of byPort) {
+    const names = [...endpoints.keys()].sort();
     sorted.set(
       key,
-      [...endpoints.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, endpoint]) => endpoint),
+      names.map((name) => endpoints.get(name)!),
     );
   }
   return sorted;

@@ -42,15 +42,37 @@ function hashed(readable: string): string {
 }
 
 export interface NftNames {
-  cluster: string;
-  local: string;
-  external: string;
-  firewall: string;
+  readonly cluster: string;
+  readonly local: string;
+  readonly external: string;
+  readonly firewall: string;
+}
+
+/** Most ports have but the first of these chains. */
+class ChainNames implements NftNames {
+  readonly #base: string;
+  readonly cluster: string;
+
+  constructor(id: PortId) {
+    this.#base = hashed(`${id.namespace}/${id.name}/${id.protocol}/${id.port}`);
+    this.cluster = `service-${this.#base}`;
+  }
+
+  get local(): string {
+    return `local-${this.#base}`;
+  }
+
+  get external(): string {
+    return `external-${this.#base}`;
+  }
+
+  get firewall(): string {
+    return `firewall-${this.#base}`;
+  }
 }
 
 export function nftNames(id: PortId): NftNames {
-  const base = hashed(`${id.namespace}/${id.name}/${id.protocol}/${id.port}`);
-  return { cluster: `service-${base}`, local: `local-${base}`, external: `external-${base}`, firewall: `firewall-${base}` };
+  return new ChainNames(id);
 }
 
 export function nftEndpointNames(id: PortId, address: string, port: number): { chain: string; affinity: string } {

@@ -1,4 +1,4 @@
-import { ipBytes, parseCidr, prefixMask, type Family } from './ip.ts';
+import { ipBytes, parseCidr, putPlainIpv4, prefixMask, type Family } from './ip.ts';
 import type { MessageWriter } from './netlink.ts';
 import type { FieldType, NetworkTarget, Verdict } from './ops.ts';
 
@@ -31,33 +31,73 @@ export function keyLength(key: readonly FieldType[], family: Family): number {
   return key.reduce((length, type) => length + fieldLength(type, family), 0);
 }
 
-/** A key as bytes; every field of a concatenation is padded to 4. */
-export function keyBytes(fields: readonly string[], key: readonly FieldType[], family: Family): Uint8Array {
-  const bytes = new Uint8Array(keyLength(key, family));
+/** Room for one key or value on its way into a message: nothing in it outlives the call that writes it there. */
+const ROOM = new Uint8Array(64);
+
+function word(at: number, b0: number, b1: number, b2: number, b3: number): void {
+  ROOM[at] = b0;
+  ROOM[at + 1] = b1;
+  ROOM[at + 2] = b2;
+  ROOM[at + 3] = b3;
+}
+
+/** Puts an address where it belongs in the room and returns the place behind it. */
+function roomAddress(at: number, text: string, family: Family): number {
+  if (family === 'ip' && putPlainIpv4(ROOM, at, text)) return at + 4;
+  const length = family === 'ip' ? 4 : 16;
+  ROOM.set(ipBytes(text).subarray(0, length), at);
+  return at + length;
+}
+
+/** A key in the room; every field of a concatenation is padded to 4. Returns its length. */
+function roomKey(fields: readonly string[], key: readonly FieldType[], family: Family): number {
   let at = 0;
   for (let index = 0; index < key.length; index++) {
     const type = key[index]!;
     const text = fields[index] ?? '';
-    if (type === 'address') bytes.set(ipBytes(text).subarray(0, fieldLength(type, family)), at);
-    else if (type === 'protocol') bytes[at] = protocolNumber(text);
-    else if (type === 'random') bytes.set(hostWord(Number(text)), at);
-    else {
-      const port = Number(text);
-      bytes[at] = port >> 8;
-      bytes[at + 1] = port & 0xff;
+    if (type === 'address') {
+      at = roomAddress(at, text, family);
+      continue;
     }
-    at += fieldLength(type, family);
+    const number = type === 'protocol' ? protocolNumber(text) : Number(text);
+    if (type === 'protocol') word(at, number, 0, 0, 0);
+    else if (type === 'random') word(at, number & 0xff, (number >>> 8) & 0xff, (number >>> 16) & 0xff, number >>> 24);
+    else word(at, number >> 8, number & 0xff, 0, 0);
+    at += 4;
   }
-  return bytes;
+  return at;
+}
+
+function roomTarget(target: NetworkTarget, family: Family): number {
+  const at = roomAddress(0, target.address, family);
+  word(at, target.port >> 8, target.port & 0xff, 0, 0);
+  return at + 4;
+}
+
+/** A key as NFTA_DATA_VALUE inside an attribute of type `type`. */
+export function putKey(writer: MessageWriter, type: number, fields: readonly string[], key: readonly FieldType[], family: Family): void {
+  const data = writer.nest(type);
+  writer.part(1, ROOM, roomKey(fields, key, family));
+  writer.unnest(data);
+}
+
+/** The same for an endpoint. */
+export function putTarget(writer: MessageWriter, type: number, target: NetworkTarget, family: Family): void {
+  const data = writer.nest(type);
+  writer.part(1, ROOM, roomTarget(target, family));
+  writer.unnest(data);
+}
+
+/** Writes an endpoint's address over what stands at `addressAt`, its port over what stands at `portAt`. */
+export function patchTarget(writer: MessageWriter, addressAt: number, portAt: number, target: NetworkTarget, family: Family): void {
+  writer.patch(addressAt, ROOM, roomAddress(0, target.address, family));
+  word(0, target.port >> 8, target.port & 0xff, 0, 0);
+  writer.patch(portAt, ROOM, 2);
 }
 
 /** In the machine's byte order, as numbers that a rule draws are. */
 export function hostWord(value: number): Uint8Array {
   return Uint8Array.of(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
-}
-
-export function targetBytes(target: NetworkTarget, family: Family): Uint8Array {
-  return keyBytes([target.address, String(target.port)], ['address', 'port'], family);
 }
 
 /** NFTA_DATA_VERDICT inside an attribute of type `type`. */

@@ -1,4 +1,4 @@
-import { commentText, nftEndpointNames, nftNames, type NftNames } from './names.ts';
+import { commentText, nftEndpointNames, nftNames, type NftNames, type Protocol } from './names.ts';
 import { cidrContains, parseCidr, withoutCovered } from './ip.ts';
 import type { Slots } from './slots.ts';
 import { fromPods, localhostRejectChain, REJECT_CHAIN, sets } from './nft-table.ts';
@@ -12,8 +12,26 @@ export interface PortObjects {
   chains: ReadonlyMap<string, readonly Rule[]>;
   affinitySets: readonly SetSpec[];
   elements: readonly { set: SetSpec; element: Element }[];
-  /** Elements that no other port can claim: endpoints under the numbers that belong to this port's chains. */
-  drawn: readonly { set: SetSpec; element: Element }[];
+  /** Endpoints under the numbers that belong to this port's chains: elements that no other port can claim. */
+  drawn: readonly Drawn[];
+}
+
+/** The elements of a map from number `first` on. */
+export interface Drawn {
+  set: SetSpec;
+  first: number;
+  targets: readonly Target[];
+}
+
+export function drawnElement({ first }: Drawn, target: Target, index: number): Element {
+  return { key: [String(first + index)], target };
+}
+
+/** All elements that a port wants. */
+export function* elementsOf(objects: PortObjects): Generator<{ set: SetSpec; element: Element }> {
+  yield* objects.elements;
+  for (const drawn of objects.drawn)
+    for (const [index, target] of drawn.targets.entries()) yield { set: drawn.set, element: drawnElement(drawn, target, index) };
 }
 
 function isDrawing(chain: readonly Rule[] | undefined): boolean {
@@ -25,17 +43,24 @@ export function releaseSlots(objects: PortObjects, slots: Slots): void {
   for (const [chain, rules] of objects.chains) if (isDrawing(rules)) slots.release(chain);
 }
 
+/** One object for all rules that match a protocol. */
+const PROTOCOL: Readonly<Record<Protocol, Statement>> = {
+  tcp: { kind: 'protocol', protocol: 'tcp' },
+  udp: { kind: 'protocol', protocol: 'udp' },
+  sctp: { kind: 'protocol', protocol: 'sctp' },
+};
+
 function goto(chain: string): Statement {
   return { kind: 'verdict', verdict: { kind: 'goto', chain } };
 }
 
-function spread(rules: PortRules, chain: string, targets: readonly Target[], drawn: Drawn): Rule[] {
+function spread(rules: PortRules, chain: string, targets: readonly Target[], drawing: Drawing): Rule[] {
   if (rules.affinitySeconds === null) {
-    const protocol: Statement = { kind: 'protocol', protocol: rules.id.protocol };
+    const protocol = PROTOCOL[rules.id.protocol];
     const only = targets[0];
     if (targets.length === 1 && only !== undefined) return [{ statements: [protocol, { kind: 'dnat', target: only }] }];
-    const { map: set, first } = drawn.slots.take(chain, rules.id.protocol, targets.length);
-    for (const [index, target] of targets.entries()) drawn.elements.push({ set, element: { key: [String(first + index)], target } });
+    const { map: set, first } = drawing.slots.take(chain, rules.id.protocol, targets.length);
+    drawing.drawn = [...drawing.drawn, { set, first, targets }];
     return [{ statements: [protocol, { kind: 'dnat-random', first, count: targets.length, map: set.name }] }];
   }
   const names = targets.map((target) => nftEndpointNames(rules.id, target.address, target.port));
@@ -74,29 +99,26 @@ function firewallRule(rules: PortRules, settings: RuleSettings): Rule {
 }
 
 /** Chains draw their endpoints by number from one map; what they put there is collected. */
-interface Drawn {
+interface Drawing {
   slots: Slots;
-  elements: { set: SetSpec; element: Element }[];
+  drawn: readonly Drawn[];
 }
 
-function portChains(rules: PortRules, names: NftNames, settings: RuleSettings, drawn: Drawn): Map<string, Rule[]> {
-  const chains = new Map<string, Rule[]>();
+function portChains(rules: PortRules, names: NftNames, settings: RuleSettings, drawing: Drawing): Map<string, readonly Rule[]> {
+  const chains = new Map<string, readonly Rule[]>();
   if (rules.affinitySeconds !== null) {
     for (const target of rules.reachable) {
       const { chain, affinity } = nftEndpointNames(rules.id, target.address, target.port);
       chains.set(chain, [
         { statements: [{ kind: 'remember', field: 'saddr', set: affinity }] },
         {
-          statements: [
-            { kind: 'protocol', protocol: rules.id.protocol },
-            { kind: 'dnat', target },
-          ],
+          statements: [PROTOCOL[rules.id.protocol], { kind: 'dnat', target }],
         },
       ]);
     }
   }
-  if (rules.cluster.length > 0) chains.set(names.cluster, spread(rules, names.cluster, rules.cluster, drawn));
-  if (rules.local.length > 0) chains.set(names.local, spread(rules, names.local, rules.local, drawn));
+  if (rules.cluster.length > 0) chains.set(names.cluster, spread(rules, names.cluster, rules.cluster, drawing));
+  if (rules.local.length > 0) chains.set(names.local, spread(rules, names.local, rules.local, drawing));
   if (rules.external !== null && rules.external !== 'reject') chains.set(names.external, externalChain(rules, names, settings));
   if (rules.sourceRanges.length > 0 && rules.loadBalancerIPs.length > 0) chains.set(names.firewall, [firewallRule(rules, settings)]);
   return chains;
@@ -109,36 +131,35 @@ function refusal(verdict: Verdict): NftVerdict | null {
 
 function portElements(rules: PortRules, names: NftNames, settings: RuleSettings): { set: SetSpec; element: Element }[] {
   const { protocol } = rules.id;
-  const comment = commentText(rules.label);
-  const elements: { set: SetSpec; element: Element }[] = [{ set: sets.clusterIPs, element: { key: [rules.clusterIP] } }];
+  const comment = (): string => commentText(rules.label);
   const toService = (address: string): string[] => [address, protocol, String(rules.port)];
   const refusedInside = refusal(rules.internal);
-  if (refusedInside === null) {
-    elements.push({
-      set: sets.serviceIPs,
-      element: { key: toService(rules.clusterIP), verdict: { kind: 'goto', chain: rules.internal === 'local' ? names.local : names.cluster } },
-    });
-  } else {
-    elements.push({ set: sets.noEndpointServices, element: { key: toService(rules.clusterIP), verdict: refusedInside, comment } });
-  }
+  const key = toService(rules.clusterIP);
+  const elements: { set: SetSpec; element: Element }[] = [
+    { set: sets.clusterIPs, element: { key: [rules.clusterIP] } },
+    refusedInside === null
+      ? { set: sets.serviceIPs, element: { key, verdict: { kind: 'goto', chain: rules.internal === 'local' ? names.local : names.cluster } } }
+      : { set: sets.noEndpointServices, element: { key, verdict: refusedInside, comment: comment() } },
+  ];
   for (const { address, port } of rules.onNode) elements.push({ set: sets.hairpin, element: { key: [address, address, protocol, String(port)] } });
   if (rules.external === null) return elements;
   const refusedOutside = refusal(rules.external);
   const verdict: NftVerdict = { kind: 'goto', chain: names.external };
   for (const address of new Set([...rules.externalIPs, ...rules.loadBalancerIPs])) {
     if (rules.external !== 'reject') elements.push({ set: sets.serviceIPs, element: { key: toService(address), verdict } });
-    if (refusedOutside !== null) elements.push({ set: sets.noEndpointServices, element: { key: toService(address), verdict: refusedOutside, comment } });
+    if (refusedOutside !== null)
+      elements.push({ set: sets.noEndpointServices, element: { key: toService(address), verdict: refusedOutside, comment: comment() } });
   }
   if (rules.sourceRanges.length > 0) {
     for (const address of rules.loadBalancerIPs)
       elements.push({ set: sets.firewallIPs, element: { key: toService(address), verdict: { kind: 'goto', chain: names.firewall } } });
   }
   if (rules.nodePort !== 0) {
-    const key = [protocol, String(rules.nodePort)];
+    const nodePort = [protocol, String(rules.nodePort)];
     if (settings.refusedOnLocalhost?.includes(protocol) === true)
-      elements.push({ set: sets.localhostRejects, element: { key, verdict: { kind: 'goto', chain: localhostRejectChain(protocol) } } });
-    if (rules.external !== 'reject') elements.push({ set: sets.serviceNodePorts, element: { key, verdict } });
-    if (refusedOutside !== null) elements.push({ set: sets.noEndpointNodePorts, element: { key, verdict: refusedOutside, comment } });
+      elements.push({ set: sets.localhostRejects, element: { key: nodePort, verdict: { kind: 'goto', chain: localhostRejectChain(protocol) } } });
+    if (rules.external !== 'reject') elements.push({ set: sets.serviceNodePorts, element: { key: nodePort, verdict } });
+    if (refusedOutside !== null) elements.push({ set: sets.noEndpointNodePorts, element: { key: nodePort, verdict: refusedOutside, comment: comment() } });
   }
   return elements;
 }
@@ -146,20 +167,23 @@ function portElements(rules: PortRules, names: NftNames, settings: RuleSettings)
 /** @param slots gives and takes back the numbers by which the port's chains draw their endpoints */
 export function portObjects(rules: PortRules, settings: RuleSettings, slots: Slots): PortObjects {
   const names = nftNames(rules.id);
-  const drawn: Drawn = { slots, elements: [] };
-  const chains = portChains(rules, names, settings, drawn);
+  const drawing: Drawing = { slots, drawn: NOTHING_DRAWN };
+  const chains = portChains(rules, names, settings, drawing);
   for (const chain of [names.cluster, names.local]) if (!isDrawing(chains.get(chain))) slots.release(chain);
   return {
     chains,
     affinitySets: affinitySets(rules),
     elements: portElements(rules, names, settings),
-    drawn: drawn.elements,
+    drawn: drawing.drawn,
   };
 }
 
-function affinitySets(rules: PortRules): SetSpec[] {
+const NOTHING_DRAWN: readonly Drawn[] = [];
+const NO_SETS: readonly SetSpec[] = [];
+
+function affinitySets(rules: PortRules): readonly SetSpec[] {
   const seconds = rules.affinitySeconds;
-  if (seconds === null) return [];
+  if (seconds === null) return NO_SETS;
   return rules.reachable.map((target) => ({
     name: nftEndpointNames(rules.id, target.address, target.port).affinity,
     key: ['address'],

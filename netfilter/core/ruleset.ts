@@ -46,8 +46,10 @@ export interface PortRules {
   endpointCount: number;
 }
 
-function targets(endpoints: readonly Endpoint[]): Target[] {
-  return endpoints.map(({ address, port }) => ({ address, port }));
+const NOWHERE: readonly Target[] = [];
+
+function targets(endpoints: readonly Endpoint[]): readonly Target[] {
+  return endpoints.length === 0 ? NOWHERE : endpoints.map(({ address, port }) => ({ address, port }));
 }
 
 function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], healthCheck: number, topology: Topology): PortRules {
@@ -57,6 +59,7 @@ function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], healthCheck:
     if (!local) return 'cluster';
     return chosen.local.length > 0 ? 'local' : 'drop';
   };
+  const cluster = targets(chosen.cluster);
   return {
     id: port.id,
     label: portLabel(port.id),
@@ -71,9 +74,9 @@ function rulesOf(port: ServicePort, endpoints: readonly Endpoint[], healthCheck:
     internal: fate(port.internalLocal),
     external: isExternallyReachable(port) ? fate(port.externalLocal) : null,
     externalLocal: port.externalLocal,
-    cluster: targets(chosen.cluster),
+    cluster,
     local: targets(chosen.local),
-    reachable: targets(chosen.reachable),
+    reachable: chosen.reachable === chosen.cluster ? cluster : targets(chosen.reachable),
     onNode: targets(chosen.reachable.filter((endpoint) => endpoint.local)),
     endpointCount: endpoints.length,
   };

@@ -16,7 +16,7 @@ const TIMEOUT_MS = 60_000;
 /** More answers than can come: all that the kernel has to say are collected. */
 const ALL_ANSWERS = 1_000_000;
 const ENOENT = 2;
-const OPS_AT_A_STRETCH = 200;
+const OPS_AT_A_STRETCH = 2000;
 
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
@@ -33,12 +33,11 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
     async commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult> {
       if (ops.length === 0) return { ok: true };
       if (signal?.aborted === true) return { ok: false, error: new OpError('aborted', 'write nftables rules', 'stopped by the caller'), failedOps: [] };
-      const batch = await encode(family, ops);
       try {
-        const first = answersOf(await send(batch, 1));
+        const first = answersOf(await send(await encode(family, ops, false), 1));
         if (first.length === 1 && first[0]!.errno === 0) return { ok: true };
-        // The first refusal is not all there is to know: the same batch fails again and tells every culprit.
-        const all = first.some((answer) => answer.errno !== 0) ? answersOf(await send(batch, ALL_ANSWERS)) : first;
+        // The first refusal is not all there is to know: the same again, with a message for each operation, fails again and tells every culprit.
+        const all = first.some((answer) => answer.errno !== 0) ? answersOf(await send(await encode(family, ops, true), ALL_ANSWERS)) : first;
         return refusal(ops, all);
       } catch (error) {
         if (!(error instanceof OpError)) throw error;
@@ -77,8 +76,8 @@ export async function readCounterPackets(sys: Sys, family: Family, options: { ne
 }
 
 /** Encodes with pauses in which the event loop gets its turn. */
-async function encode(family: Family, ops: readonly Op[]): Promise<Uint8Array> {
-  const batch = new BatchEncoder(family);
+async function encode(family: Family, ops: readonly Op[], apart: boolean): Promise<Uint8Array> {
+  const batch = new BatchEncoder(family, { apart });
   for (const [index, op] of ops.entries()) {
     batch.add(op);
     if (index % OPS_AT_A_STRETCH === OPS_AT_A_STRETCH - 1) await turn();

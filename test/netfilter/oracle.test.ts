@@ -9,6 +9,8 @@ import type { Family } from '../../netfilter/core/ip.ts';
 import type { PortRules } from '../../netfilter/core/ruleset.ts';
 import type { LocalDetector, RuleSettings } from '../../netfilter/core/settings.ts';
 import { applyService, applySlice, emptyWorld, rulesFor } from '../../netfilter/core/world.ts';
+import { sets } from '../../netfilter/core/nft-table.ts';
+import type { Op } from '../../netfilter/core/ops.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
 import { createTextKernel } from '../../netfilter/io/nft-text.ts';
 import { Table } from '../../netfilter/table.ts';
@@ -84,7 +86,7 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
           text: new Table({ kernel: createTextKernel(sys, { netns: `/run/netns/${names.text}` }), fallback: null, log: silentLog }),
           netlink: new Table({ kernel: createNetlinkKernel(sys, { netns: `/run/netns/${names.netlink}` }), fallback: null, log: silentLog }),
         };
-        for (const table of Object.values(tables)) assert.ok((await table.writeWhole(settings, new Map(), 0)).ok);
+        for (const table of Object.values(tables)) assert.ok((await table.writeWhole(settings, [], 0)).ok);
         for (let step = 0; step < 7; step++) {
           const name = `s${rng.int(4)}`;
           const spec = {
@@ -134,7 +136,7 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
         // A second owner repairs what the first left, and the result is still the same.
         const netlink = new Table({ kernel: createNetlinkKernel(sys, { netns: `/run/netns/${names.netlink}` }), fallback: null, log: silentLog });
         const before = normal(await run(['nft', 'list', 'table', family, 'kube-proxy'], names.netlink));
-        assert.deepEqual(await netlink.writeWhole(settings, written, 100), { ok: true, refused: [] });
+        assert.deepEqual(await netlink.writeWhole(settings, [written], 100), { ok: true, refused: [] });
         assert.deepEqual(
           normal(await run(['nft', 'list', 'table', family, 'kube-proxy'], names.netlink))
             .split('\n')
@@ -144,6 +146,26 @@ suite('Text and netlink say the same', { skip: reason ?? false }, () => {
       });
     }
   }
+
+  test('a refused element is named, though it went with others of its set', async () => {
+    const kernel = createNetlinkKernel(sys, { netns: `/run/netns/${names.netlink}` });
+    const to = (address: string, chain: string): Op => ({
+      op: 'add-element',
+      set: sets.serviceIPs,
+      element: { key: [address, 'tcp', '80'], verdict: { kind: 'goto', chain } },
+    });
+    const result = await kernel.commit('ip', [
+      { op: 'add-table', comment: 'rules for kube-proxy' },
+      { op: 'add-chain', chain: 'fine' },
+      { op: 'add-set', set: sets.serviceIPs },
+      to('10.96.0.1', 'fine'),
+      to('10.96.0.2', 'missing'),
+      to('10.96.0.3', 'fine'),
+      to('10.96.0.4', 'missing too'),
+    ]);
+    assert.ok(!result.ok);
+    assert.deepEqual(result.failedOps, [4, 6]);
+  });
 
   test('a refusal names the operation, and all of them', async () => {
     const kernel = createNetlinkKernel(sys, { netns: `/run/netns/${names.netlink}` });
