@@ -34,8 +34,12 @@ test('memory.high lies between request and limit, in whole pages', () => {
   assert.deepEqual(of('10Mi', '100Mi', null), { 'memory.high': 'max' });
   const ofPod = podOf('10Mi', null, { resources: { limits: { memory: '50Mi' } } });
   assert.deepEqual(containerMemoryQos(ofPod, lists('10Mi', null), qos), none);
-  assert.deepEqual(podMemoryQos(podOf('10Mi', '100Mi'), qos), { 'memory.high': String(91n << 20n) });
-  assert.deepEqual(podMemoryQos(podOf('10Mi', null), qos), {});
+  // A pod is throttled as a whole only where it has resources as a whole.
+  assert.deepEqual(podMemoryQos(podOf('10Mi', '100Mi'), qos), {});
+  assert.deepEqual(podMemoryQos(podOf('10Mi', null, { resources: { requests: { memory: '10Mi' }, limits: { memory: '100Mi' } } }), qos), {
+    'memory.high': String(91n << 20n),
+  });
+  assert.deepEqual(podMemoryQos(podOf('10Mi', null, { resources: { requests: { memory: '10Mi' } } }), qos), {});
   assert.deepEqual(podMemoryQos(guaranteed, qos), {});
 });
 
@@ -45,10 +49,9 @@ test('what is requested is protected where the policy says so: hard for Guarante
   assert.deepEqual(podMemoryQos(guaranteed, tiered), { 'memory.min': '1048576' });
   assert.deepEqual(podMemoryQos(podOf('2Mi', null), tiered), { 'memory.low': '2097152' });
   assert.deepEqual(podMemoryQos(podOf(null, null), tiered), {});
-  assert.deepEqual(classMemoryQos([guaranteed, podOf('2Mi', null), podOf(null, null)]), {
+  assert.deepEqual(classMemoryQos({ minBytes: 1_048_576n, lowBytes: 2_097_152n }), {
     all: { 'memory.min': '3145728', 'memory.low': '2097152' },
     burstable: { 'memory.low': '2097152' },
-    counts: { minBytes: 1_048_576n, lowBytes: 2_097_152n },
   });
 });
 

@@ -21,7 +21,8 @@ export function podMemoryQos(pod: PodResources, qos: MemoryQos): Record<string, 
   const files: Record<string, string> = {};
   if (qos.policy === 'TieredReservation' && request > 0n) files[qosClassOfStatus(pod) === 'Guaranteed' ? 'memory.min' : 'memory.low'] = String(request);
   const limit = memoryOf(podLimits(pod));
-  if (qos.throttlingFactor === null || !everyContainerLimits(pod, 'memory') || limit === 0n || limit === request) return files;
+  // Else its containers are throttled one by one.
+  if (qos.throttlingFactor === null || !hasPodLevelResources(pod) || !everyContainerLimits(pod, 'memory') || limit === 0n || limit === request) return files;
   const high = throttleAt(request, limit, qos.throttlingFactor, qos.pageBytes);
   return high === null ? files : { ...files, 'memory.high': String(high) };
 }
@@ -48,19 +49,16 @@ export function containerMemoryQos(
   return high === null ? files : { ...files, 'memory.high': String(high) };
 }
 
-export interface ClassMemoryQos {
-  readonly all: Record<string, string>;
-  readonly burstable: Record<string, string>;
-  /** What is protected hard and softly. */
-  readonly counts: { readonly minBytes: bigint; readonly lowBytes: bigint };
+/** What the pods that run request of memory: that of Guaranteed ones is protected hard, that of Burstable ones softly. */
+export interface ProtectedMemory {
+  readonly minBytes: bigint;
+  readonly lowBytes: bigint;
 }
 
-/** The files of the cgroups of all pods and of the Burstable ones, for what those that run request; only TieredReservation changes them. */
-export function classMemoryQos(pods: readonly PodResources[]): ClassMemoryQos {
-  const sum = (qos: string): bigint => pods.reduce((total, pod) => (qosClassOfStatus(pod) === qos ? total + memoryOf(podRequests(pod)) : total), 0n);
-  const [guaranteed, burstable] = [sum('Guaranteed'), sum('Burstable')];
-  const counts = { minBytes: guaranteed, lowBytes: burstable };
-  return { counts, all: { 'memory.min': String(guaranteed + burstable), 'memory.low': String(burstable) }, burstable: { 'memory.low': String(burstable) } };
+/** The files of the cgroups of all pods and of the Burstable ones; only TieredReservation changes them. */
+export function classMemoryQos({ minBytes, lowBytes }: ProtectedMemory): { readonly all: Record<string, string>; readonly burstable: Record<string, string> } {
+  const burstable = { 'memory.low': String(lowBytes) };
+  return { all: { 'memory.min': String(minBytes + lowBytes), ...burstable }, burstable };
 }
 
 /** Whole pages; null where it would not be above what is requested. */

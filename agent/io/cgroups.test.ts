@@ -71,6 +71,35 @@ test('roots, classes and pods get their limits', async () => {
   assert.deepEqual((await cgroups.podUids()).toSorted(), ['u1', 'u2']);
 });
 
+test('what pods request of memory is protected above them from their start to their end', async () => {
+  const qos = { policy: 'TieredReservation', throttlingFactor: null, pageBytes: 4096, allocatableBytes: 1n << 30n } as const;
+  const { sys, options, read } = world();
+  const protecting = { ...options, pod: { ...options.pod, memoryQos: qos } };
+  const above = (): (string | null)[] => ['/kubepods/memory.min', '/kubepods/memory.low', '/kubepods/burstable/memory.low'].map(read);
+  for (const path of ['/kubepods/memory.min', '/kubepods/memory.low', '/kubepods/burstable/memory.low']) sys.put(`/sys/fs/cgroup${path}`, '7');
+  const cgroups = await openCgroups(protecting);
+  await cgroups.ensureRoots(signal);
+  assert.deepEqual(above(), ['7', '7', '7'], 'pods of an earlier agent stay protected until all are known');
+  await cgroups.syncQos([]);
+  assert.deepEqual(above(), ['0', '0', '0']);
+  const asking: Pod = { ...burstable, spec: { containers: [{ name: 'm', resources: { requests: { cpu: '500m', memory: '32Mi' } } }] } };
+  await cgroups.ensurePod(asking);
+  await cgroups.ensurePod(guaranteed);
+  assert.deepEqual(above(), ['100663296', '33554432', '33554432']);
+  assert.deepEqual(cgroups.memoryQos, { minBytes: 67_108_864n, lowBytes: 33_554_432n });
+  for (const file of files) await sys.fileOps({ root: '/sys/fs/cgroup/kubepods/burstable/podu1', ops: [{ op: 'unlink', path: file }], timeoutMs: 1 });
+  const removed = cgroups.removePod('u1', signal);
+  await (options.clock as ReturnType<typeof createFakeClock>).advance(100);
+  await removed;
+  assert.deepEqual([above(), read('/kubepods/burstable/cpu.weight')], [['67108864', '0', '0'], '1']);
+  // Somebody else wrote there.
+  sys.put('/sys/fs/cgroup/kubepods/memory.min', '5');
+  await cgroups.syncQos([guaranteed]);
+  assert.deepEqual(above(), ['67108864', '0', '0']);
+  await (await openCgroups(options)).ensureRoots(signal);
+  assert.deepEqual(above(), ['0', '0', '0'], 'without the gate nothing is protected any more');
+});
+
 test('an agent that starts anew leaves the weight of running pods until it knows them all', async () => {
   const { sys, options, read } = world();
   sys.put('/sys/fs/cgroup/kubepods/burstable/cpu.weight', '77');

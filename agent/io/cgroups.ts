@@ -27,9 +27,10 @@ import {
 } from '../core/cgroups.ts';
 import type { CgroupDriver, CgroupLayout, CgroupName, CgroupResources, PodCgroupSettings } from '../core/cgroups.ts';
 import { classMemoryQos } from '../core/memory-qos.ts';
+import type { ProtectedMemory } from '../core/memory-qos.ts';
 import { parseMountinfo } from '../core/mountinfo.ts';
 import { qosMemoryLimits } from '../core/qos-reserved.ts';
-import { milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
+import { memoryOf, milliCpuOf, podRequests, qosClassOfStatus } from '../core/qos.ts';
 import type { QosClass } from '../core/qos.ts';
 import type { PodCgroupValues } from '../core/resize/moves.ts';
 import type { ReservedCgroup } from '../core/settings.ts';
@@ -68,6 +69,12 @@ export interface CgroupsOptions {
   readonly onDone?: (operation: 'create' | 'update' | 'destroy', tookMs: number) => void;
 }
 
+interface Asked {
+  readonly qos: QosClass;
+  readonly milliCpu: bigint;
+  readonly memoryBytes: bigint;
+}
+
 const firstQosMs = 1000;
 const systemdPatienceMs = 60_000;
 const qosPeriodMs = 60_000;
@@ -101,13 +108,11 @@ export class PodCgroups implements Cgroups {
   readonly #root: CgroupName;
   /** What was written last, so that a sync without a change writes nothing. */
   readonly #written = new Map<string, string>();
-  /** CPU requests of Burstable pods: together they are the weight of their class. */
-  readonly #burstable = new Map<string, bigint>();
+  /** What the pods ask for: together it is the weight of their class, and the memory that is protected. */
+  readonly #asked = new Map<string, Asked>();
   /** Until all pods are known the class keeps what it has: an agent that starts anew must not starve running pods. */
   #knowsPods = false;
 
-  /** What pods' cgroups protect of memory. */
-  memoryQos = { minBytes: 0n, lowBytes: 0n };
   /** How the last try to bound all pods together went; null: well. */
   enforcementProblem: string | null = null;
   /** Told of each further try. */
@@ -137,7 +142,9 @@ export class PodCgroups implements Cgroups {
     if (this.version === 2) await this.#enableControllers(burstable, bestEffort);
     const { allocatable, pod } = this.#options;
     const sizes = pod.hugePageSizes ?? [];
-    const unprotected = this.version === 2 ? { unified: { 'memory.min': '0', 'memory.low': '0' } } : {};
+    // What an earlier agent protected stays until all pods are known.
+    const isUnprotected = this.version === 2 && !this.#isProtecting;
+    const unprotected = isUnprotected ? { unified: { 'memory.min': '0', 'memory.low': '0' } } : {};
     if (allocatable !== null) {
       const { milliCpu, memoryBytes, pids: pidsMax, hugePages } = allocatable;
       const pages = hugePages === undefined ? {} : { hugePages };
@@ -149,7 +156,7 @@ export class PodCgroups implements Cgroups {
     }
     const unbounded = sizes.length === 0 ? {} : { hugePages: new Map(sizes.map((size) => [size, 1n << 62n])) };
     await this.#write([[bestEffort, { ...sharesOnly(2n), ...unbounded }]], signal);
-    const without = this.version === 2 ? { unified: { 'memory.low': '0' } } : {};
+    const without = isUnprotected ? { unified: { 'memory.low': '0' } } : {};
     await this.#write([[burstable, { ...sharesOnly(2n), cpuShares: null, ...unbounded, ...without }]], signal);
   }
 
@@ -189,7 +196,7 @@ export class PodCgroups implements Cgroups {
     const path = cgroupPath(this.driver, name);
     if (!this.#written.has(path)) await this.#timed('create', () => this.#make(name, name.length, signal));
     this.#count(pod);
-    await this.#write([...(isRunning ? [] : [[name, this.limitsOf(pod)] as const]), ...this.#burstableLimits()], signal);
+    await this.#write([...(isRunning ? [] : [[name, this.limitsOf(pod)] as const]), ...this.#classLimits()], signal);
     return cgroupParent(this.driver, name);
   }
 
@@ -217,7 +224,7 @@ export class PodCgroups implements Cgroups {
     this.#count(pod);
     await this.#tellSystemd(name, resources, signal);
     await this.#put(cgroupWrites(this.layout, path, resources));
-    await this.#write(this.#burstableLimits(), signal);
+    await this.#write(this.#classLimits(), signal);
   }
 
   parentOf(pod: Pod): string {
@@ -247,7 +254,7 @@ export class PodCgroups implements Cgroups {
     const directories = mounts.flatMap((mount) => paths.map((path) => `${mount}${path}`));
     await this.#stopSlices(uid, signal);
     await this.#removal.remove(directories, signal);
-    if (this.#burstable.delete(uid)) await this.#write(this.#burstableLimits(), signal);
+    if (this.#asked.delete(uid)) await this.#write(this.#classLimits(), signal);
   }
 
   async podUids(): Promise<readonly string[]> {
@@ -263,22 +270,17 @@ export class PodCgroups implements Cgroups {
     return [...uids];
   }
 
-  /** Takes over which pods there are: adopted ones never came through ensurePod. Writes the weight of their class. */
+  /** Takes over which pods there are: adopted ones never came through ensurePod. Writes what their classes get by them. */
   async syncQos(pods: readonly Pod[]): Promise<void> {
     if (this.#off) return;
-    this.#burstable.clear();
-    for (const pod of pods) if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
+    this.#asked.clear();
+    for (const pod of pods) this.#count(pod);
     this.#knowsPods = true;
-    await this.#write(this.#burstableLimits(), forever);
+    const limits = this.#classLimits();
+    // What is protected is written whatever stands there.
+    if (this.#isProtecting) for (const [name] of limits) this.#written.delete(cgroupPath(this.driver, name));
+    await this.#write(limits, forever);
     await this.#reserveMemory(pods);
-    if (this.version !== 2 || this.#options.pod.memoryQos?.policy !== 'TieredReservation') return;
-    const { all, burstable, counts } = classMemoryQos(pods);
-    this.memoryQos = counts;
-    const only = (unified: Record<string, string>): CgroupResources => ({ ...sharesOnly(2n), cpuShares: null, unified });
-    for (const [name, files] of [[kubepods(this.#root), all] as const, [qosName(this.#root, 'Burstable'), burstable] as const]) {
-      await this.#tellSystemd(name, only(files), forever);
-      await this.#put(cgroupWrites(this.layout, cgroupPath(this.driver, name), only(files)));
-    }
   }
 
   /** A class that uses more already keeps what it uses, and gets no more. */
@@ -339,7 +341,22 @@ export class PodCgroups implements Cgroups {
   }
 
   #count(pod: Pod): void {
-    if (qosClassOfStatus(pod) === 'Burstable') this.#burstable.set(pod.metadata.uid ?? '', milliCpuOf(podRequests(pod)));
+    const requests = podRequests(pod);
+    this.#asked.set(pod.metadata.uid ?? '', { qos: qosClassOfStatus(pod), milliCpu: milliCpuOf(requests), memoryBytes: memoryOf(requests) });
+  }
+
+  get #isProtecting(): boolean {
+    return this.version === 2 && this.#options.pod.memoryQos?.policy === 'TieredReservation';
+  }
+
+  /** What pods' cgroups protect of memory. */
+  get memoryQos(): ProtectedMemory {
+    const isKnown = this.#isProtecting && this.#knowsPods;
+    return { minBytes: isKnown ? this.#sum('Guaranteed', 'memoryBytes') : 0n, lowBytes: isKnown ? this.#sum('Burstable', 'memoryBytes') : 0n };
+  }
+
+  #sum(qos: QosClass, of: 'milliCpu' | 'memoryBytes'): bigint {
+    return [...this.#asked.values()].reduce((total, asked) => (asked.qos === qos ? total + asked[of] : total), 0n);
   }
 
   #nameOf(pod: Pod): CgroupName {
@@ -442,10 +459,16 @@ export class PodCgroups implements Cgroups {
     }
   }
 
-  #burstableLimits(): (readonly [CgroupName, CgroupResources])[] {
+  #classLimits(): (readonly [CgroupName, CgroupResources])[] {
     if (!this.#knowsPods) return [];
-    const sum = [...this.#burstable.values()].reduce((total, milli) => total + milli, 0n);
-    return [[qosName(this.#root, 'Burstable'), sharesOnly(cpuShares(sum))]];
+    const name = qosName(this.#root, 'Burstable');
+    const shares = sharesOnly(cpuShares(this.#sum('Burstable', 'milliCpu')));
+    if (!this.#isProtecting) return [[name, shares]];
+    const { all, burstable } = classMemoryQos(this.memoryQos);
+    return [
+      [kubepods(this.#root), { ...shares, cpuShares: null, unified: all }],
+      [name, { ...shares, unified: burstable }],
+    ];
   }
 }
 
