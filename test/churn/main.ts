@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
+import { Option } from 'commander';
 import { realClock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
 import { createKubeApi } from '../../base/kubeapi/client.ts';
@@ -24,6 +25,7 @@ interface Options {
   readonly pods: string;
   readonly kills: boolean;
   readonly containerd?: string;
+  readonly agent?: string;
   readonly out?: string;
   readonly json: boolean;
 }
@@ -49,18 +51,15 @@ async function command(args: readonly string[], signal?: AbortSignal): Promise<s
   }
 }
 
-/** The set that was named, or one of its own. */
-async function useSet(
-  { host, progress }: Program,
-  name: string | undefined,
-  containerd: string | undefined,
-): Promise<AsyncDisposable & { readonly name: string }> {
+/** The set that was named, or one of its own: of ours whole, or with `agent` a cluster of a real control plane. */
+async function useSet({ host, progress }: Program, { name, containerd, agent }: Options): Promise<AsyncDisposable & { readonly name: string }> {
   await using scope = new AsyncDisposableStack();
   scope.use(await holdCluster(name ?? OWN));
   if (name === undefined) {
     scope.defer(async () => void (await progress.step('set down', () => command(['down', '--name', OWN]))));
+    const up = agent === undefined ? ['up'] : ['cluster', 'up', '--agent', agent, '--images', 'basic'];
     await progress.step('a set of one node', () =>
-      command(['up', '--name', OWN, ...(containerd === undefined ? [] : ['--containerd', containerd])], host.signal),
+      command([...up, '--name', OWN, ...(containerd === undefined ? [] : ['--containerd', containerd])], host.signal),
     );
   }
   const kept = scope.move();
@@ -72,7 +71,7 @@ async function act(program: Program, options: Options): Promise<number> {
   const seed = options.seed === undefined ? realRng.int(1 << 30) : Number(options.seed);
   if (!Number.isSafeInteger(seed)) throw new OpError('invalid', 'reading --seed', `"${options.seed ?? ''}" is not a whole number`);
   const plan = { seed, minutes: numberOf('--minutes', options.minutes, 24 * 60), pods: Math.ceil(numberOf('--pods', options.pods, 100)), kills: options.kills };
-  await using set = await useSet(program, options.name, options.containerd);
+  await using set = await useSet(program, options);
   await command(['image', 'make', IMAGE, '--from', 'busybox'], signal);
   const status = async (): Promise<SetStatus> => JSON.parse(await command(['status', '--json', '--name', set.name], signal)) as SetStatus;
   const found = await status();
@@ -87,6 +86,8 @@ async function act(program: Program, options: Options): Promise<number> {
     signal,
     node: { name: node.name, initPid: node.pid, cgroup: node.cgroup },
     step: (words, work) => program.progress.step(words, work),
+    // A terminal shows which step runs.
+    tell: (line) => void (program.host.isTerminal || program.progress.note(`  ${line}`)),
     async pidOf(names) {
       const row = (await status()).processes.find((process) => process.place === node.name && names.includes(process.name));
       return row?.pid ?? null;
@@ -99,7 +100,7 @@ async function act(program: Program, options: Options): Promise<number> {
 }
 
 function textOf(report: Report): string[] {
-  const { deeds, seen, violations, left, grown, stuck } = report;
+  const { deeds, seen, violations, left, leftByRuntime, grown, stuck } = report;
   const list = (title: string, lines: readonly string[]): string[] =>
     lines.length === 0 ? [`${title}: none`] : [`${title}:`, ...lines.map((line) => `  ${line}`)];
   return [
@@ -116,6 +117,7 @@ function textOf(report: Report): string[] {
       'left behind',
       Object.entries(left).flatMap(([kind, names]) => [`${kind} (${names.length}):`, ...names.slice(0, 10).map((name) => `  ${name}`)]),
     ),
+    ...list(`left by the runtime itself (${leftByRuntime.length})`, leftByRuntime),
     ...list('grown', grown),
     ...Object.entries(report.figures).map(
       ([what, figures]) =>
@@ -131,7 +133,7 @@ await runProgram('churn', 'pods made, ended and hurt at random, agent and runtim
     .add<Options>(
       'run',
       'churn for a while, then say what was seen that may not be, and what was left (exit status 1 when there is any)',
-      ['nodelet churn --minutes 20', 'nodelet churn --minutes 2 --seed 7 --pods 8', 'nodelet churn --name my-set --no-kills'],
+      ['nodelet churn --minutes 20', 'nodelet churn --minutes 2 --seed 7 --pods 8', 'nodelet churn --name my-set --no-kills', 'nodelet churn --agent upstream'],
       (options) => act(program, options),
       { isDefault: true },
     )
@@ -139,7 +141,8 @@ await runProgram('churn', 'pods made, ended and hurt at random, agent and runtim
     .option('--minutes <n>', 'how long pods come and go', '5')
     .option('--seed <n>', 'draws the same pods and deeds again')
     .option('--pods <n>', 'about so many at once', '15')
-    .option('--containerd <path>', 'the runtime of a set of its own, as for nodelet up')
+    .option('--containerd <path>', 'the runtime of a set of its own, as for nodelet up (with --agent: as for nodelet cluster up)')
+    .addOption(new Option('--agent <whose>', 'a cluster of its own with a real control plane and this kubelet, ours or a rival').choices(['ours', 'upstream']))
     .option('--no-kills', 'leave agent and runtime alive')
     .option('--out <file>', 'write the report as JSON');
 });

@@ -1,8 +1,10 @@
+import { uptime } from 'node:os';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connectRuntime, createCriClient, type CriClient } from '../../cri/mod.ts';
 import { addressesBelow } from './addresses.ts';
 import type { Listing } from './auditor.ts';
 import type { Figures, Footprint } from './footprint.ts';
+import type { LeftShim } from './shims.ts';
 import { NAMESPACE } from './workload.ts';
 
 export interface NodeOptions {
@@ -84,6 +86,18 @@ export class ChurnNode implements AsyncDisposable {
     };
   }
 
+  /** Shims that run, by the names that the footprint has for them. */
+  shims(): Map<string, LeftShim> {
+    return new Map(shimsBelow(this.#options.initPid));
+  }
+
+  /** Every container and sandbox that the runtime lists. Throws while it does not answer. */
+  async listedIds(): Promise<Set<string>> {
+    const call = { timeoutMs: 10_000 };
+    const [containers, sandboxes] = await Promise.all([this.cri.runtime.listContainers({}, call), this.cri.runtime.listPodSandbox({}, call)]);
+    return new Set([...containers.containers, ...sandboxes.items].map(({ id }) => id));
+  }
+
   /** Pods' cgroups in every hierarchy. */
   #cgroups(): string[] {
     const base = '/sys/fs/cgroup';
@@ -109,28 +123,51 @@ export function processFigures(pid: number): Figures {
   };
 }
 
-/** Processes of a shim or of a container: command names without the pid, so that they compare; of shims whose they are. */
-function processesBelow(pid: number): string[] {
+function childrenOf(pid: number): number[] {
   return text(`/proc/${pid}/task/${pid}/children`)
     .split(' ')
     .filter((child) => child !== '')
-    .flatMap((child) => {
-      const state = /^State:\s+(\w)/m.exec(text(`/proc/${child}/status`))?.[1] ?? '';
-      const comm = text(`/proc/${child}/comm`).trim();
-      const own = /shim|pause|^sh$|sleep/.test(comm) && state !== 'Z' ? [comm.includes('shim') ? `${comm} of ${shimOf(child)}` : comm] : [];
-      return [...own, ...processesBelow(Number(child))];
-    });
+    .map(Number);
+}
+
+const commOf = (pid: number): string => text(`/proc/${pid}/comm`).trim();
+const isZombie = (pid: number): boolean => /^State:\s+Z/m.test(text(`/proc/${pid}/status`));
+const isShim = (comm: string): boolean => comm.includes('shim');
+
+/** Processes of a shim or of a container: command names without the pid, so that they compare; of shims whose they are. */
+function processesBelow(pid: number): string[] {
+  return childrenOf(pid).flatMap((child) => {
+    const comm = commOf(child);
+    const own = /shim|pause|^sh$|sleep/.test(comm) && !isZombie(child) ? [isShim(comm) ? shimName(child) : comm] : [];
+    return [...own, ...processesBelow(child)];
+  });
+}
+
+const shimName = (pid: number): string => `${commOf(pid)} of ${shimOf(pid).id}`;
+
+function shimsBelow(pid: number): [string, LeftShim][] {
+  return childrenOf(pid).flatMap((child) => [
+    ...(isShim(commOf(child)) && !isZombie(child) ? [[shimName(child), shimOf(child)] satisfies [string, LeftShim]] : []),
+    ...shimsBelow(child),
+  ]);
+}
+
+/** Whose a shim is, since when, and what is left of it. */
+function shimOf(pid: number): LeftShim {
+  const words = text(`/proc/${pid}/cmdline`).split('\0');
+  // The fields after the command name; the 20th is when it began, in hundredths since the machine's start.
+  const ticks = Number(text(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ')[19]);
+  return {
+    id: words[words.indexOf('-id') + 1] ?? '',
+    startedAtMs: Date.now() - uptime() * 1000 + ticks * 10,
+    hasDirectory: names(`/proc/${pid}/cwd`).length > 0,
+    processes: childrenOf(pid)
+      .filter((child) => !isZombie(child))
+      .map(commOf),
+  };
 }
 
 /** Pods' links at the node's end: those of the reference plugins, and ours. */
-/** The sandbox that a shim was started for, and whether its directory is gone: nobody finds it again then. */
-function shimOf(pid: string): string {
-  const words = text(`/proc/${pid}/cmdline`).split('\0');
-  const id = words[words.indexOf('-id') + 1] ?? '';
-  const isLost = names(`/proc/${pid}/cwd`).length === 0;
-  return `${id}${isLost ? ', its directory gone' : ''}`;
-}
-
 function linksOf(pid: number): string[] {
   return text(`/proc/${pid}/net/dev`)
     .split('\n')

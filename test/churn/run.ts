@@ -5,6 +5,7 @@ import type { KubeApi, ResourceRef } from '../../base/kubeapi/types.ts';
 import { seededRng } from '../../base/rng.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Pod } from '../../proto/kube/types.ts';
+import { realClock } from '../../base/clock.ts';
 import { freshNamespace, removeNamespace } from '../namespaces.ts';
 import { Auditor } from './auditor.ts';
 import type { Violation } from './auditor.ts';
@@ -12,6 +13,8 @@ import { added, figuresOf, growth } from './footprint.ts';
 import type { Figures, Footprint } from './footprint.ts';
 import { ChurnNode, pidOfContainer, processFigures } from './node.ts';
 import type { NodeOptions } from './node.ts';
+import { runtimesOwn, type Kill } from './shims.ts';
+import { progressText, tellEvery, type Progress } from './telling.ts';
 import { deedFor, NAMESPACE, podFor } from './workload.ts';
 import type { Deed } from './workload.ts';
 
@@ -25,6 +28,8 @@ export interface ChurnOptions {
   readonly signal: AbortSignal;
   /** Says what is being done. */
   readonly step: <T>(words: string, work: () => Promise<T>) => Promise<T>;
+  /** Hears every 15 s how far it is. */
+  readonly tell: (line: string) => void;
   /** Pid of the first of these programs that the node runs. */
   readonly pidOf: (names: readonly string[]) => Promise<number | null>;
   /** The agent's /metrics. */
@@ -39,6 +44,8 @@ export interface Report {
   readonly violations: readonly Violation[];
   readonly stuck: readonly string[];
   readonly left: Readonly<Record<string, readonly string[]>>;
+  /** What the runtime left by itself, with the proof: no kubelet could have known of it. */
+  readonly leftByRuntime: readonly string[];
   readonly grown: readonly string[];
   readonly figures: Readonly<Record<string, Figures>>;
 }
@@ -47,6 +54,7 @@ const listEveryMs = 250;
 /** What ends by itself may take so long after the last pod is gone. */
 const settleMs = 100_000;
 const drainMs = 180_000;
+const tellEveryMs = 15_000;
 const agentNames = ['agent', 'kubelet'];
 
 const ref = (resource: string, name?: string): ResourceRef => ({
@@ -70,15 +78,20 @@ export async function churn(options: ChurnOptions): Promise<Report> {
   await using watching = churning.watch();
   void watching;
   const beganMs = performance.now();
+  const secondsSoFar = (): number => Math.round((performance.now() - beganMs) / 1000);
+  using telling = tellEvery(realClock, tellEveryMs, () => options.tell(progressText({ seconds: secondsSoFar(), ...churning.progress })));
+  void telling;
   const wholeMs = options.minutes * 60_000;
   const left: Record<string, string[]> = {};
+  const leftByRuntime: string[] = [];
   const stuck: string[] = [];
   const drain = async (): Promise<void> => {
     stuck.push(...(await churning.drain()));
     // What is left is told once, and not waited for again.
     for (const [kind, names] of Object.entries(await settled(node, before, signal))) {
-      left[kind] = [...(left[kind] ?? []), ...names];
       before = { ...before, [kind]: [...(before[kind] ?? []), ...names] };
+      const others = kind === 'processes' ? await churning.withoutRuntimes(names, leftByRuntime) : names;
+      if (others.length > 0) left[kind] = [...(left[kind] ?? []), ...others];
     }
   };
   if (kills) {
@@ -97,12 +110,13 @@ export async function churn(options: ChurnOptions): Promise<Report> {
   const { auditor, deeds } = churning;
   return {
     seed: options.seed,
-    seconds: Math.round((performance.now() - beganMs) / 1000),
+    seconds: secondsSoFar(),
     deeds,
     seen: auditor.seen,
     violations: auditor.violations,
     stuck,
     left,
+    leftByRuntime,
     grown,
     figures: Object.fromEntries(
       ['agent', 'containerd'].flatMap((what) => [
@@ -120,12 +134,18 @@ class Churn {
   readonly #node: ChurnNode;
   readonly #rng: Rng;
   readonly #pods = new Map<string, { readonly uid: string; isDeleted: boolean }>();
+  readonly #listedAtMs = new Map<string, number>();
+  readonly #kills: Kill[] = [];
   #number = 0;
 
   constructor(options: ChurnOptions, node: ChurnNode) {
     this.#options = options;
     this.#node = node;
     this.#rng = seededRng(options.seed);
+  }
+
+  get progress(): Omit<Progress, 'seconds'> {
+    return { pods: this.#pods.size, seen: this.auditor.seen, deeds: this.deeds, violations: this.auditor.violations.length };
   }
 
   /** Feeds the auditor until disposed. */
@@ -153,7 +173,10 @@ class Churn {
     const listings = (async () => {
       while (!signal.aborted) {
         const listing = await this.#node.listing();
-        if (listing !== null) this.auditor.listing(listing);
+        if (listing !== null) {
+          this.auditor.listing(listing);
+          for (const { id } of [...listing.containers, ...listing.sandboxes]) this.#listedAtMs.set(id, listing.toMs);
+        }
         await delay(listEveryMs, undefined, { signal }).catch(() => undefined);
       }
     })();
@@ -181,6 +204,21 @@ class Churn {
       await this.#deed();
       await delay(100 + this.#rng.int(900), undefined, { signal });
     }
+  }
+
+  /** Names of processes without the shims that are the runtime's own leftovers, whose proofs go to `proofs`. */
+  async withoutRuntimes(names: readonly string[], proofs: string[]): Promise<string[]> {
+    const listed = await this.#node.listedIds();
+    const shims = this.#node.shims();
+    return names.flatMap((name) => {
+      const shim = shims.get(name);
+      if (shim === undefined) return [name];
+      const evidence = { isListed: listed.has(shim.id), listedAtMs: this.#listedAtMs.get(shim.id) ?? null, kills: this.#kills };
+      const proof = runtimesOwn(shim, evidence);
+      if (proof === null) return [`${name}, its directory ${shim.hasDirectory ? 'there' : 'gone'}, in it ${shim.processes.join(' ') || 'nothing'}`];
+      proofs.push(proof);
+      return [];
+    });
   }
 
   /** Deletes every pod; answers those that did not go in time. */
@@ -259,9 +297,11 @@ class Churn {
   async #kill(names: readonly string[]): Promise<void> {
     const pid = await this.#options.pidOf(names);
     if (pid === null) return;
+    const kill = { what: `kill -9 ${names[0] ?? ''}`, atMs: Date.now() };
     process.kill(pid, 'SIGKILL');
-    this.auditor.killed(Date.now());
-    this.#count(`kill -9 ${names[0] ?? ''}`);
+    this.auditor.killed(kill.atMs);
+    this.#kills.push(kill);
+    this.#count(kill.what);
   }
 
   #count(what: string): void {

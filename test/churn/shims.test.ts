@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { runtimesOwn, type LeftShim, type ShimEvidence } from './shims.ts';
+
+const shim: LeftShim = { id: 'abc', startedAtMs: 100_000, hasDirectory: false, processes: [] };
+const killed = (atMs: number) => [
+  { what: 'kill -9 agent', atMs: 5_000 },
+  { what: 'kill -9 containerd', atMs },
+];
+const evidence: ShimEvidence = { isListed: false, listedAtMs: null, kills: killed(100_300) };
+
+test('a shim that was started as its containerd was killed, and that nobody was told of, is the runtime’s', () => {
+  assert.equal(
+    runtimesOwn(shim, evidence),
+    'shim of abc: started 0.30 s before kill -9 containerd, never listed, not listed now, its directory gone, nothing runs in it',
+  );
+  assert.match(runtimesOwn(shim, { ...evidence, kills: killed(99_900) }) ?? '', /started 0\.10 s after kill -9 containerd/);
+  assert.match(
+    runtimesOwn({ ...shim, hasDirectory: true }, { ...evidence, listedAtMs: 500_000, kills: killed(501_000) }) ?? '',
+    /listed until 1\.00 s before kill -9 containerd, not listed now, its directory there/,
+  );
+});
+
+test('a shim that is listed, that was started long before any kill, or in which something runs is not', () => {
+  assert.equal(runtimesOwn(shim, { ...evidence, isListed: true }), null);
+  assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(130_000) }), null);
+  assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(90_000) }), null);
+  assert.equal(runtimesOwn(shim, { ...evidence, listedAtMs: 400_000 }), null, 'long after the kill it was still listed: its removal left it');
+  assert.equal(runtimesOwn(shim, { ...evidence, kills: [] }), null);
+  assert.equal(runtimesOwn({ ...shim, processes: ['sleep'] }, evidence), null);
+});
