@@ -443,8 +443,11 @@ export function slice(
   } as never;
 }
 
+/** Only what is wrong takes that long, however busy the machine. */
+const UNTIL_MS = 60_000;
+
 /** Asks again until the answer is the expected one; returns the last answer. */
-export async function until<T>(ask: () => Promise<T>, isRight: (answer: T) => boolean, withinMs = 3000): Promise<T> {
+export async function until<T>(ask: () => Promise<T>, isRight: (answer: T) => boolean, withinMs = UNTIL_MS): Promise<T> {
   const endMs = realClock.monoMs() + withinMs;
   for (;;) {
     const answer = await ask();

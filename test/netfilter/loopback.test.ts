@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { findAssets } from '../assets/find.ts';
 import { Lab, labNode, missing, service, slice, until, type Reply } from './lab.ts';
 import { OURS, ProxyProgram } from './proxy-program.ts';
@@ -12,7 +11,7 @@ const reason = missing(['nft', 'nsenter']);
 if (reason !== null) console.log(`skipped: node ports on loopback in nftables mode ${reason}`);
 const kubeProxy = reason === null ? (await findAssets({ env: process.env })).path('kube-proxy') : null;
 
-const START_MS = 30_000;
+const START_MS = 90_000;
 const web = { name: 'web', port: 8080, protocol: 'TCP' };
 const stats = { name: 'u', port: 8125, protocol: 'UDP' };
 const node = { resource: 'nodes', object: { ...labNode(), metadata: { ...(labNode() as { metadata: object }).metadata, uid: 'node-a' } } };
@@ -40,8 +39,8 @@ suite('Node ports on loopback in nftables mode', { skip: reason ?? false }, () =
     const handle = `h${++opened}`;
     await lab.peers.node.ask({ do: 'udp-open', handle, host, port: 30081, connected: true });
     await lab.peers.node.ask({ do: 'udp-send', handle, connected: true });
-    await sleep(200);
-    return (await lab.peers.node.ask({ do: 'udp-error', handle })).error;
+    const told = (): Promise<Reply> => lab.peers.node.ask({ do: 'udp-error', handle });
+    return (await until(told, ({ error }) => error !== undefined)).error;
   };
   const metrics = async (): Promise<string[]> => {
     const { body = '' } = await lab.peers.node.ask({ do: 'http', host: '127.0.0.1', port: 10249, path: '/metrics' });
