@@ -39,6 +39,10 @@ test('a nap ends when its time is over, when it is broken off, and when there is
   const broken = nap.take(clock, 10, never);
   nap.wake();
   await broken;
+  const endless = nap.take(clock, null, never);
+  assert.equal(clock.armed, 0);
+  nap.wake();
+  await endless;
   const stop = new AbortController();
   const stopped = nap.take(clock, 10, stop.signal);
   stop.abort();

@@ -44,17 +44,17 @@ export class Nap {
     this.#wake?.();
   }
 
-  /** Until it is woken, `ms` are over, or the signal is aborted. */
-  async take(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  /** Until it is woken, `ms` (null: never) are over, or the signal is aborted. */
+  async take(clock: Clock, ms: number | null, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
     await new Promise<void>((resolve) => {
       const wake = (): void => {
-        timer[Symbol.dispose]();
+        timer?.[Symbol.dispose]();
         signal.removeEventListener('abort', wake);
         this.#wake = null;
         resolve();
       };
-      const timer = clock.after(ms, wake);
+      const timer = ms === null ? null : clock.after(ms, wake);
       this.#wake = wake;
       signal.addEventListener('abort', wake, { once: true });
     });

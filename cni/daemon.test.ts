@@ -126,3 +126,42 @@ test('ways to other nodes that could not be looked at are looked at again soon',
   stop.abort();
   await running;
 });
+
+test('nobody wakes to look after ways while this node is not known, however the last look ended', async (t) => {
+  const { config, kernel, clock, stop, until } = world(t);
+  // The watch has a clock of its own: what is armed here is armed for looks.
+  const api = new FakeKubeApi({ clock: createFakeClock() });
+  const node = (name: string): Node => ({ apiVersion: 'v1', kind: 'Node', metadata: { name }, spec: { podCIDRs: ['10.244.0.0/24'] } });
+  const gone = (name: string): Promise<unknown> => api.delete({ ...refs.nodes(), name });
+  const links = kernel.links.bind(kernel);
+  let looks = 0;
+  kernel.links = async (netns) => {
+    looks += 1;
+    if (looks === 1) throw new OpError('deadline', 'read links', 'the kernel did not answer');
+    return await links(netns);
+  };
+  const running = new NodeNetwork({ config, kernel, clock, log: silentLog }).run(api, stop.signal).catch(() => {});
+  const nothingIsArmed = async (): Promise<void> => {
+    for (let tries = 0; clock.armed > 0; tries += 1) {
+      assert.ok(tries < 100, 'a look is armed');
+      await clock.advance(50);
+      await realClock.sleep(1);
+    }
+  };
+  await nothingIsArmed();
+  for (const round of [1, 2]) {
+    api.put(refs.nodes(), node('n'));
+    await until(() => clock.armed === 1);
+    await clock.advance(50);
+    await until(() => looks === round && clock.armed === 1);
+    api.put(refs.nodes(), node('m'));
+    await gone('n');
+    await nothingIsArmed();
+    await gone('m');
+    await until(() => clock.armed === 1);
+    await nothingIsArmed();
+    looks = round;
+  }
+  stop.abort();
+  await running;
+});

@@ -80,23 +80,24 @@ export class NodeNetwork {
   }
 
   async #loop(signal: AbortSignal): Promise<void> {
-    const { clock, log } = this.#options;
+    const { clock, config, log } = this.#options;
     for (let failures = 0; !signal.aborted;) {
       if (this.#isChanged) await clock.sleep(GATHER_MS, signal);
       this.#isChanged = false;
-      if (this.#nodes.size > 0) {
-        try {
-          await this.sync();
-          failures = 0;
-          this.#lastTrouble = '';
-        } catch (error) {
-          if (!(error instanceof OpError)) throw error;
-          failures += 1;
-          if (messageOf(error) !== this.#lastTrouble) log.error('The ways to other nodes are not as they should be', { error: messageOf(error) });
-          this.#lastTrouble = messageOf(error);
-        }
+      const isKnown = this.#nodes.has(config.nodeName);
+      try {
+        if (isKnown) await this.sync();
+        failures = 0;
+        this.#lastTrouble = '';
+      } catch (error) {
+        if (!(error instanceof OpError)) throw error;
+        failures += 1;
+        if (messageOf(error) !== this.#lastTrouble) log.error('The ways to other nodes are not as they should be', { error: messageOf(error) });
+        this.#lastTrouble = messageOf(error);
       }
-      if (!this.#isChanged) await this.#nap.take(clock, RETRY_MS[failures - 1] ?? LOOK_MS, signal);
+      if (this.#isChanged) continue;
+      // As long as this node is not known there is nothing to look after.
+      await this.#nap.take(clock, isKnown ? (RETRY_MS[failures - 1] ?? LOOK_MS) : null, signal);
     }
   }
 
