@@ -142,6 +142,14 @@ test('by runtime handler: an image that is mounted in a container is used for th
   assert.deepEqual([did, asked], [[], [{ image: { image: 'mounted', runtimeHandler: 'runc' } }]]);
 });
 
+test('an image without an ID is told of and left alone where images are counted by handler', async () => {
+  const images = [image('', { spec: { image: '', runtimeHandler: 'kata' } }), image('free', { spec: { image: 'free', runtimeHandler: '' } })];
+  const { options, did, events } = world({ images, fullPercent: 95 });
+  await new Gc({ ...options, imagesByHandler: true }).imagesPass(signal);
+  assert.deepEqual(did, ['rmi free']);
+  assert.match(events.join(), /InvalidImageID ImageID is not valid, skipping, image: ,kata/);
+});
+
 test('once the runtime is listed containers are collected and images remembered; images go after five minutes, the one seen first', async () => {
   const listed = [image('first', { size: '1500' })];
   const pod: PodFacts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers: [container('c2', 2), container('c1', 1)] };

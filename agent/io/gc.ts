@@ -195,7 +195,7 @@ export class Gc {
     await this.#look(signal);
     const full = { ...policy, highThresholdPercent: 0, lowThresholdPercent: 0 };
     const whole = { capacityBytes: 1, availableBytes: 0, nowMs: clock.nowMs(), beganMs: this.#beganMs };
-    const { tooOld, candidates } = planImageGc({ records: this.#images, policy: full, ...whole });
+    const { tooOld, candidates } = planImageGc({ records: this.#removable(), policy: full, ...whole });
     const failures: string[] = [];
     for (const record of [...tooOld, ...candidates]) await this.#removeImage(record, tooOld.includes(record) ? 'age' : 'space', failures, signal);
     if (failures.length > 0) throw new OpError('failed', 'remove unused images', failures.join(', '));
@@ -284,6 +284,14 @@ export class Gc {
     }
   }
 
+  /** Without those that have no ID to remove them by, which a runtime may list where images are counted by handler. */
+  #removable(): ReadonlyMap<string, ImageRecord> {
+    if (this.#options.imagesByHandler !== true) return this.#images;
+    const all = [...this.#images];
+    for (const [key, { id, isKept }] of all) if (id === '' && !isKept) this.#tell('InvalidImageID', `ImageID is not valid, skipping, image: ${key}`);
+    return new Map(all.filter(([, { id }]) => id !== ''));
+  }
+
   /** null when all is well, else why it is not. */
   async #freeImages(signal: AbortSignal): Promise<string | null> {
     const { cri, sys, clock, images: policy } = this.#options;
@@ -297,7 +305,7 @@ export class Gc {
       return 'invalid capacity 0 on image filesystem';
     }
     const input = {
-      records: this.#images,
+      records: this.#removable(),
       policy,
       capacityBytes: facts.totalBytes,
       availableBytes: facts.availableBytes,
