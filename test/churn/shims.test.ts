@@ -15,6 +15,8 @@ test('a shim that was started as its containerd was killed, and that nobody was 
     'shim of abc: started 0.30 s before kill -9 containerd, never listed, not listed now, its directory gone, nothing runs in it',
   );
   assert.match(runtimesOwn(shim, { ...evidence, kills: killed(99_900) }) ?? '', /started 0\.10 s after kill -9 containerd/);
+  const agentFirst = [{ what: 'kill -9 agent', atMs: 100_100 }, ...killed(112_000)];
+  assert.match(runtimesOwn(shim, { ...evidence, kills: agentFirst }) ?? '', /started 12\.00 s before kill -9 containerd/);
   assert.match(
     runtimesOwn({ ...shim, hasDirectory: true }, { ...evidence, listedAtMs: 500_000, kills: killed(501_000) }) ?? '',
     /listed until 1\.00 s before kill -9 containerd, not listed now, its directory there/,
@@ -23,7 +25,7 @@ test('a shim that was started as its containerd was killed, and that nobody was 
 
 test('a shim that is listed, that was started long before any kill, or in which something runs is not', () => {
   assert.equal(runtimesOwn(shim, { ...evidence, isListed: true }), null);
-  assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(130_000) }), null);
+  assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(131_000) }), null);
   assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(90_000) }), null);
   assert.equal(runtimesOwn(shim, { ...evidence, listedAtMs: 400_000 }), null, 'long after the kill it was still listed: its removal left it');
   assert.equal(runtimesOwn(shim, { ...evidence, kills: [] }), null);

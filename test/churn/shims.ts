@@ -23,7 +23,7 @@ export interface ShimEvidence {
 }
 
 /** A sandbox may be in the making, or in its end, for so long when somebody is killed. */
-const callMs = 15_000;
+const callMs = 30_000;
 /** A program that a killed containerd has started goes on for so long. */
 const afterKillMs = 5_000;
 const seconds = (ms: number): string => `${(Math.abs(ms) / 1000).toFixed(2)} s`;
@@ -36,7 +36,9 @@ const seconds = (ms: number): string => `${(Math.abs(ms) / 1000).toFixed(2)} s`;
 export function runtimesOwn({ id, startedAtMs, hasDirectory, processes }: LeftShim, { isListed, listedAtMs, kills }: ShimEvidence): string | null {
   if (isListed || processes.length > 0) return null;
   const lastMs = listedAtMs ?? startedAtMs;
-  const kill = kills.find(({ atMs }) => atMs - lastMs < callMs && lastMs - atMs < afterKillMs);
+  const near = kills.filter(({ atMs }) => atMs - lastMs < callMs && lastMs - atMs < afterKillMs);
+  // Whose call was cut off with the runtime is lost for certain; with the kubelet it is only given up.
+  const kill = near.find(({ what }) => what.endsWith('containerd')) ?? near[0];
   if (kill === undefined) return null;
   const when = `${seconds(kill.atMs - lastMs)} ${kill.atMs < lastMs ? 'after' : 'before'} ${kill.what}`;
   const seen = listedAtMs === null ? `started ${when}, never listed` : `listed until ${when}`;
