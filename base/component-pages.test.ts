@@ -34,8 +34,17 @@ test('which form of a z-page is asked for', () => {
     ['image/png', null],
   ];
   for (const [accept, form] of cases) assert.equal(zPageForm(accept), form, accept);
-  const text = statuszText({ component: 'kubelet', startedMs: 0, nowMs: 3_661_000, engine: 'node v24', version: 'v1', paths: ['/a'] });
-  assert.match(text, /^\nkubelet statusz\nWarning: /);
-  assert.match(text, /\nUp: 1 hr 01 min 01 sec\n/);
+  const facts = { component: 'kubelet', startedMs: Date.UTC(2026, 11, 1, 8, 3, 48), engine: 'node v24', version: 'v1.37.2+x', paths: ['/a', '/b'] } as const;
+  const text = statuszText({ ...facts, nowMs: facts.startedMs + 3_661_000 });
+  assert.match(text, /^\nkubelet statusz\nWarning: .*purposes only\.\n\nStarted: /);
+  assert.deepEqual(text.split('\n').slice(4), [
+    'Started: Tue Dec  1 08:03:48 UTC 2026',
+    'Up: 1 hr 01 min 01 sec',
+    'Go version: node v24',
+    'Binary version: 1.37.2+x',
+    'Emulation version: 1.37',
+    'Paths: /a /b',
+    '',
+  ]);
   assert.match(flagzText('kube-proxy', { v: '2', a: 'x' }), /^\nkube-proxy flagz\n.*purposes only\.\na=x\nv=2\n$/s);
 });

@@ -97,7 +97,20 @@ export function statuszText({ component, startedMs, nowMs, engine, version, path
   const seconds = Math.max(0, Math.floor((nowMs - startedMs) / 1000));
   const hours = Math.floor(seconds / 3600);
   const up = `${hours} hr ${String(Math.floor(seconds / 60) % 60).padStart(2, '0')} min ${String(seconds % 60).padStart(2, '0')} sec`;
-  return `${pageHead(component, 'statusz')}\nStarted: ${new Date(startedMs).toUTCString()}\nUp: ${up}\nGo version: ${engine}\nBinary version: ${version}\n\nPaths: ${paths.join(' ')}\n`;
+  const { binary, emulation } = versionsOf(version);
+  return `${pageHead(component, 'statusz')}\nStarted: ${unixDate(startedMs)}\nUp: ${up}\nGo version: ${engine}\nBinary version: ${binary}\nEmulation version: ${emulation}\nPaths: ${paths.join(' ')}\n`;
+}
+
+/** As Go's time.UnixDate prints, in UTC. */
+function unixDate(ms: number): string {
+  const [day = '', date = '', month = '', year = '', time = ''] = new Date(ms).toUTCString().replace(',', '').split(' ');
+  return `${day} ${month} ${String(Number(date)).padStart(2)} ${time} UTC ${year}`;
+}
+
+/** A version as numbers, and the release whose behaviour is meant by it. */
+function versionsOf(version: string): { binary: string; emulation: string } {
+  const binary = version.replace(/^v/, '');
+  return { binary, emulation: binary.split('.').slice(0, 2).join('.') };
 }
 
 /** The structured form (config.k8s.io/v1beta1). */
@@ -109,7 +122,8 @@ export function statuszObject({ component, startedMs, nowMs, engine, version, pa
     startTime: `${new Date(startedMs).toISOString().slice(0, 19)}Z`,
     uptimeSeconds: Math.max(0, Math.floor((nowMs - startedMs) / 1000)),
     goVersion: engine,
-    binaryVersion: version,
+    binaryVersion: versionsOf(version).binary,
+    emulationVersion: versionsOf(version).emulation,
     paths,
   };
 }

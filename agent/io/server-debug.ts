@@ -35,7 +35,8 @@ export interface ServerDebugSeams {
   readonly runningContainer: (pod: Pod, name: string) => ContainerFacts;
 }
 
-const statuszPaths = ['/configz', '/debug', '/flagz', '/healthz', '/metrics', '/statusz'];
+/** As upstream lists them: what was there before the page itself. */
+const statuszPaths = ['/configz', '/debug', '/flagz', '/healthz', '/metrics'];
 const maxVerbosityBytes = 1024;
 
 /** Checkpoints, commands in a container, and the pages for who looks for a fault. */

@@ -138,3 +138,20 @@ test('upgrades are refused as upstream refuses them', { skip }, async () => {
   for (const query of ['', '?port=', '?port=x', '?port=0', '?port=70000', '?port=1,x'])
     await same('admin', 'GET', `/portForward/ns/p-n1${query}`, { ...socket, 'sec-websocket-protocol': 'v4.channel.k8s.io' });
 });
+
+test('/statusz tells the same things in the same order, as text and as JSON', { skip }, async () => {
+  const json = { accept: 'application/json;g=config.k8s.io;v=v1beta1;as=Statusz' };
+  const ask = async (which: 'upstream' | 'ours', headers = {}): Promise<string> =>
+    (await both.ask(which, 'GET', '/statusz', callers['admin'] ?? {}, headers)).text;
+  // Upstream draws what stands between a name and its value, so that nobody parses the page.
+  const form = (text: string): string =>
+    text
+      .replaceAll(/^(Started|Up|Go version|Binary version|Emulation version|Paths)(?:: ?|=| )\s*/gm, '$1: ')
+      .replace(/^(Started: )\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \w+ \d{4}$/m, '$1WHEN')
+      .replace(/^(Up: )\d+ hr \d\d min \d\d sec$/m, '$1LONG')
+      .replaceAll(/^(Go version|Binary version): .*$/gm, '$1: ?');
+  assert.equal(form(await ask('ours')), form(await ask('upstream')));
+  const own = { startTime: '', uptimeSeconds: 0, goVersion: '', binaryVersion: '' };
+  const [ours, upstream] = await Promise.all([ask('ours', json), ask('upstream', json)]);
+  assert.deepEqual({ ...(JSON.parse(ours) as object), ...own }, { ...(JSON.parse(upstream) as object), ...own });
+});
