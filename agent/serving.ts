@@ -23,7 +23,7 @@ import { HttpMetrics } from './io/http-metrics.ts';
 import type { AgentMetrics } from './io/metrics.ts';
 import { createServerAuth } from './io/server-auth.ts';
 import { tlsCiphers, tlsCurves, tlsMinVersion } from './io/server-defaults.ts';
-import { Profiles } from './io/profiles.ts';
+import { Profiles } from '../base/profiles.ts';
 import { createServerRoutes } from './io/server-routes.ts';
 import { startHealthz, startReadOnly, startServer } from './io/server.ts';
 import type { Stats } from './io/stats.ts';

@@ -42,6 +42,8 @@ const PURE_BASE = [
   'base/time.ts',
   'base/duration.ts',
   'base/bytes.ts',
+  'base/utf8.ts',
+  'base/protobuf.ts',
   'base/conntrack.ts',
   'base/metrics-text.ts',
   'base/component-pages.ts',

@@ -27,7 +27,7 @@ import type { Quantity } from './quantity.ts';
 import { containerSecurity, namespacesOf } from './security.ts';
 import type { ImageUser } from './security.ts';
 import { swapBytes } from './swap.ts';
-import { utf8Bytes } from './utf8.ts';
+import { utf8Bytes } from '../../base/utf8.ts';
 
 export interface SandboxInput {
   readonly pod: Pod;

@@ -1,7 +1,7 @@
 import type { ConfigMap, Container, EnvVar, Pod, Secret, Service } from '../../proto/kube/types.ts';
 import { expand } from './expand.ts';
 import { milliValueOf, parseQuantity, valueOf } from './quantity.ts';
-import { utf8Text } from './utf8.ts';
+import { utf8Text } from '../../base/utf8.ts';
 
 export interface EnvPair {
   readonly name: string;

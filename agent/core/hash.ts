@@ -1,4 +1,4 @@
-import { utf8Bytes } from './utf8.ts';
+import { utf8Bytes } from '../../base/utf8.ts';
 
 /**
  * The container hash that stands in `io.kubernetes.container.hash`. Another kubelet that takes the node over compares

@@ -1,5 +1,5 @@
 import type { Pod } from '../../proto/kube/types.ts';
-import { utf8Bytes } from './utf8.ts';
+import { utf8Bytes } from '../../base/utf8.ts';
 
 /** By message; see scripts/gen/pod-wire.ts for the words. */
 export type PodWire = Readonly<Record<string, string>>;

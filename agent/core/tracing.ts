@@ -1,5 +1,5 @@
 import { joined } from '../../base/bytes.ts';
-import { fixed64, number, sized, text } from './protobuf.ts';
+import { fixed64, number, sized, text } from '../../base/protobuf.ts';
 
 /** Spans as OpenTelemetry has them, W3C's traceparent, and OTLP's protobuf (opentelemetry-proto 1.x, trace service). */
 

@@ -7,7 +7,7 @@ import { flagzObject, flagzText, statuszObject, statuszText, zPageForm } from '.
 import type { ServerRoute } from '../core/server-paths.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
-import type { Profiles } from './profiles.ts';
+import type { Profiles } from '../../base/profiles.ts';
 import { HttpFailure, type ServerRequest } from './server.ts';
 
 export interface ServerDebugOptions {

@@ -1,6 +1,6 @@
 import type { PodVolumeHealth, StorageHealthCondition, VolumeHealthCondition } from '../../../proto/kube/types.ts';
 import type { AccessModeKind, StorageBackendHealth, VolumeCapability, VolumeHealth } from '../../../proto/plugins/csi.ts';
-import { utf8Bytes, utf8Text } from '../utf8.ts';
+import { utf8Bytes, utf8Text } from '../../../base/utf8.ts';
 
 /** As many adverse conditions as an object may have. */
 const maxConditions = 16;

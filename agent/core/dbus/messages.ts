@@ -1,4 +1,4 @@
-import { utf8Bytes } from '../utf8.ts';
+import { utf8Bytes } from '../../../base/utf8.ts';
 import { BadDbusData, DbusReader, DbusWriter } from './values.ts';
 import type { DbusValue, Variant } from './values.ts';
 

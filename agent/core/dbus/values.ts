@@ -1,5 +1,5 @@
 import { assert } from '../../../base/assert.ts';
-import { utf8Bytes, utf8Text } from '../utf8.ts';
+import { utf8Bytes, utf8Text } from '../../../base/utf8.ts';
 
 /**
  * A value of the D-Bus type system. Integers up to 32 bits and doubles are numbers, those of 64 bits bigints; structures and

@@ -1,4 +1,4 @@
-import { joined } from '../../base/bytes.ts';
+import { joined } from './bytes.ts';
 import { utf8Bytes } from './utf8.ts';
 
 /** The few forms of Protocol Buffers' wire format that are written by hand. */

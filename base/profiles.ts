@@ -2,8 +2,8 @@ import { readdir } from 'node:fs/promises';
 import { Session } from 'node:inspector/promises';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
-import type { Clock } from '../../base/clock.ts';
-import { countProfile, countText, cpuProfile, encodeProfile, heapProfile, type CpuProfile, type HeapNode, type ProfileInput } from '../core/pprof.ts';
+import type { Clock } from './clock.ts';
+import { countProfile, countText, cpuProfile, encodeProfile, heapProfile, type CpuProfile, type HeapNode, type ProfileInput } from './pprof.ts';
 
 /** What /debug/pprof/NAME answers. */
 export interface ProfileAnswer {

@@ -1,4 +1,4 @@
-import { joined } from '../../base/bytes.ts';
+import { joined } from './bytes.ts';
 import { number, sized, text, varint } from './protobuf.ts';
 
 /** One place in a program. `name` '' is code without a name. */

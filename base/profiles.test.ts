@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
-import { realClock } from '../../base/clock.ts';
+import { realClock } from './clock.ts';
 import { Profiles } from './profiles.ts';
 
 const never = new AbortController().signal;
