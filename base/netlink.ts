@@ -68,13 +68,12 @@ export class MessageWriter {
     return at;
   }
 
-  /** Writes the first `length` bytes over what was written before. */
-  patch(at: number, value: Uint8Array, length = value.length): void {
-    // Few as they are, a view of them would take longer than the copying.
-    for (let index = 0; index < length; index++) this.#bytes[at + index] = value[index]!;
+  /** What is written so far, to be written over; another one once more was written. */
+  get buffer(): Uint8Array {
+    return this.#bytes;
   }
 
-  /** As `patch`, a number as netfilter wants it. */
+  /** Writes over what was written before, a number as netfilter wants it. */
   patchU32(at: number, value: number): void {
     this.#view.setUint32(at, value);
   }
@@ -116,9 +115,9 @@ export class MessageWriter {
     this.#bytes.set(value, at);
   }
 
-  /** The first `length` bytes of a value. */
-  part(type: number, value: Uint8Array, length: number): void {
-    this.patch(this.#attribute(type, length), value, length);
+  /** An attribute of zeros, to be written over; returns where they begin. */
+  room(type: number, length: number): number {
+    return this.#attribute(type, length);
   }
 
   u8(type: number, value: number): void {

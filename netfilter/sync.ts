@@ -315,10 +315,12 @@ export class FamilySync {
   #addRules(key: string, to: Map<string, PortRules | null>): void {
     const rules = rulesFor(this.#options.world, key, this.#settings.family, this.#topology);
     const ports = rules.map((rule) => portKey(rule.id));
-    for (const [index, port] of ports.entries()) to.set(port, rules[index]!);
+    ports.forEach((port, index) => to.set(port, rules[index]!));
     this.#facts.note(key, ports, rules);
   }
 }
+
+const NO_PORTS: readonly string[] = [];
 
 /** Facts about Services that were worked out on the way to the rules. */
 class Facts {
@@ -335,23 +337,23 @@ class Facts {
   }
 
   note(key: string, ports: readonly string[], rules: readonly PortRules[]): void {
-    for (const port of this.portsOf(key)) {
+    this.portsOf(key).forEach((port) => {
       this.#dropped.internal.delete(port);
       this.#dropped.external.delete(port);
       if (port.endsWith('/udp')) this.#udp = true;
-    }
+    });
     if (ports.length === 0) this.#ports.delete(key);
     else this.#ports.set(key, ports);
-    for (const [index, port] of ports.entries()) {
+    ports.forEach((port, index) => {
       const rule = rules[index]!;
       if (rule.id.protocol === 'udp') this.#udp = true;
       if (rule.internal === 'drop') this.#dropped.internal.add(port);
       if (rule.external === 'drop') this.#dropped.external.add(port);
-    }
+    });
   }
 
   portsOf(key: string): readonly string[] {
-    return this.#ports.get(key) ?? [];
+    return this.#ports.get(key) ?? NO_PORTS;
   }
 
   withoutLocal(policy: 'internal' | 'external'): number {

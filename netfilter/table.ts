@@ -36,7 +36,7 @@ type Compiled<T extends PortRules | null> = T extends PortRules ? PortObjects : 
 /** About how many operations a port takes. */
 function sizeOf(objects: PortObjects): number {
   let size = objects.elements.length + 3 * objects.chains.size + objects.affinitySets.length;
-  for (const { targets } of objects.drawn) size += targets.length;
+  objects.drawn.forEach(({ targets }) => (size += targets.length));
   return size;
 }
 
@@ -61,6 +61,26 @@ async function* partsOf(ports: AsyncIterable<Part> | Iterable<Part>, opsAtOnce: 
     }
   }
   if (part.size > 0 || before === 0) yield part;
+}
+
+/** Lets rules be worked out until something else is through; returns all of them, those that are there and those to come. */
+async function drawUntil(through: Promise<unknown>, rules: RulesInParts): Promise<AsyncGenerator<ReadonlyMap<string, PortRules>>> {
+  const other = { isThrough: false };
+  const end = (): void => void (other.isThrough = true);
+  through.then(end, end);
+  const parts: ReadonlyMap<string, PortRules>[] = [];
+  const source = (async function* () {
+    yield* rules;
+  })();
+  while (!other.isThrough) {
+    const next = await source.next();
+    if (next.done === true) break;
+    parts.push(next.value);
+  }
+  return (async function* () {
+    yield* parts;
+    yield* source;
+  })();
 }
 
 /** Whether a write of all of it may have to be split; on the safe side. */
@@ -172,11 +192,13 @@ export class Table implements ServiceTable {
    */
   async writeWhole(settings: RuleSettings, all: RulesInParts, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
     const { log } = this.#options;
-    const observed = await this.#observe(settings, signal);
+    const observing = this.#observe(settings, signal);
+    const rest = await drawUntil(observing, all);
+    const observed = await observing;
     this.#settings = settings;
     this.#generation = null;
-    if (observed === 'absent') return await this.#writeFirst(settings, all, nowMs, signal);
-    const rules = await gathered(all);
+    if (observed === 'absent') return await this.#writeFirst(settings, rest, nowMs, signal);
+    const rules = await gathered(rest);
     if (typeof observed !== 'string') {
       // In a repair of several transactions no old rule may draw from where a new one does already.
       const slots = isLarge(rules, this.#opsAtOnce) ? null : this.#slots;
@@ -200,8 +222,11 @@ export class Table implements ServiceTable {
     const compile = async function* (): AsyncGenerator<Part> {
       for await (const part of rules) {
         const compiled = new Map<string, PortObjects>();
-        for (const [port, rule] of part) compiled.set(port, portObjects(rule, settings, slots));
-        for (const [port, objects] of compiled) wanted.set(port, objects);
+        part.forEach((rule, port) => {
+          const objects = portObjects(rule, settings, slots);
+          compiled.set(port, objects);
+          wanted.set(port, objects);
+        });
         yield compiled;
       }
     };

@@ -13,7 +13,12 @@ import type { RuleSettings } from './settings.ts';
 import { drawnElement, elementsOf, type PortObjects } from './nft-service.ts';
 import type { Element, NetworkTarget, Op, Rule, SetSpec, Verdict } from './ops.ts';
 
-/** What is in the table, what should be there, and the smallest change between them. */
+/**
+ * What is in the table, what should be there, and the smallest change between them.
+ *
+ * Where a cold start goes through everything, `forEach` stands for a loop: in code that is not optimized (node/frugal.ts)
+ * each step of `for … of` makes an object or two, and the collector took as long as all the rest.
+ */
 
 /** What the last transactions left in the kernel, as far as it comes from Services. */
 export interface TableState {
@@ -71,7 +76,7 @@ function add(plan: Plan, owner: string | undefined, op: Op): void {
 }
 
 function addRules(plan: Plan, owner: string | undefined, chain: string, rules: readonly Rule[]): void {
-  for (const rule of rules) add(plan, owner, { op: 'add-rule', chain, rule });
+  rules.forEach((rule) => add(plan, owner, { op: 'add-rule', chain, rule }));
 }
 
 export function emptyState(): TableState {
@@ -83,7 +88,7 @@ export function emptyPlan(): Plan {
 }
 
 function push(plan: Plan, owner: string | undefined, ...ops: Op[]): void {
-  for (const op of ops) add(plan, owner, op);
+  ops.forEach((op) => add(plan, owner, op));
 }
 
 function keyText({ key }: Element): string {
@@ -116,23 +121,20 @@ function nextClaims(state: TableState, changes: ReadonlyMap<string, PortObjects 
     const known = touched.get(id);
     return without(known === undefined ? (state.claims.get(id) ?? null) : known, port);
   };
-  for (const port of changes.keys()) {
-    const before = state.ports.get(port);
-    if (before === undefined) continue;
-    for (const { set, element } of before.elements) {
+  changes.forEach((_, port) => {
+    state.ports.get(port)?.elements.forEach(({ set, element }) => {
       const id = elementId(set, element);
       touched.set(id, othersOf(id, port));
-    }
-  }
-  for (const [port, objects] of changes) {
-    if (objects === null) continue;
-    for (const { set, element } of objects.elements) {
+    });
+  });
+  changes.forEach((objects, port) => {
+    objects?.elements.forEach(({ set, element }) => {
       const id = elementId(set, element);
       const claim = { port, set, element };
       const others = othersOf(id, port);
       touched.set(id, others === null ? claim : [...(isAlone(others) ? [others] : others), claim].sort((a, b) => (a.port < b.port ? -1 : 1)));
-    }
-  }
+    });
+  });
   return touched;
 }
 
@@ -150,34 +152,23 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
   const rules = emptyPlan();
   const setDeletes = emptyPlan();
   const setAdds = emptyPlan();
-  for (const [port, objects] of changes) {
+  changes.forEach((objects, port) => {
     const before = state.ports.get(port);
-    if (objects !== null) {
-      for (const [chain, chainRules] of objects.chains) {
-        const known = before?.chains.get(chain);
-        if (sameRules(known, chainRules)) continue;
-        add(plan, port, known === undefined ? { op: 'add-chain', chain } : { op: 'flush-chain', chain });
-        addRules(rules, port, chain, chainRules);
-      }
-    }
-    if (before !== undefined) {
-      for (const chain of before.chains.keys()) {
-        if (objects?.chains.has(chain) === true) continue;
-        add(plan, port, { op: 'flush-chain', chain });
-        plan.stale.push(chain);
-      }
-    }
-    if (before === undefined && (objects === null || objects.affinitySets.length === 0)) continue;
-    const known = new Map(before?.affinitySets.map((set) => [set.name, set]));
-    for (const set of objects?.affinitySets ?? []) {
-      const old = known.get(set.name);
-      known.delete(set.name);
-      if (old?.timeoutSeconds === set.timeoutSeconds) continue;
-      if (old !== undefined) push(setDeletes, port, { op: 'delete-set', set: old });
-      push(setAdds, port, { op: 'add-set', set });
-    }
-    for (const set of known.values()) push(setDeletes, port, { op: 'delete-set', set });
-  }
+    objects?.chains.forEach((chainRules, chain) => {
+      const known = before?.chains.get(chain);
+      if (sameRules(known, chainRules)) return;
+      add(plan, port, known === undefined ? { op: 'add-chain', chain } : { op: 'flush-chain', chain });
+      addRules(rules, port, chain, chainRules);
+    });
+    before?.chains.forEach((_, chain) => {
+      if (objects?.chains.has(chain) === true) return;
+      add(plan, port, { op: 'flush-chain', chain });
+      plan.stale.push(chain);
+    });
+    const had = before?.affinitySets ?? NO_SETS;
+    const wanted = objects?.affinitySets ?? NO_SETS;
+    if (had.length + wanted.length > 0) planAffinity(port, had, wanted, setDeletes, setAdds);
+  });
   planMaps(changes, state.maps, setAdds);
   // A set whose timeout changes is referred to by chains that did not change: write those again.
   const replaced = new Set(setAdds.ops.flatMap((op) => (op.op === 'add-set' ? [op.set.name] : [])));
@@ -186,51 +177,64 @@ export function planChanges(state: TableState, changes: ReadonlyMap<string, Port
   const deletes = emptyPlan();
   const adds = emptyPlan();
   const next = nextClaims(state, changes);
-  for (const [id, claims] of next) {
+  next.forEach((claims, id) => {
     const known = state.claims.get(id);
     const old = known === undefined ? undefined : holder(known);
     const first = claims === null ? undefined : holder(claims);
-    if (old !== undefined && first !== undefined && valueText(old.element) === valueText(first.element)) continue;
+    if (old !== undefined && first !== undefined && valueText(old.element) === valueText(first.element)) return;
     if (old !== undefined) add(deletes, first?.port ?? old.port, { op: 'delete-element', set: old.set, element: old.element });
     if (first !== undefined) add(adds, first.port, { op: 'add-element', set: first.set, element: first.element });
-  }
-  for (const [port, objects] of changes) planDrawn(port, state.ports.get(port), objects, deletes, adds);
+  });
+  changes.forEach((objects, port) => planDrawn(port, state.ports.get(port), objects, deletes, adds));
   return { ...concat(plan, deletes, setDeletes, setAdds, rules, adds), claims: next };
+}
+
+const NO_SETS: readonly SetSpec[] = [];
+
+function planAffinity(port: string, before: readonly SetSpec[], after: readonly SetSpec[], deletes: Plan, adds: Plan): void {
+  const known = new Map(before.map((set) => [set.name, set]));
+  for (const set of after) {
+    const old = known.get(set.name);
+    known.delete(set.name);
+    if (old?.timeoutSeconds === set.timeoutSeconds) continue;
+    if (old !== undefined) add(deletes, port, { op: 'delete-set', set: old });
+    add(adds, port, { op: 'add-set', set });
+  }
+  for (const set of known.values()) add(deletes, port, { op: 'delete-set', set });
 }
 
 /** Maps that the ports draw from and that are not there. */
 function planMaps(ports: ReadonlyMap<string, PortObjects | null>, there: ReadonlySet<string>, adds: Plan): void {
   const added = new Set<string>();
-  for (const [port, objects] of ports) {
-    if (objects === null) continue;
-    for (const { set } of objects.drawn) {
-      if (there.has(set.name) || added.has(set.name)) continue;
+  ports.forEach((objects, port) => {
+    objects?.drawn.forEach(({ set }) => {
+      if (there.has(set.name) || added.has(set.name)) return;
       added.add(set.name);
-      push(adds, port, { op: 'add-set', set });
-    }
-  }
+      add(adds, port, { op: 'add-set', set });
+    });
+  });
 }
 
 /** Endpoints under a port's own numbers. A rule need not be written again while their number stays the same. */
 function planDrawn(port: string, before: PortObjects | undefined, after: PortObjects | null, deletes: Plan, adds: Plan): void {
   const known = new Map<string, { set: SetSpec; element: Element }>();
-  for (const drawn of before?.drawn ?? []) {
-    for (const [index, target] of drawn.targets.entries()) {
+  before?.drawn.forEach((drawn) => {
+    drawn.targets.forEach((target, index) => {
       const element = drawnElement(drawn, target, index);
       known.set(elementId(drawn.set, element), { set: drawn.set, element });
-    }
-  }
-  for (const drawn of after?.drawn ?? []) {
+    });
+  });
+  after?.drawn.forEach((drawn) => {
     const { set } = drawn;
-    for (let index = 0; index < drawn.targets.length; index++) {
-      const element = drawnElement(drawn, drawn.targets[index]!, index);
+    drawn.targets.forEach((target, index) => {
+      const element = drawnElement(drawn, target, index);
       const id = known.size === 0 ? '' : elementId(set, element);
       const old = known.get(id);
       if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(id);
       else add(adds, port, { op: 'add-element', set, element });
-    }
-  }
-  for (const { set, element } of known.values()) add(deletes, port, { op: 'delete-element', set, element });
+    });
+  });
+  known.forEach(({ set, element }) => add(deletes, port, { op: 'delete-element', set, element }));
 }
 
 function rewriteChains(plan: Plan, rules: Plan, state: TableState, changes: ReadonlyMap<string, PortObjects | null>): void {
@@ -245,7 +249,12 @@ function rewriteChains(plan: Plan, rules: Plan, state: TableState, changes: Read
 }
 
 export function concat(...plans: readonly Plan[]): Plan {
-  return { ops: plans.flatMap((plan) => plan.ops), owners: plans.flatMap((plan) => plan.owners), stale: plans.flatMap((plan) => plan.stale) };
+  const whole = emptyPlan();
+  return {
+    ops: whole.ops.concat(...plans.map((plan) => plan.ops)),
+    owners: whole.owners.concat(...plans.map((plan) => plan.owners)),
+    stale: whole.stale.concat(...plans.map((plan) => plan.stale)),
+  };
 }
 
 /** Takes over what a successful `planChanges` wrote. */
@@ -255,19 +264,19 @@ export function acceptChanges(
   { stale, claims: next = nextClaims(state, changes) }: Pick<Plan, 'stale' | 'claims'>,
   nowMs: number,
 ): void {
-  for (const [id, claims] of next) {
+  next.forEach((claims, id) => {
     if (claims === null) state.claims.delete(id);
     else state.claims.set(id, claims);
-  }
-  for (const [port, objects] of changes) {
+  });
+  changes.forEach((objects, port) => {
     if (objects === null) {
       state.ports.delete(port);
-      continue;
+      return;
     }
     state.ports.set(port, objects);
     if (state.stale.size > 0) for (const chain of objects.chains.keys()) state.stale.delete(chain);
-    for (const { set } of objects.drawn) state.maps.add(set.name);
-  }
+    objects.drawn.forEach(({ set }) => state.maps.add(set.name));
+  });
   for (const chain of stale) state.stale.set(chain, nowMs);
 }
 

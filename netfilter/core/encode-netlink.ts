@@ -1,7 +1,7 @@
 import { cidrRange, numberToBytes, parseCidr, type Family } from './ip.ts';
 import { MessageWriter, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST } from './netlink.ts';
 import { COUNTER_OBJECT, encodeRule, Stencils, type AnonymousSet } from './encode-rule.ts';
-import { hostWord, keyLength, keyTypeNumber, putKey, putTarget, putValue, putVerdict, TYPE_NUMBER } from './netlink-values.ts';
+import { hostWord, keyLength, keyTypeNumber, putKey, putTarget, putValue, putVerdict, setKey, setTarget, TYPE_NUMBER } from './netlink-values.ts';
 import { TABLE, type BaseChain, type Element, type Op, type Rule, type SetSpec } from './ops.ts';
 import { commentData, drawnMapData, setData } from './userdata.ts';
 
@@ -81,12 +81,28 @@ export class BatchEncoder {
     if (gathered === undefined) this.#gathered.set(set.name, (gathered = { seq: 0, writer: new MessageWriter() }));
     if (gathered.writer.length > GATHERED_BYTES) putGathered(this.#batch, set.name, gathered);
     if (gathered.writer.length === 0) gathered.seq = this.#count;
-    putElement(this.#batch, gathered.writer, set, element, false);
+    this.#putElement(gathered, set, element);
+  }
+
+  /** All elements of a set that say no more than a key and an endpoint are alike but for these. */
+  #putElement(gathered: Gathered, set: SetSpec, element: Element): void {
+    const { family } = this.#batch;
+    const { writer } = gathered;
+    if (element.verdict !== undefined || element.comment !== undefined) putElement(this.#batch, writer, set, element, false);
+    else if (gathered.first === undefined) {
+      const at = writer.length;
+      putElement(this.#batch, writer, set, element, false);
+      gathered.first = writer.finish().slice(at);
+    } else {
+      const at = writer.raw(gathered.first) + ELEMENT_KEY;
+      const end = setKey(writer.buffer, at, element.key, set.key, family);
+      if (element.target !== undefined) setTarget(writer.buffer, end + ELEMENT_VALUE, element.target, family);
+    }
   }
 
   #putGathered(): void {
     if (this.#gathered.size === 0) return;
-    for (const [name, gathered] of this.#gathered) putGathered(this.#batch, name, gathered);
+    this.#gathered.forEach((gathered, name) => putGathered(this.#batch, name, gathered));
     this.#gathered.clear();
   }
 
@@ -104,7 +120,13 @@ interface Gathered {
   /** Of the operation of the first one. */
   seq: number;
   writer: MessageWriter;
+  /** The first one without a verdict: what others are made of. */
+  first?: Uint8Array;
 }
+
+/** Where the key of an element begins, and how far behind its end the value. */
+const ELEMENT_KEY = 12;
+const ELEMENT_VALUE = 8;
 
 function putGathered(batch: Batch, set: string, { seq, writer: elements }: Gathered): void {
   const writer = begin(batch, NFT.newElement, NLM_F_CREATE, seq);
@@ -224,7 +246,7 @@ function putRule(batch: Batch, chain: string, rule: Rule, seq: number): void {
   const writer = begin(batch, NFT.newRule, NLM_F_CREATE | NLM_F_APPEND, seq);
   writer.text(2, chain);
   const list = writer.nest(4);
-  for (const put of expressions) put(writer);
+  expressions.forEach((put) => put(writer));
   writer.unnest(list);
   if (rule.comment !== undefined) writer.bytes(7, commentData(rule.comment));
   end(batch);

@@ -1,7 +1,7 @@
 import { type Family } from './ip.ts';
 import { utf8 } from './sha256.ts';
 import { MessageWriter } from './netlink.ts';
-import { cidrBytes, hostWord, patchTarget, protocolNumber, putValue, putVerdict } from './netlink-values.ts';
+import { cidrBytes, hostWord, protocolNumber, putValue, putVerdict, setTarget } from './netlink-values.ts';
 import type { NetworkTarget, PacketField, Rule, Statement, Verdict } from './ops.ts';
 
 /** Rules as the kernel's expressions: small instructions on 4-byte registers. */
@@ -159,7 +159,7 @@ export class Stencils {
     const bytes = this.#dnat;
     return (writer) => {
       const at = writer.raw(bytes);
-      patchTarget(writer, at + IMMEDIATE_VALUE, at + 2 * IMMEDIATE_VALUE + length, target, family);
+      setTarget(writer.buffer, at + IMMEDIATE_VALUE, target, family, at + 2 * IMMEDIATE_VALUE + length);
     };
   }
 

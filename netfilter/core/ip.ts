@@ -82,14 +82,13 @@ function bitsOf(family: Family): number {
 export function parseCidr(text: string): Cidr | null {
   const slash = text.indexOf('/');
   if (slash < 0) return null;
-  const address = parse(text.slice(0, slash));
+  const bytes = ipBytes(text.slice(0, slash));
   const prefixText = text.slice(slash + 1);
-  if (address === null || !/^\d{1,3}$/.test(prefixText)) return null;
-  const family: Family = address.kind() === 'ipv4' ? 'ip' : 'ip6';
+  if (bytes.length === 0 || !/^\d{1,3}$/.test(prefixText)) return null;
+  const family: Family = bytes.length === 4 ? 'ip' : 'ip6';
   const prefix = Number(prefixText);
   if (prefix > bitsOf(family)) return null;
-  const bytes = maskBytes(Uint8Array.from(address.toByteArray()), prefix);
-  return { family, address: bytesToIp(bytes), prefix };
+  return { family, address: bytesToIp(maskBytes(bytes, prefix)), prefix };
 }
 
 export function cidrText(cidr: Cidr): string {
@@ -109,6 +108,7 @@ function maskBytes(bytes: Uint8Array, prefix: number): Uint8Array {
 }
 
 export function bytesToIp(bytes: Uint8Array): string {
+  if (bytes.length === 4) return bytes.join('.');
   const address = ipaddr.fromByteArray([...bytes]);
   return address instanceof ipaddr.IPv6 ? address.toRFC5952String() : address.toString();
 }

@@ -105,11 +105,9 @@ function ofFamily(addresses: readonly string[], family: Family): readonly string
 }
 
 function clusterIpOf({ clusterIPs = [], clusterIP = '' }: NonNullable<ServiceObject['spec']>, family: Family): string | null {
-  for (const address of clusterIPs) {
-    const found = ipOf(address, family);
-    if (found !== null) return found;
-  }
-  return ipOf(clusterIP, family);
+  let found: string | null = null;
+  clusterIPs.forEach((address) => (found ??= ipOf(address, family)));
+  return found ?? ipOf(clusterIP, family);
 }
 
 /** Whether addresses other than the cluster IP may lead to it (the API's own rule for externalTrafficPolicy). */
@@ -133,9 +131,9 @@ export function servicePorts(service: ServiceObject, family: Family): ServicePor
     family,
   );
   const ports: ServicePort[] = [];
-  for (const port of spec.ports ?? []) {
+  spec.ports?.forEach((port) => {
     const protocol = protocolOf(port.protocol);
-    if (protocol === null || port.port === undefined) continue;
+    if (protocol === null || port.port === undefined) return;
     ports.push({
       id: { namespace: service.metadata.namespace ?? '', name: service.metadata.name ?? '', port: port.name ?? '', protocol },
       clusterIP,
@@ -148,7 +146,7 @@ export function servicePorts(service: ServiceObject, family: Family): ServicePor
       externalLocal: spec.externalTrafficPolicy === 'Local' && acceptsExternal(service),
       internalLocal: spec.internalTrafficPolicy === 'Local',
     });
-  }
+  });
   return ports;
 }
 
@@ -166,6 +164,8 @@ export function healthCheckNodePort(service: ServiceObject): number {
 export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: Family, nodeName: string): Map<string, Endpoint[]> {
   const wanted = family === 'ip' ? 'IPv4' : 'IPv6';
   const byPort = new Map<string, Map<string, Endpoint>>();
+  // Nearly every slice has its endpoints in order, and sorting makes much garbage.
+  const unordered = new Set<string>();
   for (const slice of slices) {
     if (slice.addressType !== wanted) continue;
     for (const port of slice.ports ?? []) {
@@ -174,16 +174,21 @@ export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: F
       const key = `${protocol}/${port.name ?? ''}`;
       let endpoints = byPort.get(key);
       if (endpoints === undefined) byPort.set(key, (endpoints = new Map()));
-      for (const endpoint of slice.endpoints ?? []) {
+      const number = port.port;
+      let last = '';
+      if (endpoints.size > 0) unordered.add(key);
+      slice.endpoints?.forEach((endpoint) => {
         const address = ipOf(endpoint.addresses?.[0] ?? '', family);
-        if (address === null) continue;
+        if (address === null) return;
         const { conditions = {}, hints } = endpoint;
         const terminating = conditions.terminating === true;
-        const name = hostPort(address, port.port);
-        if (endpoints.has(name) && terminating) continue;
+        const name = hostPort(address, number);
+        if (terminating && endpoints.has(name)) return;
+        if (name < last) unordered.add(key);
+        last = name;
         endpoints.set(name, {
           address,
-          port: port.port,
+          port: number,
           local: nodeName !== '' && endpoint.nodeName === nodeName,
           ready: conditions.ready !== false,
           serving: conditions.serving !== false,
@@ -191,16 +196,13 @@ export function endpointsByPort(slices: Iterable<EndpointSliceObject>, family: F
           zones: hints?.forZones?.map((zone) => zone.name ?? '') ?? NONE,
           nodes: hints?.forNodes?.map((node) => node.name ?? '') ?? NONE,
         });
-      }
+      });
     }
   }
   const sorted = new Map<string, Endpoint[]>();
   for (const [key, endpoints] of byPort) {
-    const names = [...endpoints.keys()].sort();
-    sorted.set(
-      key,
-      names.map((name) => endpoints.get(name)!),
-    );
+    const inOrder = (): Endpoint[] => [...endpoints.keys()].sort().map((name) => endpoints.get(name)!);
+    sorted.set(key, unordered.has(key) ? inOrder() : [...endpoints.values()]);
   }
   return sorted;
 }

@@ -31,68 +31,61 @@ export function keyLength(key: readonly FieldType[], family: Family): number {
   return key.reduce((length, type) => length + fieldLength(type, family), 0);
 }
 
-/** Room for one key or value on its way into a message: nothing in it outlives the call that writes it there. */
-const ROOM = new Uint8Array(64);
-
-function word(at: number, b0: number, b1: number, b2: number, b3: number): void {
-  ROOM[at] = b0;
-  ROOM[at + 1] = b1;
-  ROOM[at + 2] = b2;
-  ROOM[at + 3] = b3;
+function setWord(bytes: Uint8Array, at: number, b0: number, b1: number, b2: number, b3: number): void {
+  bytes[at] = b0;
+  bytes[at + 1] = b1;
+  bytes[at + 2] = b2;
+  bytes[at + 3] = b3;
 }
 
-/** Puts an address where it belongs in the room and returns the place behind it. */
-function roomAddress(at: number, text: string, family: Family): number {
-  if (family === 'ip' && putPlainIpv4(ROOM, at, text)) return at + 4;
+/** Writes an address and returns the place behind it. */
+function setAddress(bytes: Uint8Array, at: number, text: string, family: Family): number {
   const length = family === 'ip' ? 4 : 16;
-  ROOM.set(ipBytes(text).subarray(0, length), at);
+  if (family === 'ip6' || !putPlainIpv4(bytes, at, text)) bytes.set(ipBytes(text).subarray(0, length), at);
   return at + length;
 }
 
-/** A key in the room; every field of a concatenation is padded to 4. Returns its length. */
-function roomKey(fields: readonly string[], key: readonly FieldType[], family: Family): number {
-  let at = 0;
+/** Writes a key, every field of a concatenation padded to 4, and returns the place behind it. */
+export function setKey(bytes: Uint8Array, begin: number, fields: readonly string[], key: readonly FieldType[], family: Family): number {
+  let at = begin;
   for (let index = 0; index < key.length; index++) {
     const type = key[index]!;
     const text = fields[index] ?? '';
     if (type === 'address') {
-      at = roomAddress(at, text, family);
+      at = setAddress(bytes, at, text, family);
       continue;
     }
     const number = type === 'protocol' ? protocolNumber(text) : Number(text);
-    if (type === 'protocol') word(at, number, 0, 0, 0);
-    else if (type === 'random') word(at, number & 0xff, (number >>> 8) & 0xff, (number >>> 16) & 0xff, number >>> 24);
-    else word(at, number >> 8, number & 0xff, 0, 0);
+    if (type === 'protocol') setWord(bytes, at, number, 0, 0, 0);
+    else if (type === 'random') setWord(bytes, at, number & 0xff, (number >>> 8) & 0xff, (number >>> 16) & 0xff, number >>> 24);
+    else setWord(bytes, at, number >> 8, number & 0xff, 0, 0);
     at += 4;
   }
   return at;
 }
 
-function roomTarget(target: NetworkTarget, family: Family): number {
-  const at = roomAddress(0, target.address, family);
-  word(at, target.port >> 8, target.port & 0xff, 0, 0);
-  return at + 4;
+/** Writes an endpoint, whose port stands behind its address or elsewhere. */
+export function setTarget(bytes: Uint8Array, at: number, target: NetworkTarget, family: Family, portAt?: number): void {
+  const end = setAddress(bytes, at, target.address, family);
+  const port = portAt ?? end;
+  bytes[port] = target.port >> 8;
+  bytes[port + 1] = target.port & 0xff;
 }
 
 /** A key as NFTA_DATA_VALUE inside an attribute of type `type`. */
 export function putKey(writer: MessageWriter, type: number, fields: readonly string[], key: readonly FieldType[], family: Family): void {
   const data = writer.nest(type);
-  writer.part(1, ROOM, roomKey(fields, key, family));
+  const at = writer.room(1, keyLength(key, family));
+  setKey(writer.buffer, at, fields, key, family);
   writer.unnest(data);
 }
 
 /** The same for an endpoint. */
 export function putTarget(writer: MessageWriter, type: number, target: NetworkTarget, family: Family): void {
   const data = writer.nest(type);
-  writer.part(1, ROOM, roomTarget(target, family));
+  const at = writer.room(1, keyLength(['address', 'port'], family));
+  setTarget(writer.buffer, at, target, family);
   writer.unnest(data);
-}
-
-/** Writes an endpoint's address over what stands at `addressAt`, its port over what stands at `portAt`. */
-export function patchTarget(writer: MessageWriter, addressAt: number, portAt: number, target: NetworkTarget, family: Family): void {
-  writer.patch(addressAt, ROOM, roomAddress(0, target.address, family));
-  word(0, target.port >> 8, target.port & 0xff, 0, 0);
-  writer.patch(portAt, ROOM, 2);
 }
 
 /** In the machine's byte order, as numbers that a rule draws are. */

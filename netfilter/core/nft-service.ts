@@ -141,7 +141,7 @@ function portElements(rules: PortRules, names: NftNames, settings: RuleSettings)
       ? { set: sets.serviceIPs, element: { key, verdict: { kind: 'goto', chain: rules.internal === 'local' ? names.local : names.cluster } } }
       : { set: sets.noEndpointServices, element: { key, verdict: refusedInside, comment: comment() } },
   ];
-  for (const { address, port } of rules.onNode) elements.push({ set: sets.hairpin, element: { key: [address, address, protocol, String(port)] } });
+  rules.onNode.forEach(({ address, port }) => elements.push({ set: sets.hairpin, element: { key: [address, address, protocol, String(port)] } }));
   if (rules.external === null) return elements;
   const refusedOutside = refusal(rules.external);
   const verdict: NftVerdict = { kind: 'goto', chain: names.external };
@@ -169,7 +169,7 @@ export function portObjects(rules: PortRules, settings: RuleSettings, slots: Slo
   const names = nftNames(rules.id);
   const drawing: Drawing = { slots, drawn: NOTHING_DRAWN };
   const chains = portChains(rules, names, settings, drawing);
-  for (const chain of [names.cluster, names.local]) if (!isDrawing(chains.get(chain))) slots.release(chain);
+  [names.cluster, names.local].forEach((chain) => isDrawing(chains.get(chain)) || slots.release(chain));
   return {
     chains,
     affinitySets: affinitySets(rules),

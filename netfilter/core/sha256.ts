@@ -166,15 +166,14 @@ export function base32(bytes: Uint8Array, length: number): string {
   let text = '';
   let buffer = 0;
   let bits = 0;
-  for (const byte of bytes) {
-    buffer = (buffer << 8) | byte;
+  for (let index = 0; text.length < length && index < bytes.length; index++) {
+    buffer = (buffer << 8) | bytes[index]!;
     bits += 8;
     while (bits >= 5 && text.length < length) {
       bits -= 5;
       text += ALPHABET[(buffer >> bits) & 31];
     }
     buffer &= (1 << bits) - 1;
-    if (text.length === length) break;
   }
   return text;
 }

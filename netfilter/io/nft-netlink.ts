@@ -46,8 +46,7 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
     },
 
     async observe(family: Family): Promise<Observed | 'absent'> {
-      const chains = await dump(encodeDump(family, 'chains'));
-      const sets = await dump(encodeDump(family, 'sets'));
+      const [chains, sets] = await Promise.all([dump(encodeDump(family, 'chains')), dump(encodeDump(family, 'sets'))]);
       if (chains === 'absent' || sets === 'absent') return 'absent';
       const names = decodeChains(chains);
       const { names: setNames, affinity } = decodeSets(sets);
@@ -78,9 +77,9 @@ export async function readCounterPackets(sys: Sys, family: Family, options: { ne
 /** Encodes with pauses in which the event loop gets its turn. */
 async function encode(family: Family, ops: readonly Op[], apart: boolean): Promise<Uint8Array> {
   const batch = new BatchEncoder(family, { apart });
-  for (const [index, op] of ops.entries()) {
-    batch.add(op);
-    if (index % OPS_AT_A_STRETCH === OPS_AT_A_STRETCH - 1) await turn();
+  for (let from = 0; from < ops.length; from += OPS_AT_A_STRETCH) {
+    if (from > 0) await turn();
+    ops.slice(from, from + OPS_AT_A_STRETCH).forEach((op) => batch.add(op));
   }
   return batch.finish();
 }
