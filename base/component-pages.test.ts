@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { flagzText, HealthPage, statuszText, zPageForm } from './component-pages.ts';
+import { flagzText, HealthPage, statuszText } from './component-pages.ts';
 
 test('/healthz in upstream’s words', () => {
   const checks = [
@@ -24,16 +24,7 @@ test('/healthz in upstream’s words', () => {
   assert.equal(page.text(), '');
 });
 
-test('which form of a z-page is asked for', () => {
-  const cases: [string, string | null][] = [
-    ['', 'text'],
-    ['*/*', 'text'],
-    ['text/plain', 'text'],
-    ['application/json', null],
-    ['application/json;g=config.k8s.io;v=v1beta1;as=Flagz', 'json'],
-    ['image/png', null],
-  ];
-  for (const [accept, form] of cases) assert.equal(zPageForm(accept), form, accept);
+test('z-pages as text', () => {
   const facts = { component: 'kubelet', startedMs: Date.UTC(2026, 11, 1, 8, 3, 48), engine: 'node v24', version: 'v1.37.2+x', paths: ['/a', '/b'] } as const;
   const text = statuszText({ ...facts, nowMs: facts.startedMs + 3_661_000 });
   assert.match(text, /^\nkubelet statusz\nWarning: .*purposes only\.\n\nStarted: /);

@@ -81,18 +81,6 @@ export interface StatuszFacts {
   readonly paths: readonly string[];
 }
 
-/** What a client's Accept header asks a z-page for; null is none that is served (406). */
-export function zPageForm(accept: string): 'text' | 'json' | null {
-  if (accept.trim() === '') return 'text';
-  for (const range of accept.split(',')) {
-    const [type = '', ...parameters] = range.split(';').map((each) => each.trim().toLowerCase());
-    const asked = new Map(parameters.map((each): [string, string] => [each.slice(0, each.indexOf('=')), each.slice(each.indexOf('=') + 1)]));
-    if ((type === 'text/plain' || type === '*/*' || type === 'text/*') && !asked.has('as')) return 'text';
-    if (type === 'application/json' && asked.get('g') === 'config.k8s.io' && (asked.get('v') === 'v1beta1' || asked.get('v') === 'v1alpha1')) return 'json';
-  }
-  return null;
-}
-
 export function statuszText({ component, startedMs, nowMs, engine, version, paths }: StatuszFacts): string {
   const seconds = Math.max(0, Math.floor((nowMs - startedMs) / 1000));
   const hours = Math.floor(seconds / 3600);
@@ -114,7 +102,7 @@ function versionsOf(version: string): { binary: string; emulation: string } {
 }
 
 /** The structured form (config.k8s.io/v1beta1). */
-export function statuszObject({ component, startedMs, nowMs, engine, version, paths }: StatuszFacts): unknown {
+export function statuszObject({ component, startedMs, nowMs, engine, version, paths }: StatuszFacts): object {
   return {
     kind: 'Statusz',
     apiVersion: 'config.k8s.io/v1beta1',
@@ -135,7 +123,7 @@ export function flagzText(component: Component, flags: Readonly<Record<string, s
   return pageHead(component, 'flagz') + lines.join('');
 }
 
-export function flagzObject(component: Component, flags: Readonly<Record<string, string>>): unknown {
+export function flagzObject(component: Component, flags: Readonly<Record<string, string>>): object {
   return { kind: 'Flagz', apiVersion: 'config.k8s.io/v1beta1', metadata: { name: component }, flags };
 }
 

@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { version } from '../../base/version.ts';
 import type { Pod } from '../../proto/kube/types.ts';
-import { flagzObject, flagzText, statuszObject, statuszText, zPageForm } from '../../base/component-pages.ts';
+import { flagzObject, flagzText, statuszObject, statuszText } from '../../base/component-pages.ts';
+import { zPageAnswer, type ZPage } from '../../base/z-page.ts';
 import type { ServerRoute } from '../core/server-paths.ts';
 import type { ContainerFacts } from '../core/types.ts';
 import { rpcErrorText, type Cri } from './cri.ts';
@@ -93,11 +94,10 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
     json(response, Buffer.concat([answer.stdout, answer.stderr]).toString());
   };
 
-  const zPage = (request: IncomingMessage, response: ServerResponse, text: () => string, object: () => unknown): void => {
-    const form = zPageForm(request.headers.accept ?? '');
-    if (form === null) throw new HttpFailure(406, 'only the following media types are accepted: text/plain, application/json;g=config.k8s.io;v=v1beta1');
-    if (form === 'text') page(response, text());
-    else json(response, `${JSON.stringify(object())}\n`);
+  const zPage = async (request: IncomingMessage, response: ServerResponse, asked: ZPage): Promise<void> => {
+    const { status, headers, body } = await zPageAnswer(request.headers.accept ?? '', asked);
+    response.writeHead(status, headers);
+    response.end(body);
   };
 
   const verbosity = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
@@ -133,12 +133,7 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
         case 'flagz': {
           const { flagz } = options;
           if (flagz === null) throw new HttpFailure(404, '404: Page Not Found');
-          return zPage(
-            raw,
-            response,
-            () => flagzText('kubelet', flagz),
-            () => flagzObject('kubelet', flagz),
-          );
+          return zPage(raw, response, { kind: 'Flagz', text: () => flagzText('kubelet', flagz), object: () => flagzObject('kubelet', flagz) });
         }
         case 'statusz': {
           if (!options.statusz) throw new HttpFailure(404, '404: Page Not Found');
@@ -150,12 +145,7 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
             version,
             paths: statuszPaths,
           } as const;
-          return zPage(
-            raw,
-            response,
-            () => statuszText(facts),
-            () => statuszObject(facts),
-          );
+          return zPage(raw, response, { kind: 'Statusz', text: () => statuszText(facts), object: () => statuszObject(facts) });
         }
         case 'verbosity':
           return verbosity(raw, response);

@@ -1,4 +1,5 @@
-import { flagzObject, flagzText, HealthPage, statuszObject, statuszText, zPageForm, type StatuszFacts } from '../../base/component-pages.ts';
+import { flagzObject, flagzText, HealthPage, statuszObject, statuszText, type StatuszFacts } from '../../base/component-pages.ts';
+import { zPageAnswer, type ZPage } from '../../base/z-page.ts';
 import type { Clock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { startTimeText } from '../../base/process-metrics.ts';
@@ -61,20 +62,10 @@ export async function serveMetrics(at: { host: string; port: number }, options: 
         return answer(response, PLAIN, 'ok');
       case '/flagz':
         if (flagz === null) break;
-        return zPage(
-          request,
-          response,
-          () => flagzText('kube-proxy', flagz()),
-          () => flagzObject('kube-proxy', flagz()),
-        );
+        return zPage(request, response, { kind: 'Flagz', text: () => flagzText('kube-proxy', flagz()), object: () => flagzObject('kube-proxy', flagz()) });
       case '/statusz':
         if (!statusz) break;
-        return zPage(
-          request,
-          response,
-          () => statuszText(facts()),
-          () => statuszObject(facts()),
-        );
+        return zPage(request, response, { kind: 'Statusz', text: () => statuszText(facts()), object: () => statuszObject(facts()) });
     }
     answer(response, PLAIN, '404 page not found\n', 404);
   });
@@ -84,9 +75,8 @@ function answer(response: ServerResponse, type: string, body: string, status = 2
   response.writeHead(status, { 'content-type': type, 'x-content-type-options': 'nosniff' }).end(body);
 }
 
-function zPage(request: IncomingMessage, response: ServerResponse, text: () => string, object: () => unknown): void {
-  const form = zPageForm(request.headers.accept ?? '');
-  if (form === 'text') answer(response, PLAIN, text());
-  else if (form === 'json') answer(response, 'application/json', `${JSON.stringify(object())}\n`);
-  else answer(response, PLAIN, 'only the following media types are accepted: text/plain, application/json;g=config.k8s.io;v=v1beta1\n', 406);
+function zPage(request: IncomingMessage, response: ServerResponse, page: ZPage): void {
+  void zPageAnswer(request.headers.accept ?? '', page).then(({ status, headers, body }) => {
+    response.writeHead(status, headers).end(body);
+  });
 }
