@@ -15,6 +15,7 @@ import { checkFamilies, configWarnings } from './core/config-warnings.ts';
 import { wantsLocalhostNodePorts } from './core/node.ts';
 import { ProxyHealth } from './health.ts';
 import { announce, DEFAULT_MODE_NOTE, type ProxyEvent } from './io/birth.ts';
+import { DebugPages } from './io/debug-pages.ts';
 import { watchConfigFile } from './io/config-watch.ts';
 import { HELP, readCommand, type RunCommand } from './io/flags.ts';
 import { listen, type ListenOptions } from './io/listen.ts';
@@ -36,7 +37,11 @@ async function openSys(host: Host, log: Log): Promise<Sys> {
   return path === '' ? (await import('../base/sys/fallback.ts')).createFallbackSys({ log }) : createSysClient({ path, log });
 }
 
-async function runProxy(host: Host, { config, document, master, file, flagz }: RunCommand, sys: Sys, log: Log): Promise<number> {
+async function runProxy(
+  host: Host,
+  { config, document, master, file, flagz }: RunCommand,
+  { sys, log, setVerbosity }: { sys: Sys; log: Log; setVerbosity: (level: number) => void },
+): Promise<number> {
   const outdated = new AbortController();
   // Before all that takes time: what is written meanwhile counts too.
   await using _file = file === '' ? null : await watchConfigFile(file, () => outdated.abort());
@@ -76,9 +81,10 @@ async function runProxy(host: Host, { config, document, master, file, flagz }: R
       throw error;
     }
   };
+  const debug = config.profiling ? new DebugPages({ clock, args: [process.execPath, ...host.args], setVerbosity }) : null;
   await using _healthz = await server('healthz', (at) => serveHealthz(at, health, metrics));
   await using _metrics = await server('metrics', (at) =>
-    serveMetrics(at, { page, mode: config.mode, document, flagz: config.flagz ? flagz : null, statusz: config.statusz, clock, startedMs }),
+    serveMetrics(at, { page, mode: config.mode, document, flagz: config.flagz ? flagz : null, statusz: config.statusz, debug, clock, startedMs }),
   );
   const failed = (service: string, note: string): void =>
     void tell({ type: 'Warning', reason: 'FailedToStartServiceHealthcheck', action: 'Listen', note, service });
@@ -114,9 +120,10 @@ export async function main(host: Host): Promise<number> {
       host.stdout(`Kubernetes ${kubernetesVersion} (nodelet ${version})\n`);
       return 0;
     }
+    let { verbosity } = command;
     const log = createLog({
       name: 'netfilter',
-      verbosity: command.verbosity,
+      verbosity: () => verbosity,
       nowMs: () => realClock.nowMs(),
       pid: host.pid,
       write: (line) => host.stderr(line),
@@ -135,7 +142,7 @@ export async function main(host: Host): Promise<number> {
       if (wantsLocalhostNodePorts(command.config)) await allowLocalhostNodePorts(sys, log);
       return 0;
     }
-    return await runProxy(host, command, sys, log);
+    return await runProxy(host, command, { sys, log, setVerbosity: (level) => (verbosity = level) });
   } catch (error) {
     if (!(error instanceof OpError)) throw error;
     host.stderr(`nodelet netfilter: ${messageOf(error)}${error.advice === '' ? '' : `\n  ${error.advice}`}\n`);

@@ -42,6 +42,7 @@ test('an empty nftables configuration has the defaults of upstream', () => {
     externalIPs: true,
     flagz: true,
     statusz: true,
+    profiling: false,
     syncPeriodMs: 30_000,
     minSyncPeriodMs: 1000,
     oomScoreAdj: -999,

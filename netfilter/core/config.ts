@@ -47,6 +47,8 @@ export interface ProxyConfig {
   /** Pages of the metrics server (the gates ComponentFlagz and ComponentStatusz). */
   flagz: boolean;
   statusz: boolean;
+  /** Profiles and the verbosity on the metrics server. */
+  profiling: boolean;
   syncPeriodMs: number;
   minSyncPeriodMs: number;
   oomScoreAdj: number;
@@ -155,6 +157,7 @@ export function proxyConfig(object: unknown): ProxyConfig {
     externalIPs: flag(gates, 'AllowServiceExternalIPs', true),
     flagz: flag(gates, 'ComponentFlagz', flag(gates, 'AllBeta', true)),
     statusz: flag(gates, 'ComponentStatusz', flag(gates, 'AllBeta', true)),
+    profiling: flag(root, 'enableProfiling', false),
     syncPeriodMs: duration(rules, 'syncPeriod', '30s') || 30_000,
     minSyncPeriodMs: duration(rules, 'minSyncPeriod', '1s') || 1000,
     oomScoreAdj: number(root, 'oomScoreAdj', -999),

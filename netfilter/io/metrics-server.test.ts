@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
+import { realClock } from '../../base/clock.ts';
+import { DebugPages } from './debug-pages.ts';
 import { serveMetrics, type MetricsServerOptions } from './metrics-server.ts';
 
 const options: MetricsServerOptions = {
@@ -10,6 +12,7 @@ const options: MetricsServerOptions = {
   document: { mode: 'nftables' },
   flagz: () => ({ v: '2' }),
   statusz: true,
+  debug: null,
   clock: { nowMs: () => 90_000 },
   startedMs: 30_000,
 };
@@ -77,4 +80,23 @@ test('z-pages in both forms, and none where their gates are off', async (t) => {
   assert.match(await ask('/statusz', { headers: { accept: 'image/png' } }), /^406 /);
   const off = await pages(t, { flagz: null, statusz: false });
   assert.deepEqual([await off('/flagz', plain), await off('/statusz', plain)], ['404 404 page not found\n', '404 404 page not found\n']);
+});
+
+test('profiles and the verbosity where enableProfiling asks for them', async (t) => {
+  const off = await pages(t);
+  for (const path of ['/debug/pprof/', '/debug/pprof/goroutine', '/debug/flags/v']) assert.equal(await off(path), '404 404 page not found\n');
+  const levels: number[] = [];
+  const debug = new DebugPages({ clock: realClock, args: ['kube-proxy'], setVerbosity: (level) => levels.push(level) });
+  const ask = await pages(t, { debug });
+  assert.match(await ask('/debug/pprof/'), /^200 <html>.*href='heap\?debug=1'/s);
+  assert.equal(await ask('/debug/pprof', { redirect: 'manual' }), '302 <a href="/debug/pprof/">Found</a>.\n\n');
+  assert.match(await ask('/debug/pprof/goroutine?debug=1'), /^200 goroutine profile: total [1-9]/);
+  assert.ok((await ask('/debug/pprof/profile?seconds=0.1')).startsWith('200 \u001f'), 'zipped');
+  // The command line is a secret of upstream's too; an execution trace is what only Go's scheduler can tell.
+  for (const name of ['cmdline', 'trace', 'nothing']) assert.equal(await ask(`/debug/pprof/${name}`), '404 Unknown profile\n');
+  assert.equal(await ask('/debug'), '404 404 page not found\n');
+  assert.equal(await ask('/debug/flags/v'), '406 unsupported http method\n');
+  assert.equal(await ask('/debug/flags/v', { method: 'PUT', body: 'x' }), '400 strconv.ParseUint: parsing "x": invalid syntax\n');
+  assert.equal(await ask('/debug/flags/v', { method: 'PUT', body: '3' }), '200 successfully set klog.logging.verbosity to 3\n');
+  assert.deepEqual(levels, [3]);
 });

@@ -5,6 +5,7 @@ import { messageOf } from '../../base/errors.ts';
 import { startTimeText } from '../../base/process-metrics.ts';
 import { version } from '../../base/version.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { sendPage, type DebugPages } from './debug-pages.ts';
 import { serve } from './http.ts';
 
 export interface MetricsServerOptions {
@@ -17,6 +18,8 @@ export interface MetricsServerOptions {
   readonly flagz: (() => Readonly<Record<string, string>>) | null;
   /** Whether there is /statusz (ComponentStatusz). */
   readonly statusz: boolean;
+  /** What enableProfiling switches on; null where it is off. */
+  readonly debug: Pick<DebugPages, 'answer'> | null;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly startedMs: number;
 }
@@ -27,7 +30,7 @@ const METRICS = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Everything on --metrics-bind-address, in upstream's form. */
 export async function serveMetrics(at: { host: string; port: number }, options: MetricsServerOptions): Promise<AsyncDisposable & { port: number }> {
-  const { page, mode, document, flagz, statusz, clock, startedMs } = options;
+  const { page, mode, document, flagz, statusz, debug, clock, startedMs } = options;
   const health = new HealthPage();
   const facts = (): StatuszFacts => ({
     component: 'kube-proxy',
@@ -67,7 +70,14 @@ export async function serveMetrics(at: { host: string; port: number }, options: 
         if (!statusz) break;
         return zPage(request, response, { kind: 'Statusz', text: () => statuszText(facts()), object: () => statuszObject(facts()) });
     }
-    answer(response, PLAIN, '404 page not found\n', 404);
+    const absent = (): void => answer(response, PLAIN, '404 page not found\n', 404);
+    if (debug === null || !path.startsWith('/debug/')) return absent();
+    const gone = new AbortController();
+    response.once('close', () => gone.abort());
+    void debug.answer(path, new URLSearchParams(query), request, gone.signal).then(
+      (found) => (found === null ? absent() : sendPage(response, found)),
+      (error: unknown) => answer(response, PLAIN, `${messageOf(error)}\n`, 500),
+    );
   });
 }
 
