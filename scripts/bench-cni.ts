@@ -3,6 +3,7 @@
  * portmap), interleaved in one run, in network namespaces of their own. Exit 1 when ours is slower at the median.
  */
 import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, homedir, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,10 +11,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { silentLog } from '../base/log.ts';
 import { createSysClient } from '../base/sys/client.ts';
+import { removeRemains, untilUnwanted } from './bench-remains.ts';
 
 const ROOT = new URL('..', import.meta.url).pathname;
 const READY_MS = 20_000;
 const CALL_MS = 60_000;
+/** What it makes on the machine. */
+const REMAINS = { netns: 'nbc-', folder: 'nodelet-bench-cni-' } as const;
 const REFERENCE = ['ptp', 'host-local', 'portmap'];
 
 const { values } = parseArgs({
@@ -42,9 +46,10 @@ interface Times {
   readonly del: number[];
 }
 
-const dir = mkdtempSync(join(tmpdir(), 'nodelet-bench-cni-'));
-const node = `nbc-node-${process.pid}`;
-const pod = `nbc-pod-${process.pid}`;
+using stop = untilUnwanted();
+const dir = mkdtempSync(join(tmpdir(), `${REMAINS.folder}${process.pid}-`));
+const node = `${REMAINS.netns}${process.pid}-node`;
+const pod = `${REMAINS.netns}${process.pid}-pod`;
 const ip = (...args: string[]): string => execFileSync('ip', args, { encoding: 'utf8' });
 await using sys = createSysClient({ path: join(ROOT, 'dist/sys'), log: silentLog });
 
@@ -58,7 +63,7 @@ async function plugin(path: string, command: 'ADD' | 'DEL', container: string, c
     CNI_PATH: reference!,
     NODELET_CNI_SOCKET: `${dir}/cni.sock`,
   };
-  const result = await sys.run({ argv: [path], env, stdin: JSON.stringify(conf), netns: `/run/netns/${node}`, timeoutMs: CALL_MS });
+  const result = await sys.run({ argv: [path], env, stdin: JSON.stringify(conf), netns: `/run/netns/${node}`, timeoutMs: CALL_MS }, stop.signal);
   const out = Buffer.from(result.stdout).toString();
   if (result.code !== 0) throw new Error(`${path} ${command} ended with ${result.code}: ${out}${Buffer.from(result.stderr).toString()}`);
   return out === '' ? null : JSON.parse(out);
@@ -111,6 +116,7 @@ function tell(name: string, mine: Times, theirs: Times): { name: string; ok: boo
   return { name, ok: a['addP50Ms']! <= b['addP50Ms']! && a['delP50Ms']! <= b['delP50Ms']!, ours: a, reference: b };
 }
 
+await removeRemains(sys, REMAINS);
 ip('netns', 'add', node);
 ip('netns', 'add', pod);
 ip('-n', node, 'link', 'set', 'lo', 'up');
@@ -135,7 +141,7 @@ const daemon = spawn(
 );
 let code = 0;
 try {
-  for (const deadline = performance.now() + READY_MS; !existsSync(`${dir}/cni.sock`); await delay(20))
+  for (const deadline = performance.now() + READY_MS; !existsSync(`${dir}/cni.sock`); await delay(20, undefined, { signal: stop.signal }))
     if (performance.now() > deadline || daemon.exitCode !== null) throw new Error('the daemon did not start');
   const results: ReturnType<typeof tell>[] = [];
   const loadBefore = loadavg()[0]!;
@@ -175,9 +181,15 @@ try {
         process.stdout.write(`${`${one.name}, ${who}`.padEnd(33)}${Object.values(numbers).map(cell).join(' ')}\n`);
     process.stdout.write(`\nours at most as slow at the median: ${results.every((one) => one.ok) ? 'yes' : 'NO'}\n`);
   }
+} catch (error) {
+  if (!stop.signal.aborted) throw error;
+  code = 143;
 } finally {
-  daemon.kill('SIGTERM');
-  await new Promise((resolve) => (daemon.exitCode === null ? daemon.once('exit', resolve) : resolve(null)));
+  if (daemon.exitCode === null && daemon.signalCode === null) {
+    const exit = once(daemon, 'exit');
+    daemon.kill('SIGTERM');
+    await exit;
+  }
   for (const name of [node, pod]) ip('netns', 'delete', name);
   rmSync(dir, { recursive: true, force: true });
 }

@@ -10,7 +10,6 @@ import type { Sys } from '../../base/sys/types.ts';
 import type { NftKernel } from '../../netfilter/io/kernel.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
 import { LockProbe } from './bench-lock.ts';
-import { netnsName } from './bench-remains.ts';
 import { Peer, sysPath } from './lab.ts';
 
 /** One proxy with an API server of its own, in a network namespace of its own. */
@@ -29,6 +28,9 @@ export interface Told {
   object: object;
   gone?: boolean;
 }
+
+/** What it makes on the machine. */
+export const REMAINS = { netns: 'nfb-', folder: 'bench-netfilter-' } as const;
 
 /** Longest time any proxy may take for its first write. */
 const COLD_MS = 600_000;
@@ -64,7 +66,7 @@ export class Subject implements AsyncDisposable {
   constructor(who: Who, mode: Mode, options: { sys: Sys; folder: string; programs: Programs; name: string; signal: AbortSignal }) {
     this.who = who;
     this.mode = mode;
-    this.netns = netnsName(options.name);
+    this.netns = `${REMAINS.netns}${process.pid}-${options.name}`;
     this.#sys = options.sys;
     this.#folder = join(options.folder, options.name);
     this.#programs = options.programs;

@@ -9,7 +9,8 @@ import { atMost } from '../../base/abort.ts';
 import { realClock } from '../../base/clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
-import { folderName, netnsName, removeRemains } from './bench-remains.ts';
+import { removeRemains } from '../../scripts/bench-remains.ts';
+import { REMAINS } from './bench-subject.ts';
 import { missing, sysPath, until } from './lab.ts';
 
 /** The bench ends early, by whatever way: nothing of it stays on the machine. */
@@ -27,7 +28,7 @@ const WORDS = ['--services', '20', '--endpoints', '2', '--modes', 'nftables', '-
 
 const traces = async (pid: number): Promise<string[]> => {
   const [spaces, folders] = await Promise.all([readdir('/run/netns').catch((): string[] => []), readdir(tmpdir())]);
-  return [...spaces.filter((name) => name.startsWith(netnsName('', pid))), ...folders.filter((name) => name.startsWith(folderName(pid)))];
+  return [...spaces.filter((name) => name.startsWith(`${REMAINS.netns}${pid}-`)), ...folders.filter((name) => name.startsWith(`${REMAINS.folder}${pid}-`))];
 };
 
 /** As a shell does: a process group of its own, which a terminal and timeout(1) signal as one. */
@@ -89,15 +90,15 @@ suite('A bench of the proxy that ends early', { skip: reason ?? false }, () => {
   test('what a killed one left is removed by the next, with what runs there; a living one keeps its own', async () => {
     await using sys = createSysClient({ path: sysPath, log: silentLog });
     const run = (...argv: string[]): Promise<unknown> => sys.run({ argv, timeoutMs: 20_000 });
-    const [dead, alive] = [netnsName('x', NOBODY), netnsName('x')];
+    const [dead, alive] = [`${REMAINS.netns}${NOBODY}-x`, `${REMAINS.netns}${process.pid}-x`];
     for (const name of [dead, alive]) await run('ip', 'netns', 'add', name);
-    await mkdtemp(join(tmpdir(), folderName(NOBODY)));
+    await mkdtemp(join(tmpdir(), `${REMAINS.folder}${NOBODY}-`));
     const left = spawn('nsenter', [`--net=/run/netns/${dead}`, 'sleep', '1000'], { stdio: 'ignore' });
     const exit = once(left, 'exit');
     const isInside = async (): Promise<string> => Buffer.from((await sys.run({ argv: ['ip', 'netns', 'pids', dead], timeoutMs: 20_000 })).stdout).toString();
     await until(isInside, (text) => text !== '', WITHIN_MS);
     try {
-      await removeRemains(sys);
+      await removeRemains(sys, REMAINS);
       assert.deepEqual(await exit, [null, 'SIGKILL']);
       assert.deepEqual(await traces(NOBODY), []);
       assert.deepEqual(await traces(process.pid), [alive]);

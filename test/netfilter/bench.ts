@@ -13,9 +13,9 @@ import { createSysClient } from '../../base/sys/client.ts';
 import { PROXY_FLAGS } from '../../node/core/services.ts';
 import { findAssets } from '../assets/find.ts';
 import { endpointsOf, objects, PROBE } from './bench-objects.ts';
-import { folderName, onOrphaned, removeRemains } from './bench-remains.ts';
 import { median, page, quantile, type Cell, type Figures, type Latency } from './bench-report.ts';
-import { Subject, type Mode, type Programs, type Who } from './bench-subject.ts';
+import { removeRemains, untilUnwanted } from '../../scripts/bench-remains.ts';
+import { REMAINS, Subject, type Mode, type Programs, type Who } from './bench-subject.ts';
 import { missing, sysPath } from './lab.ts';
 
 const HELP = `nodelet bench netfilter: our proxy beside upstream's kube-proxy
@@ -53,10 +53,7 @@ const { values } = parseArgs({
 
 const numbers = (text: string): number[] => text.split(',').map(Number);
 const say = (text: string): void => void process.stderr.write(`  ${text}\n`);
-const stop = new AbortController();
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => stop.abort());
-// Nobody reads any more.
-for (const stream of [process.stdout, process.stderr]) stream.on('error', () => stop.abort());
+using stop = untilUnwanted();
 
 async function opened<T>(subjects: readonly Subject[], body: () => Promise<T>): Promise<T> {
   try {
@@ -171,14 +168,13 @@ async function run(): Promise<number> {
     ],
     upstream: upstream ?? '',
   };
-  const folder = await mkdtemp(join(tmpdir(), folderName()));
+  const folder = await mkdtemp(join(tmpdir(), `${REMAINS.folder}${process.pid}-`));
   const sys = createSysClient({ path: sysPath, log: silentLog });
-  using _watch = onOrphaned(() => stop.abort());
   const create = (one: Who, mode: Mode, name: string): Subject => new Subject(one, mode, { sys, folder, programs, name, signal: stop.signal });
   const cells: Cell[] = [];
   const latencies: Latency[] = [];
   try {
-    await removeRemains(sys);
+    await removeRemains(sys, REMAINS);
     for (const mode of values.modes.split(',') as Mode[]) {
       await warmUp(who, mode, create);
       for (const endpoints of numbers(values.endpoints)) {
