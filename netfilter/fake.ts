@@ -96,6 +96,12 @@ export class FakeKernel implements NftKernel {
       case 'add-element':
       case 'delete-element':
         return this.#element(table, op.op, op.set, op.element);
+      case 'add-targets':
+        for (const [index, target] of op.targets.entries()) {
+          const reason = this.#element(table, 'add-element', op.set, { key: [String(op.first + index)], target });
+          if (reason !== null) return reason;
+        }
+        return null;
       case 'add-counter':
         table.counters.add(op.counter);
         return null;

@@ -99,7 +99,7 @@ const MAX_ROUNDS = 20;
 /** A first write is split so that one transaction has about this many operations: the kernel holds its lock meanwhile. */
 const OPS_AT_ONCE = 6000;
 /** The first ones are smaller: while the kernel takes one, the next is worked out. */
-const FIRST_OPS_AT_ONCE = 1500;
+const FIRST_OPS_AT_ONCE = 2000;
 const PORTS_AT_A_STRETCH = 50;
 
 export interface TableOptions {

@@ -225,10 +225,14 @@ function planDrawn(port: string, before: PortObjects | undefined, after: PortObj
     });
   });
   after?.drawn.forEach((drawn) => {
-    const { set } = drawn;
-    drawn.targets.forEach((target, index) => {
+    const { set, first, targets } = drawn;
+    if (known.size === 0) {
+      add(adds, port, { op: 'add-targets', set, first, targets });
+      return;
+    }
+    targets.forEach((target, index) => {
       const element = drawnElement(drawn, target, index);
-      const id = known.size === 0 ? '' : elementId(set, element);
+      const id = elementId(set, element);
       const old = known.get(id);
       if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(id);
       else add(adds, port, { op: 'add-element', set, element });

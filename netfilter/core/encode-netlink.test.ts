@@ -86,3 +86,35 @@ test('a rule that was copied says the same as one that was written', () => {
   const alone = bytes(rule(70_000, '192.0.2.255'));
   assert.deepEqual(both.slice(3, 5), alone.slice(1, 3));
 });
+
+for (const family of ['ip', 'ip6'] as const) {
+  test(`${family}: endpoints by number are the elements that they stand for`, () => {
+    const targets = Array.from({ length: 2500 }, (_, index) => ({
+      address: family === 'ip' ? `10.1.${index >> 8}.${index & 255}` : `fd00::${index + 1}`,
+      port: 1 + index,
+    }));
+    const bytes = (list: readonly Op[]): string[] => {
+      const batch = new BatchEncoder(family);
+      for (const op of list) batch.add(op);
+      return [...messagesOf([batch.finish()])].map(({ payload }) => payload.toString());
+    };
+    const together = bytes([{ op: 'add-targets', set: map, first: 300, targets }]);
+    assert.ok(together.length > 3, 'more than an attribute holds');
+    assert.deepEqual(together, bytes(targets.map((target, index): Op => ({ op: 'add-element', set: map, element: { key: [String(300 + index)], target } }))));
+  });
+}
+
+test('when each has to answer for itself, the endpoints of one operation go together', () => {
+  const targets = [
+    { address: '10.0.0.1', port: 80 },
+    { address: '10.0.0.2', port: 80 },
+  ];
+  const lines = written(
+    [
+      { op: 'add-targets', set: map, first: 0, targets },
+      { op: 'add-targets', set: map, first: 2, targets },
+    ],
+    true,
+  );
+  assert.deepEqual(lines, ['1: service-endpoints-tcp-0 0.0.0.0 1.0.0.0', '2: service-endpoints-tcp-0 2.0.0.0 3.0.0.0']);
+});

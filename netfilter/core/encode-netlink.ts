@@ -1,8 +1,8 @@
 import { cidrRange, numberToBytes, parseCidr, type Family } from './ip.ts';
 import { MessageWriter, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST } from './netlink.ts';
 import { COUNTER_OBJECT, encodeRule, Stencils, type AnonymousSet } from './encode-rule.ts';
-import { hostWord, keyLength, keyTypeNumber, putKey, putTarget, putValue, putVerdict, setKey, setTarget, TYPE_NUMBER } from './netlink-values.ts';
-import { TABLE, type BaseChain, type Element, type Op, type Rule, type SetSpec } from './ops.ts';
+import { hostWord, keyLength, keyTypeNumber, putKey, putTarget, putValue, putVerdict, setKey, setNumber, setTarget, TYPE_NUMBER } from './netlink-values.ts';
+import { TABLE, type BaseChain, type Element, type NetworkTarget, type Op, type Rule, type SetSpec } from './ops.ts';
 import { commentData, drawnMapData, setData } from './userdata.ts';
 
 /** Operations as nfnetlink messages (linux/netfilter/nf_tables.h). */
@@ -68,20 +68,35 @@ export class BatchEncoder {
 
   add(op: Op): void {
     this.#count += 1;
-    if (op.op === 'add-element' && !this.#apart) {
-      this.#gather(op.set, op.element);
-      return;
+    if (op.op === 'add-targets') {
+      this.#gatherTargets(op.set, op.first, op.targets);
+      if (this.#apart) this.#putGathered();
+    } else if (op.op === 'add-element' && !this.#apart) {
+      this.#putElement(this.#gatheredOf(op.set), op.set, op.element);
+    } else {
+      this.#putGathered();
+      encodeOp(this.#batch, op, this.#count);
     }
-    this.#putGathered();
-    encodeOp(this.#batch, op, this.#count);
   }
 
-  #gather(set: SetSpec, element: Element): void {
+  /** Where one more element of a set goes. */
+  #gatheredOf(set: SetSpec): Gathered {
     let gathered = this.#gathered.get(set.name);
     if (gathered === undefined) this.#gathered.set(set.name, (gathered = { seq: 0, writer: new MessageWriter() }));
     if (gathered.writer.length > GATHERED_BYTES) putGathered(this.#batch, set.name, gathered);
     if (gathered.writer.length === 0) gathered.seq = this.#count;
-    this.#putElement(gathered, set, element);
+    return gathered;
+  }
+
+  #gatherTargets(set: SetSpec, first: number, targets: readonly NetworkTarget[]): void {
+    const { family } = this.#batch;
+    const bytes = (this.#batch.target ??= targetElement(set, family));
+    for (let index = 0; index < targets.length; index++) {
+      const { writer } = this.#gatheredOf(set);
+      const at = writer.raw(bytes) + ELEMENT_KEY;
+      setNumber(writer.buffer, at, first + index);
+      setTarget(writer.buffer, at + 4 + ELEMENT_VALUE, targets[index]!, family);
+    }
   }
 
   /** All elements of a set that say no more than a key and an endpoint are alike but for these. */
@@ -128,6 +143,16 @@ interface Gathered {
 const ELEMENT_KEY = 12;
 const ELEMENT_VALUE = 8;
 
+/** An element of a map of endpoints, with zeros for number and endpoint. */
+function targetElement(set: SetSpec, family: Family): Uint8Array {
+  const writer = new MessageWriter(64);
+  const item = writer.nest(1);
+  putKey(writer, 1, ['0'], set.key, family);
+  putTarget(writer, 2, { address: family === 'ip' ? '0.0.0.0' : '::', port: 0 }, family);
+  writer.unnest(item);
+  return writer.finish();
+}
+
 function putGathered(batch: Batch, set: string, { seq, writer: elements }: Gathered): void {
   const writer = begin(batch, NFT.newElement, NLM_F_CREATE, seq);
   writer.text(2, set);
@@ -146,6 +171,8 @@ interface Batch {
   /** Where the last message begins. */
   last: number;
   stencils: Stencils;
+  /** An element of a map of endpoints. */
+  target?: Uint8Array;
 }
 
 /** Begins a message of our table; `end` ends it. */
@@ -166,7 +193,10 @@ const TABLE_NAME = ((): Uint8Array => {
   return writer.finish();
 })();
 
-function encodeOp(batch: Batch, op: Op, seq: number): void {
+/** Operations that are one message of a kind. */
+type SingleOp = Exclude<Op, { op: 'add-rule' | 'add-targets' }>;
+
+function encodeOp(batch: Batch, op: Exclude<Op, { op: 'add-targets' }>, seq: number): void {
   if (op.op === 'add-rule') putRule(batch, op.chain, op.rule, seq);
   else {
     const [type, flags] = MESSAGE[op.op];
@@ -176,7 +206,7 @@ function encodeOp(batch: Batch, op: Op, seq: number): void {
 }
 
 /** Which message an operation is, with its flags. */
-const MESSAGE: Readonly<Record<Exclude<Op['op'], 'add-rule'>, readonly [type: number, flags: number]>> = {
+const MESSAGE: Readonly<Record<SingleOp['op'], readonly [type: number, flags: number]>> = {
   'add-table': [NFT.newTable, NLM_F_CREATE],
   'delete-table': [NFT.delTable, 0],
   'add-chain': [NFT.newChain, NLM_F_CREATE],
@@ -191,7 +221,7 @@ const MESSAGE: Readonly<Record<Exclude<Op['op'], 'add-rule'>, readonly [type: nu
   'delete-counter': [NFT.delObject, 0],
 };
 
-function putBody(batch: Batch, writer: MessageWriter, op: Exclude<Op, { op: 'add-rule' }>): void {
+function putBody(batch: Batch, writer: MessageWriter, op: SingleOp): void {
   switch (op.op) {
     case 'add-table':
       writer.u32(2, 0);

@@ -38,6 +38,11 @@ function setWord(bytes: Uint8Array, at: number, b0: number, b1: number, b2: numb
   bytes[at + 3] = b3;
 }
 
+/** A number that a rule draws. */
+export function setNumber(bytes: Uint8Array, at: number, number: number): void {
+  setWord(bytes, at, number & 0xff, (number >>> 8) & 0xff, (number >>> 16) & 0xff, number >>> 24);
+}
+
 /** Writes an address and returns the place behind it. */
 function setAddress(bytes: Uint8Array, at: number, text: string, family: Family): number {
   const length = family === 'ip' ? 4 : 16;
@@ -57,7 +62,7 @@ export function setKey(bytes: Uint8Array, begin: number, fields: readonly string
     }
     const number = type === 'protocol' ? protocolNumber(text) : Number(text);
     if (type === 'protocol') setWord(bytes, at, number, 0, 0, 0);
-    else if (type === 'random') setWord(bytes, at, number & 0xff, (number >>> 8) & 0xff, (number >>> 16) & 0xff, number >>> 24);
+    else if (type === 'random') setNumber(bytes, at, number);
     else setWord(bytes, at, number >> 8, number & 0xff, 0, 0);
     at += 4;
   }

@@ -85,6 +85,8 @@ export type Op =
   | { op: 'delete-set'; set: SetSpec }
   | { op: 'add-element'; set: SetSpec; element: Element }
   | { op: 'delete-element'; set: SetSpec; element: Element }
+  /** Endpoints under the numbers from `first` on. */
+  | { op: 'add-targets'; set: SetSpec; first: number; targets: readonly NetworkTarget[] }
   | { op: 'add-counter'; counter: string }
   | { op: 'delete-counter'; counter: string };
 

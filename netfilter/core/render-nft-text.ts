@@ -160,6 +160,8 @@ export function opText(op: Op, family: Family): string {
       return `delete ${kindOf(op.set)} ${table} ${op.set.name}`;
     case 'add-element':
       return `add element ${table} ${op.set.name} ${elementText(op.element, false)}`;
+    case 'add-targets':
+      return `add element ${table} ${op.set.name} { ${op.targets.map(({ address, port }, index) => `${op.first + index} : ${address} . ${port}`).join(', ')} }`;
     case 'delete-element':
       return `delete element ${table} ${op.set.name} ${elementText(op.element, true)}`;
     case 'add-counter':

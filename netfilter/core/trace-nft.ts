@@ -64,11 +64,14 @@ export function parseTable(text: string): TextTable {
     if (flush !== null) table.chains.set(flush[1]!, []);
     const set = /^add (?:set|map) \S+ \S+ (\S+) /.exec(line);
     if (set !== null && !table.sets.has(set[1]!)) table.sets.set(set[1]!, new Map());
-    const element = /^(add|delete) element \S+ \S+ (\S+) \{ (.*?)(?: comment "[^"]*")?(?: : (.*?))? \}$/.exec(line);
-    if (element === null) continue;
-    const [, action, name = '', key = '', value = ''] = element;
-    if (action === 'add') table.sets.get(name)!.set(key, value);
-    else table.sets.get(name)!.delete(key);
+    const change = /^(add|delete) element \S+ \S+ (\S+) \{ (.*) \}$/.exec(line);
+    if (change === null) continue;
+    const [, action, name = '', list = ''] = change;
+    for (const element of list.split(', ')) {
+      const [key = '', value = ''] = element.replace(/ comment "[^"]*"/, '').split(' : ');
+      if (action === 'add') table.sets.get(name)!.set(key, value);
+      else table.sets.get(name)!.delete(key);
+    }
   }
   return table;
 }

@@ -229,6 +229,6 @@ export async function makeWorld(): Promise<NetfilterWorld> {
 
 function isOfServices(op: Op): boolean {
   if (op.op === 'add-set' || op.op === 'delete-set' || op.op === 'flush-set') return op.set.name.includes('/');
-  if (op.op === 'add-element' || op.op === 'delete-element') return op.set.name !== 'nodeport-ips';
+  if (op.op === 'add-element' || op.op === 'delete-element' || op.op === 'add-targets') return op.set.name !== 'nodeport-ips';
   return 'chain' in op && op.chain.includes('/');
 }
