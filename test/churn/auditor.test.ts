@@ -192,6 +192,18 @@ test('who was killed while a pod ended has as long again', () => {
   assert.deepEqual([seen(), seen(500), seen(5000)], [1, 1, 0]);
 });
 
+test('a runtime that is slow by a factor may be late by as much', () => {
+  const seen = (slow: number): string[] => {
+    const auditor = new Auditor(slow);
+    auditor.pod('ADDED', pod({ phase: 'Running' }), 0);
+    auditor.pod('DELETED', pod({ phase: 'Running' }), 1000);
+    auditor.listing({ fromMs: 20_000, toMs: 20_000, sandboxes: [], containers: [container('a', 0, true, 7000)] });
+    return auditor.violations.map(({ rule }) => rule);
+  };
+  assert.deepEqual(seen(1), ['a terminated pod starts again', 'runs after it was gone']);
+  assert.deepEqual(seen(4), []);
+});
+
 test('a harm that stays is told once', () => {
   const twins: Step = { at: 0, containers: [container('a', 0, true), container('b', 1, true)] };
   assert.equal(rules(twins, { ...twins, at: 1 }, { ...twins, at: 2 }).length, 1);

@@ -67,10 +67,16 @@ export class Auditor {
   readonly #attempts = new Map<string, number>();
   readonly #known = new Set<string>();
   readonly #told = new Set<string>();
+  readonly #slow: number;
   #killedAtMs = Number.NEGATIVE_INFINITY;
   readonly violations: Violation[] = [];
   /** How many events and listings were held against the model. */
   seen = { events: 0, listings: 0, containers: 0 };
+
+  /** @param slow how much slower the runtime may be than one that has the machine for itself: what was asked of it may come so much later */
+  constructor(slow = 1) {
+    this.#slow = slow;
+  }
 
   /** A pod as the API server shows it now. */
   pod(type: 'ADDED' | 'MODIFIED' | 'DELETED', pod: Pod, atMs: number): void {
@@ -133,10 +139,14 @@ export class Auditor {
       if (
         model?.deletedAtMs !== null &&
         model?.deletedAtMs !== undefined &&
-        listing.fromMs > Math.max(model.deletedAtMs, this.#killedAtMs) + model.graceMs + afterGoneMs
+        listing.fromMs > Math.max(model.deletedAtMs, this.#killedAtMs) + model.graceMs + afterGoneMs * this.#slow
       )
         this.#wrong(uid, atMs, 'runs after it was gone', name);
-      if (model?.terminalAtMs !== null && model?.terminalAtMs !== undefined && listing.fromMs > Math.max(model.terminalAtMs, this.#killedAtMs) + afterGoneMs)
+      if (
+        model?.terminalAtMs !== null &&
+        model?.terminalAtMs !== undefined &&
+        listing.fromMs > Math.max(model.terminalAtMs, this.#killedAtMs) + afterGoneMs * this.#slow
+      )
         this.#wrong(uid, atMs, 'runs after it ended', name);
     }
     const ready = new Map<string, string[]>();
@@ -196,7 +206,7 @@ export class Auditor {
     this.#attempts.set(key, Math.max(most ?? -1, container.attempt));
     const model = this.#pods.get(container.uid);
     const endMs = model?.terminalAtMs ?? model?.deletedAtMs ?? null;
-    if (endMs !== null && container.createdAtMs > endMs + slackMs)
+    if (endMs !== null && container.createdAtMs > endMs + slackMs * this.#slow)
       this.#wrong(container.uid, listing.toMs, 'a terminated pod starts again', `${container.name}, ${container.createdAtMs - endMs} ms later`);
   }
 

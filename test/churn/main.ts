@@ -23,6 +23,7 @@ interface Options {
   readonly minutes: string;
   readonly seed?: string;
   readonly pods: string;
+  readonly slow: string;
   readonly kills: boolean;
   readonly containerd?: string;
   readonly agent?: string;
@@ -70,7 +71,13 @@ async function act(program: Program, options: Options): Promise<number> {
   const { signal } = program.host;
   const seed = options.seed === undefined ? realRng.int(1 << 30) : Number(options.seed);
   if (!Number.isSafeInteger(seed)) throw new OpError('invalid', 'reading --seed', `"${options.seed ?? ''}" is not a whole number`);
-  const plan = { seed, minutes: numberOf('--minutes', options.minutes, 24 * 60), pods: Math.ceil(numberOf('--pods', options.pods, 100)), kills: options.kills };
+  const plan = {
+    seed,
+    minutes: numberOf('--minutes', options.minutes, 24 * 60),
+    pods: Math.ceil(numberOf('--pods', options.pods, 100)),
+    kills: options.kills,
+    slow: numberOf('--slow', options.slow, 100),
+  };
   await using set = await useSet(program, options);
   await command(['image', 'make', IMAGE, '--from', 'busybox'], signal);
   const status = async (): Promise<SetStatus> => JSON.parse(await command(['status', '--json', '--name', set.name], signal)) as SetStatus;
@@ -143,6 +150,7 @@ await runProgram('churn', 'pods made, ended and hurt at random, agent and runtim
     .option('--pods <n>', 'about so many at once', '15')
     .option('--containerd <path>', 'the runtime of a set of its own, as for nodelet up (with --agent: as for nodelet cluster up)')
     .addOption(new Option('--agent <whose>', 'a cluster of its own with a real control plane and this kubelet, ours or a rival').choices(['ours', 'upstream']))
+    .option('--slow <times>', 'how much slower the runtime may be than on a machine of its own', '1')
     .option('--no-kills', 'leave agent and runtime alive')
     .option('--out <file>', 'write the report as JSON');
 });

@@ -23,6 +23,8 @@ export interface ChurnOptions {
   readonly minutes: number;
   readonly pods: number;
   readonly kills: boolean;
+  /** As for the auditor. */
+  readonly slow: number;
   readonly api: KubeApi;
   readonly node: NodeOptions;
   readonly signal: AbortSignal;
@@ -128,7 +130,7 @@ export async function churn(options: ChurnOptions): Promise<Report> {
 }
 
 class Churn {
-  readonly auditor = new Auditor();
+  readonly auditor: Auditor;
   readonly deeds: Record<string, number> = {};
   readonly #options: ChurnOptions;
   readonly #node: ChurnNode;
@@ -142,6 +144,7 @@ class Churn {
     this.#options = options;
     this.#node = node;
     this.#rng = seededRng(options.seed);
+    this.auditor = new Auditor(options.slow);
   }
 
   get progress(): Omit<Progress, 'seconds'> {
