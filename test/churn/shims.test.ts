@@ -19,15 +19,20 @@ test('a shim that was started as its containerd was killed, and that nobody was 
   assert.match(runtimesOwn(shim, { ...evidence, kills: agentFirst }) ?? '', /started 12\.00 s before kill -9 containerd/);
   assert.match(
     runtimesOwn({ ...shim, hasDirectory: true }, { ...evidence, listedAtMs: 500_000, kills: killed(501_000) }) ?? '',
-    /listed until 1\.00 s before kill -9 containerd, not listed now, its directory there/,
+    /: listed until 1\.00 s before kill -9 containerd, not listed now, its directory there/,
   );
+});
+
+test('a sandbox that was half made when its containerd was killed is listed by the next one until it is removed', () => {
+  const half = { ...evidence, listedAtMs: 140_000 };
+  assert.match(runtimesOwn(shim, half) ?? '', /: started 0\.30 s before kill -9 containerd, listed for a while, not listed now/);
 });
 
 test('a shim that is listed, that was started long before any kill, or in which something runs is not', () => {
   assert.equal(runtimesOwn(shim, { ...evidence, isListed: true }), null);
   assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(131_000) }), null);
   assert.equal(runtimesOwn(shim, { ...evidence, kills: killed(90_000) }), null);
-  assert.equal(runtimesOwn(shim, { ...evidence, listedAtMs: 400_000 }), null, 'long after the kill it was still listed: its removal left it');
+  assert.equal(runtimesOwn(shim, { ...evidence, listedAtMs: 400_000, kills: killed(200_000) }), null, 'neither its making nor its end fell into a kill');
   assert.equal(runtimesOwn(shim, { ...evidence, kills: [] }), null);
   assert.equal(runtimesOwn({ ...shim, processes: ['sleep'] }, evidence), null);
 });

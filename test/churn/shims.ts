@@ -35,12 +35,15 @@ const seconds = (ms: number): string => `${(Math.abs(ms) / 1000).toFixed(2)} s`;
  */
 export function runtimesOwn({ id, startedAtMs, hasDirectory, processes }: LeftShim, { isListed, listedAtMs, kills }: ShimEvidence): string | null {
   if (isListed || processes.length > 0) return null;
-  const lastMs = listedAtMs ?? startedAtMs;
-  const near = kills.filter(({ atMs }) => atMs - lastMs < callMs && lastMs - atMs < afterKillMs);
+  const near = (ms: number): Kill[] => kills.filter(({ atMs }) => atMs - ms < callMs && ms - atMs < afterKillMs);
+  const [making, ending] = [near(startedAtMs), listedAtMs === null ? [] : near(listedAtMs)];
   // Whose call was cut off with the runtime is lost for certain; with the kubelet it is only given up.
-  const kill = near.find(({ what }) => what.endsWith('containerd')) ?? near[0];
+  const ofRuntime = (list: readonly Kill[]): Kill | undefined => list.find(({ what }) => what.endsWith('containerd'));
+  const kill = ofRuntime(making) ?? ofRuntime(ending) ?? making[0] ?? ending[0];
   if (kill === undefined) return null;
-  const when = `${seconds(kill.atMs - lastMs)} ${kill.atMs < lastMs ? 'after' : 'before'} ${kill.what}`;
-  const seen = listedAtMs === null ? `started ${when}, never listed` : `listed until ${when}`;
-  return `shim of ${id}: ${seen}, not listed now, its directory ${hasDirectory ? 'there' : 'gone'}, nothing runs in it`;
+  const when = (ms: number): string => `${seconds(kill.atMs - ms)} ${kill.atMs < ms ? 'after' : 'before'} ${kill.what}`;
+  // One that was half made is listed by the next containerd, which does not know of the shim, until the kubelet removes it.
+  const listed = listedAtMs === null ? 'never listed' : making.includes(kill) ? 'listed for a while' : `listed until ${when(listedAtMs)}`;
+  const started = making.includes(kill) ? `started ${when(startedAtMs)}, ` : '';
+  return `shim of ${id}: ${started}${listed}, not listed now, its directory ${hasDirectory ? 'there' : 'gone'}, nothing runs in it`;
 }
