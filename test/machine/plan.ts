@@ -61,12 +61,13 @@ const PIECES: Readonly<Record<string, string>> = {
   up: 'sh test/machine/inside/up.sh',
   part5: 'sh test/machine/inside/part5.sh',
   kubelets: 'sh test/machine/inside/kubelets.sh',
+  memory: 'sh test/machine/inside/memory.sh',
   shutdown: 'sh test/machine/inside/shutdown.sh',
   'e2e-node': 'sh test/machine/inside/e2e-node.sh',
 };
 export const PIECE_NAMES: readonly string[] = Object.keys(PIECES);
 /** What does without nft's tables for IP: those the user-mode kernel can serve. */
-const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'e2e-node', 'kubelets', 'node', 'part5', 'root', 'shutdown', 'sys', 'up'];
+const UML_SERVES: readonly string[] = ['cases', 'cgroups', 'e2e-node', 'kubelets', 'memory', 'node', 'part5', 'root', 'shutdown', 'sys', 'up'];
 
 /** The names that only QEMU can serve. */
 export const needQemu = (names: readonly string[]): string[] => names.filter((name) => !UML_SERVES.includes(name));

@@ -1,10 +1,10 @@
-import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { release } from 'node:os';
 import { dirname } from 'node:path';
 import { exec } from '../../../base/exec.ts';
 import { OpError } from '../../../base/errors.ts';
+import { version as ourVersion } from '../../../base/version.ts';
 import { runProgram, type Program } from '../../../scripts/command.ts';
-import { findAssets } from '../../assets/find.ts';
 import { askSpecs } from '../../conformance/ask.ts';
 import { saveNodeFailure } from '../../conformance/collect.ts';
 import { conduct } from '../../conformance/conduct.ts';
@@ -27,6 +27,7 @@ const OUT = '/exchange/out/runs';
 const FOLDER = '/var/lib/lone-e2e';
 const PLACE = `${FOLDER}/place`;
 const SERVER_PORT = 6443;
+const OUR_KUBELET = `${FOLDER}/our-kubelet`;
 const FOR_WHAT = 'running the node e2e suite';
 /** Who tells of a shutdown in these specs is the suite, not logind. */
 const OURS = '--wishes=BelieveAnyShutdownSignal';
@@ -46,7 +47,26 @@ function driverOf(text: string): Driver {
   throw new OpError('invalid', 'reading --driver', `"${text}" is neither systemd nor cgroupfs`);
 }
 
+/**
+ * Our kubelet without `nodelet`'s look at the sources, which takes seconds here. Specs look for a process of its name, and V8's
+ * threads only take turns on the one processor.
+ */
+const ourKubelet = `#!/bin/bash
+export NODELET_ROOT=${ROOT} NODELET_SYS=${ROOT}/dist/sys
+exec -a "$0" ${process.execPath} --single-threaded --max-semi-space-size=2 --disable-warning=ExperimentalWarning ${ROOT}/dist/nodelet.mjs agent "$@"
+`;
+
 const collect = (value: string, before: readonly string[]): string[] => [...before, value];
+
+/** The components of the host, with the versions that their list says: to ask each of them takes minutes here. */
+async function readAssets(folder: string): Promise<{ readonly path: (name: string) => string; readonly version: (name: string) => string }> {
+  const { programs } = JSON.parse(await readFile(`${folder}/assets.json`, 'utf8')) as { programs: Readonly<Record<string, { readonly version: string }>> };
+  const path = (name: string): string => {
+    if (Object.keys(programs).some((one) => one === name || one.startsWith(`${name}/`))) return `${folder}/${name}`;
+    throw new OpError('not-found', FOR_WHAT, `there is no ${name} in ${folder}`, { advice: 'run nodelet assets build on the host' });
+  };
+  return { path, version: (name) => programs[name]?.version ?? '' };
+}
 
 async function versionOf(argv: readonly [string, ...string[]], pattern: RegExp): Promise<string> {
   const { stdout } = await exec(argv, { doing: 'asking for versions', timeoutMs: 60_000 });
@@ -77,10 +97,9 @@ async function run(program: Program, options: Options): Promise<number> {
   const checked = checkOptions(options);
   const side = checked.wanted ?? 'ours';
   const driver = driverOf(options.driver);
-  const assets = await findAssets({ env: host.env });
-  const [binary, ginkgo, runc] = ([NODE_BINARY, 'ginkgo', 'runc'] as const).map((name) => assets.require(name, FOR_WHAT)) as [string, string, string];
-  const [programs, plugins] = [assets.requireDir('containerd-2.4', FOR_WHAT), assets.requireDir('cni', FOR_WHAT)];
-  const kubelet = side === 'upstream' ? assets.require('kubelet', FOR_WHAT) : `${ROOT}/scripts/kubelet`;
+  const { path, version } = await readAssets(host.env['NODELET_ASSETS'] ?? '/assets');
+  const [binary, ginkgo, runc, programs, plugins] = [path(NODE_BINARY), path('ginkgo'), path('runc'), path('containerd-2.4'), path('cni')];
+  const kubelet = side === 'upstream' ? path('kubelet') : OUR_KUBELET;
   const { description, specs } = await progress.step('list the specs', () => askSpecs(binary, FOLDER, [], host.signal));
   const chosen = checked.select('every', SECTION_SPECS[suite](specs));
   await progress.step('containerd and images', () =>
@@ -93,14 +112,14 @@ async function run(program: Program, options: Options): Promise<number> {
   // All is root's here, and the suite says sudo.
   await symlink(`${ROOT}/test/conformance/units/sudo`, `${FOLDER}/path/sudo`);
   const configuration = { ...kubeletConfiguration('/', `${FOLDER}/resolv.conf`), cgroupDriver: driver, oomScoreAdj: -999 };
+  if (side === 'ours') await writeFile(OUR_KUBELET, ourKubelet, { mode: 0o755 });
   await fillPlace(PLACE, { binary, kubelet, configuration });
   await writeFile(`${FOLDER}/system.json`, JSON.stringify(SYSTEM));
-  const kubernetes = await versionOf([`${PLACE}/kubelet`, '--version'], /^Kubernetes (\S+)/m);
   const versions = {
-    kubernetes: await versionOf([assets.require('kube-apiserver', FOR_WHAT), '--version'], /^Kubernetes (\S+)/m),
-    agent: `${side} ${kubernetes}`,
-    containerd: await versionOf([`${programs}/containerd`, '--version'], /\sv?(\d+\.\d+\.\d+\S*)/),
-    runc: await versionOf([runc, '--version'], /^runc version (\S+)/m),
+    kubernetes: `v${version(NODE_BINARY)}`,
+    agent: `${side} ${side === 'upstream' ? `v${version('kubelet')}` : ourVersion}`,
+    containerd: version('containerd-2.4/containerd'),
+    runc: version('runc'),
     kernel: release(),
     cgroup: 'v2',
     driver,

@@ -5,11 +5,12 @@ import { messageOf } from '../../../base/errors.ts';
 import { exec } from '../../../base/exec.ts';
 import { mostPids, PID_FILES } from '../../../agent/core/settings.ts';
 import { hostOf } from '../../../base/process.ts';
-import { configMaps, namespaces, nodes, pods, secrets, serviceAccounts, subresource } from '../../../base/kubeapi/refs.ts';
-import type { ConfigMap, Container, Node, Pod, Secret } from '../../../proto/kube/types.ts';
+import { configMaps, nodes, pods, secrets, subresource } from '../../../base/kubeapi/refs.ts';
+import type { ConfigMap, Node, Pod, Secret } from '../../../proto/kube/types.ts';
 import { IMAGE, NAMESPACE, OBJECTS, PODS, type RecordedPod } from '../../contract/upstream/pods.ts';
 import { classFacts, podFacts, unitFacts, type CgroupFacts } from './facts.ts';
 import { LoneNode, NODE, type Agent, type Driver } from './node.ts';
+import { isReady, make, makeNamespace } from './pods.ts';
 
 /*
  * In a machine with cgroup v2 (`nodelet machine run kubelets`): part 5 of the walkthroughs and the cgroups of the six pods
@@ -69,36 +70,8 @@ const eater = (name: string): Pod => ({
   },
 });
 
-const isReady = (pod: Pod): boolean => pod.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
-
-/** A pod as it is made here: on this node, and with no registry to ask. */
-function placed(pod: Pod): Pod {
-  const present = (containers: readonly Container[]): Container[] =>
-    containers.map((container) => ({ ...container, imagePullPolicy: 'IfNotPresent' as const }));
-  const { spec } = pod;
-  if (spec === undefined) return pod;
-  return {
-    ...pod,
-    spec: {
-      ...spec,
-      nodeName: NODE,
-      containers: present(spec.containers),
-      ...(spec.initContainers === undefined ? {} : { initContainers: present(spec.initContainers) }),
-    },
-  };
-}
-
-async function make(node: LoneNode, pod: Pod): Promise<void> {
-  await node.api.create<Pod>(pods(NAMESPACE), placed(pod));
-}
-
 async function prepare(node: LoneNode): Promise<void> {
-  await node.api.create(namespaces(''), { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } });
-  for (let tries = 0; ; tries += 1) {
-    const { items } = await node.api.list(serviceAccounts(NAMESPACE));
-    if (items.length > 0 || tries > 600) break;
-    await delay(100);
-  }
+  await makeNamespace(node, NAMESPACE);
   for (const object of OBJECTS) {
     if (object.kind === 'ConfigMap') await node.api.create<ConfigMap>(configMaps(NAMESPACE), object);
     else await node.api.create<Secret>(secrets(NAMESPACE), object);
