@@ -67,7 +67,8 @@ export async function fault(host: Host, lines: readonly string[], flags: FaultFl
   });
   if (!tap.isFound) {
     say(`armed at ${tap.words}; Ctrl-C ends it`);
-    print(host, (await askTap(tap.control, { do: 'faults' }, host.signal)) as FaultState, flags.json);
+    // Ctrl-C ends the wait below, not these answers.
+    print(host, (await askTap(tap.control, { do: 'faults' }, AbortSignal.timeout(5_000))) as FaultState, flags.json);
     if (!host.signal.aborted) await Promise.race([once(host.signal, 'abort'), tap.ended]);
     print(host, (await askTap(tap.control, { do: 'faults' }, AbortSignal.timeout(5_000))) as FaultState, flags.json);
     return 0;
