@@ -3,15 +3,8 @@ import { Session } from 'node:inspector/promises';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { Clock } from './clock.ts';
+import type { DebugAnswer } from './debug-answer.ts';
 import { countProfile, countText, cpuProfile, encodeProfile, heapProfile, type CpuProfile, type HeapNode, type ProfileInput } from './pprof.ts';
-
-/** What /debug/pprof/NAME answers. */
-export interface ProfileAnswer {
-  readonly status: number;
-  readonly type: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body: string | Uint8Array;
-}
 
 const plain = 'text/plain; charset=utf-8';
 const defaultSeconds: Readonly<Record<string, number>> = { profile: 30, heap: 1, allocs: 1 };
@@ -35,9 +28,10 @@ export class Profiles {
     this.#args = args;
   }
 
-  async answer(name: string, query: URLSearchParams, signal: AbortSignal): Promise<ProfileAnswer> {
+  /** What /debug/pprof/NAME answers. */
+  async answer(name: string, query: URLSearchParams, signal: AbortSignal): Promise<DebugAnswer> {
     const debug = Number(query.get('debug') ?? 0) > 0;
-    const count = async (counts: Readonly<Record<string, number>>): Promise<ProfileAnswer> =>
+    const count = async (counts: Readonly<Record<string, number>>): Promise<DebugAnswer> =>
       debug ? { status: 200, type: plain, body: countText(name, counts) } : this.#file(name, countProfile(name, counts, this.#clock.nowMs()));
     switch (name) {
       case 'cmdline':
@@ -66,7 +60,7 @@ export class Profiles {
     }
   }
 
-  async #file(name: string, profile: ProfileInput): Promise<ProfileAnswer> {
+  async #file(name: string, profile: ProfileInput): Promise<DebugAnswer> {
     const headers = { 'content-disposition': `attachment; filename="${name}"` };
     return { status: 200, type: 'application/octet-stream', headers, body: await zip(encodeProfile(profile)) };
   }

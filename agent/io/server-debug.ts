@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
+import { sendDebugAnswer, verbosityAnswer } from '../../base/debug-answer.ts';
 import { version } from '../../base/version.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { flagzObject, flagzText, statuszObject, statuszText } from '../../base/component-pages.ts';
@@ -38,7 +39,6 @@ export interface ServerDebugSeams {
 
 /** As upstream lists them: what was there before the page itself. */
 const statuszPaths = ['/configz', '/debug', '/flagz', '/healthz', '/metrics'];
-const maxVerbosityBytes = 1024;
 
 /** Checkpoints, commands in a container, and the pages for who looks for a fault. */
 export function createServerDebug(options: ServerDebugOptions, { podOf, hasContainer, runningContainer }: ServerDebugSeams) {
@@ -102,25 +102,14 @@ export function createServerDebug(options: ServerDebugOptions, { podOf, hasConta
 
   const verbosity = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     if (options.setVerbosity === null) throw new HttpFailure(405, 'flags endpoint is disabled.\n');
-    if (request.method !== 'PUT') return page(response, 'unsupported http method\n', 406);
-    let text = '';
-    for await (const piece of request) {
-      text += String(piece);
-      if (text.length > maxVerbosityBytes) break;
-    }
-    if (!/^\d{1,9}$/.test(text)) {
-      return page(response, `strconv.ParseUint: parsing ${JSON.stringify(text)}: invalid syntax\n`, 400);
-    }
-    options.setVerbosity(Number(text));
-    page(response, `successfully set klog.logging.verbosity to ${text}\n`);
+    const { status, body } = await verbosityAnswer(request, options.setVerbosity);
+    page(response, body, status);
   };
 
   const profile = async (name: string, request: IncomingMessage, query: URLSearchParams, response: ServerResponse, signal: AbortSignal): Promise<void> => {
     if (options.profiles === null) throw new HttpFailure(405, 'profiling endpoint is disabled.\n');
     if (request.method !== 'GET') throw new HttpFailure(405, '405: Method Not Allowed', { allow: 'GET' });
-    const { status, type, headers, body } = await options.profiles.answer(name, query, signal);
-    response.writeHead(status, { 'content-type': type, 'x-content-type-options': 'nosniff', ...headers });
-    response.end(body);
+    sendDebugAnswer(response, await options.profiles.answer(name, query, signal));
   };
 
   return {

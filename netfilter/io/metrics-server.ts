@@ -1,11 +1,12 @@
 import { flagzObject, flagzText, HealthPage, statuszObject, statuszText, type StatuszFacts } from '../../base/component-pages.ts';
 import { zPageAnswer, type ZPage } from '../../base/z-page.ts';
 import type { Clock } from '../../base/clock.ts';
+import { sendDebugAnswer } from '../../base/debug-answer.ts';
 import { messageOf } from '../../base/errors.ts';
 import { startTimeText } from '../../base/process-metrics.ts';
 import { version } from '../../base/version.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { sendPage, type DebugPages } from './debug-pages.ts';
+import type { DebugPages } from './debug-pages.ts';
 import { serve } from './http.ts';
 
 export interface MetricsServerOptions {
@@ -75,7 +76,7 @@ export async function serveMetrics(at: { host: string; port: number }, options: 
     const gone = new AbortController();
     response.once('close', () => gone.abort());
     void debug.answer(path, new URLSearchParams(query), request, gone.signal).then(
-      (found) => (found === null ? absent() : sendPage(response, found)),
+      (found) => (found === null ? absent() : sendDebugAnswer(response, found)),
       (error: unknown) => answer(response, PLAIN, `${messageOf(error)}\n`, 500),
     );
   });
