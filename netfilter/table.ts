@@ -24,7 +24,7 @@ import {
 } from './core/diff.ts';
 import { endpointMapOf, fixedTable, SERVICE_SETS } from './core/nft-table.ts';
 import type { RuleSettings } from './core/settings.ts';
-import { elementsOf, portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
+import { drawnElements, portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
 import type { Element, SetSpec } from './core/ops.ts';
 import type { PortRules } from './core/ruleset.ts';
 import { firstFreeMap, Slots } from './core/slots.ts';
@@ -415,7 +415,7 @@ export class Table implements ServiceTable {
     };
     for (const claims of this.#state.claims.values()) if (!isThere(holder(claims))) return false;
     for (const objects of this.#state.ports.values()) {
-      for (const wanted of elementsOf(objects)) if (wanted.set.targets !== undefined && !isThere(wanted)) return false;
+      for (const wanted of drawnElements(objects.drawn)) if (!isThere(wanted)) return false;
     }
     const strangers = observed.chains.filter((chain) => isServiceChain(chain) && !this.#state.stale.has(chain)).length;
     const ours = [...this.#state.ports.values()].reduce((sum, objects) => sum + objects.chains.size, 0);

@@ -10,7 +10,7 @@ import {
   TABLE_COMMENT,
 } from './nft-table.ts';
 import type { RuleSettings } from './settings.ts';
-import { drawnElement, elementsOf, type PortObjects } from './nft-service.ts';
+import { drawnElements, elementsOf, type PortObjects } from './nft-service.ts';
 import type { Element, NetworkTarget, Op, Rule, SetSpec, Verdict } from './ops.ts';
 
 /**
@@ -218,25 +218,18 @@ function planMaps(ports: ReadonlyMap<string, PortObjects | null>, there: Readonl
 /** Endpoints under a port's own numbers. A rule need not be written again while their number stays the same. */
 function planDrawn(port: string, before: PortObjects | undefined, after: PortObjects | null, deletes: Plan, adds: Plan): void {
   const known = new Map<string, { set: SetSpec; element: Element }>();
-  before?.drawn.forEach((drawn) => {
-    drawn.targets.forEach((target, index) => {
-      const element = drawnElement(drawn, target, index);
-      known.set(elementId(drawn.set, element), { set: drawn.set, element });
-    });
-  });
+  if (before !== undefined) for (const drawn of drawnElements(before.drawn)) known.set(elementId(drawn.set, drawn.element), drawn);
   after?.drawn.forEach((drawn) => {
-    const { set, first, targets } = drawn;
     if (known.size === 0) {
-      add(adds, port, { op: 'add-targets', set, first, targets });
+      add(adds, port, { op: 'add-targets', ...drawn });
       return;
     }
-    targets.forEach((target, index) => {
-      const element = drawnElement(drawn, target, index);
+    for (const { set, element } of drawnElements([drawn])) {
       const id = elementId(set, element);
       const old = known.get(id);
       if (old !== undefined && valueText(old.element) === valueText(element)) known.delete(id);
       else add(adds, port, { op: 'add-element', set, element });
-    });
+    }
   });
   known.forEach(({ set, element }) => add(deletes, port, { op: 'delete-element', set, element }));
 }

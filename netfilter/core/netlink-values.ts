@@ -45,7 +45,7 @@ export function setNumber(bytes: Uint8Array, at: number, number: number): void {
 
 /** Writes an address and returns the place behind it. */
 function setAddress(bytes: Uint8Array, at: number, text: string, family: Family): number {
-  const length = family === 'ip' ? 4 : 16;
+  const length = fieldLength('address', family);
   if (family === 'ip6' || !putPlainIpv4(bytes, at, text)) bytes.set(ipBytes(text).subarray(0, length), at);
   return at + length;
 }
@@ -95,7 +95,9 @@ export function putTarget(writer: MessageWriter, type: number, target: NetworkTa
 
 /** In the machine's byte order, as numbers that a rule draws are. */
 export function hostWord(value: number): Uint8Array {
-  return Uint8Array.of(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
+  const bytes = new Uint8Array(4);
+  setNumber(bytes, 0, value);
+  return bytes;
 }
 
 /** NFTA_DATA_VERDICT inside an attribute of type `type`. */

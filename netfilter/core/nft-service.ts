@@ -23,15 +23,18 @@ export interface Drawn {
   targets: readonly Target[];
 }
 
-export function drawnElement({ first }: Drawn, target: Target, index: number): Element {
+function drawnElement({ first }: Drawn, target: Target, index: number): Element {
   return { key: [String(first + index)], target };
+}
+
+export function* drawnElements(drawn: readonly Drawn[]): Generator<{ set: SetSpec; element: Element }> {
+  for (const one of drawn) for (const [index, target] of one.targets.entries()) yield { set: one.set, element: drawnElement(one, target, index) };
 }
 
 /** All elements that a port wants. */
 export function* elementsOf(objects: PortObjects): Generator<{ set: SetSpec; element: Element }> {
   yield* objects.elements;
-  for (const drawn of objects.drawn)
-    for (const [index, target] of drawn.targets.entries()) yield { set: drawn.set, element: drawnElement(drawn, target, index) };
+  yield* drawnElements(objects.drawn);
 }
 
 function isDrawing(chain: readonly Rule[] | undefined): boolean {
