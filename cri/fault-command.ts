@@ -67,10 +67,11 @@ export async function fault(host: Host, lines: readonly string[], flags: FaultFl
   });
   if (!tap.isFound) {
     say(`armed at ${tap.words}; Ctrl-C ends it`);
-    // Ctrl-C ends the wait below, not these answers.
-    print(host, (await askTap(tap.control, { do: 'faults' }, AbortSignal.timeout(5_000))) as FaultState, flags.json);
+    // Ctrl-C ends the wait, not these answers.
+    const tell = async (): Promise<void> => print(host, (await askTap(tap.control, { do: 'faults' }, AbortSignal.timeout(5_000))) as FaultState, flags.json);
+    await tell();
     if (!host.signal.aborted) await Promise.race([once(host.signal, 'abort'), tap.ended]);
-    print(host, (await askTap(tap.control, { do: 'faults' }, AbortSignal.timeout(5_000))) as FaultState, flags.json);
+    await tell();
     return 0;
   }
   if (draw !== undefined) say('--seed is for a tap that this command starts: the tap that runs has its own chance');
