@@ -5,6 +5,7 @@ import type { Log } from '../../base/log.ts';
 import { replaceFile } from '../../base/replace-file.ts';
 import type { Rng } from '../../base/rng.ts';
 import type { Sys } from '../../base/sys/types.ts';
+import { Turns } from '../../base/turns.ts';
 import type { UserNamespaceInput } from '../../proto/cri/types.ts';
 import type { Pod } from '../../proto/kube/types.ts';
 import { keyOf } from '../core/containers.ts';
@@ -22,6 +23,16 @@ export interface UserNamespacesOptions {
   /** Whether a runtime handler can make user namespaces. */
   readonly supports: (handler: string) => boolean;
   readonly passwdFile?: string;
+  readonly files?: MappingFiles;
+}
+
+/** Where it is kept which IDs a pod has. */
+export interface MappingFiles {
+  /** null: the pod has none. */
+  read(uid: string): Promise<string | null>;
+  write(uid: string, text: string): Promise<void>;
+  /** Pods that have a directory. */
+  uids(): Promise<string[]>;
 }
 
 const mappingName = 'userns';
@@ -31,7 +42,9 @@ const askMs = 10_000;
 export class UserNamespaces {
   readonly #options: UserNamespacesOptions;
   readonly #range: IdRange;
+  readonly #files: MappingFiles;
   readonly #slots = new Map<string, number>();
+  readonly #turns = new Turns();
 
   /** Reads what earlier processes gave. Throws OpError `invalid` for IDs that cannot be used. */
   static async open(options: UserNamespacesOptions): Promise<UserNamespaces> {
@@ -45,41 +58,45 @@ export class UserNamespaces {
   private constructor(options: UserNamespacesOptions, range: IdRange) {
     this.#options = options;
     this.#range = range;
+    this.#files = options.files ?? mappingFiles(options.rootDir);
   }
 
   /** The pod's namespace: the machine's, or one of its own. Throws OpError in upstream's words for one that cannot be had. */
   async of(pod: Pod, handler: string): Promise<UserNamespaceInput> {
     if (pod.spec.hostUsers !== false) return { mode: 'NODE' };
-    const { supports, rootDir } = this.#options;
+    const { supports } = this.#options;
     if (!supports(handler))
       throw new Error(
         `can't set \`spec.hostUsers: false\`, ${handler === '' ? 'runtime' : `RuntimeClass handler "${handler}"`} does not support user namespaces`,
       );
     const { uid } = keyOf(pod);
-    const known = this.#slots.get(uid);
-    if (known !== undefined) return userNamespaceOf(this.#range, known);
-    const path = join(rootDir, 'pods', uid, mappingName);
-    const text = await readFile(path, 'utf8').catch(ignoreMissing);
-    if (text !== null) {
-      const slot = slotOf(this.#range, text);
-      if (typeof slot === 'string') throw new Error(`user namespace: ${path}: ${slot}`);
-      this.#slots.set(uid, slot);
-      return userNamespaceOf(this.#range, slot);
-    }
+    const slot = this.#slots.get(uid) ?? (await this.#turns.take('', () => this.#give(uid)));
+    return userNamespaceOf(this.#range, slot);
+  }
+
+  /** In its turn: while a file is read or written, nobody else is given the same IDs or looks for pods that are gone. */
+  async #give(uid: string): Promise<number> {
+    const slot = this.#slots.get(uid) ?? (await this.#kept(uid)) ?? (await this.#allocate(uid));
+    this.#slots.set(uid, slot);
+    return slot;
+  }
+
+  /** What an earlier process gave. */
+  async #kept(uid: string): Promise<number | null> {
+    const text = await this.#files.read(uid);
+    const slot = text === null ? null : slotOf(this.#range, text);
+    if (typeof slot === 'string') throw new Error(`user namespace: ${join(this.#options.rootDir, 'pods', uid, mappingName)}: ${slot}`);
+    return slot;
+  }
+
+  /** What cannot be written is nobody's. */
+  async #allocate(uid: string): Promise<number> {
     const free = (): number | null => freeSlot(this.#range, new Set(this.#slots.values()), this.#options.rng.int(this.#range.slots));
     if (free() === null) await this.#forgetGone();
-    // Taken before anything is waited for: two pods ask at once.
     const slot = free();
     if (slot === null) throw new Error('create user namespace: could not find an empty slot to allocate a user namespace');
-    this.#slots.set(uid, slot);
-    try {
-      await mkdir(join(rootDir, 'pods', uid), { recursive: true, mode: 0o750 });
-      await replaceFile(path, mappingText(this.#range, slot));
-    } catch (error) {
-      this.#slots.delete(uid);
-      throw error;
-    }
-    return userNamespaceOf(this.#range, slot);
+    await this.#files.write(uid, mappingText(this.#range, slot));
+    return slot;
   }
 
   /** The pod's directory is gone. */
@@ -88,25 +105,32 @@ export class UserNamespaces {
   }
 
   async #recall(): Promise<void> {
-    const { rootDir, log } = this.#options;
-    for (const uid of await this.#uidsOnDisk()) {
-      const text = await readFile(join(rootDir, 'pods', uid, mappingName), 'utf8').catch(ignoreMissing);
+    for (const uid of await this.#files.uids()) {
+      const text = await this.#files.read(uid);
       if (text === null) continue;
       const slot = slotOf(this.#range, text);
       if (typeof slot === 'number') this.#slots.set(uid, slot);
-      else log.error('The user namespace of a pod cannot be used', { podUID: uid, err: slot });
+      else this.#options.log.error('The user namespace of a pod cannot be used', { podUID: uid, err: slot });
     }
   }
 
   /** Pods that others took away. */
   async #forgetGone(): Promise<void> {
-    const there = new Set(await this.#uidsOnDisk());
+    const there = new Set(await this.#files.uids());
     for (const uid of this.#slots.keys()) if (!there.has(uid)) this.#slots.delete(uid);
   }
+}
 
-  async #uidsOnDisk(): Promise<string[]> {
-    return (await readdir(join(this.#options.rootDir, 'pods')).catch(() => [])).filter(isSafeUid);
-  }
+function mappingFiles(rootDir: string): MappingFiles {
+  const dir = join(rootDir, 'pods');
+  return {
+    read: (uid) => readFile(join(dir, uid, mappingName), 'utf8').catch(ignoreMissing),
+    async write(uid, text) {
+      await mkdir(join(dir, uid), { recursive: true, mode: 0o750 });
+      await replaceFile(join(dir, uid, mappingName), text);
+    },
+    uids: async () => ((await readdir(dir).catch(ignoreMissing)) ?? []).filter(isSafeUid),
+  };
 }
 
 function ignoreMissing(error: NodeJS.ErrnoException): null {
