@@ -54,6 +54,16 @@ test('more elements than an attribute holds go in several messages, and none is 
   assert.equal(new Set(lines.flatMap((line) => line.split(' ').slice(2))).size, 5000);
 });
 
+test('more chains with long names than an attribute holds go in several messages, and none is lost', () => {
+  const chains = Array.from({ length: 1000 }, (_, index) => `endpoint-${index}-`.padEnd(249, 'x'));
+  const lines = written([{ op: 'add-rule', chain: 'a', rule: { statements: [{ kind: 'goto-random', chains }] } }], false);
+  const keys = lines.flatMap((line) => (line.includes(' __map%d ') ? line.split(' ').slice(2) : []));
+  assert.deepEqual(
+    keys,
+    chains.map((_, index) => `${index & 255}.${index >> 8}.0.0`),
+  );
+});
+
 test('a rule that was copied says the same as one that was written', () => {
   const rule = (first: number, address: string): Op[] => [
     {

@@ -38,8 +38,7 @@ const HOOKS = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 }
 const SET = { anonymous: 0x1, constant: 0x2, interval: 0x4, map: 0x8, timeout: 0x10, dynamic: 0x20 } as const;
 const INTERVAL_END = 1;
 const VERDICT_TYPE = 0xffffff00;
-/** An attribute holds at most 64 KiB. */
-const ELEMENTS_PER_MESSAGE = 400;
+/** An attribute holds at most 64 KiB: after so many bytes of elements another one begins. */
 const GATHERED_BYTES = 60_000;
 
 export function messageType(message: number): number {
@@ -340,13 +339,12 @@ function anonymousSet(batch: Batch, set: AnonymousSet, seq: number): number {
   writer.unnest(description);
   writer.bytes(13, setData({ concatenated: false, map: set.kind !== 'ranges', random: set.kind !== 'ranges' }));
   end(batch);
-  for (let from = 0; from < size; from += ELEMENTS_PER_MESSAGE) {
-    const to = Math.min(size, from + ELEMENTS_PER_MESSAGE);
+  for (let index = 0; index < size;) {
     begin(batch, NFT.newElement, NLM_F_CREATE, seq);
     writer.text(2, name);
     writer.u32(4, id);
     const list = writer.nest(3);
-    for (let index = from; index < to; index++) putAnonymousElement(writer, set, items, index);
+    for (; index < size && writer.length - list < GATHERED_BYTES; index++) putAnonymousElement(writer, set, items, index);
     writer.unnest(list);
     end(batch);
   }
