@@ -55,7 +55,6 @@ export class FakeKernel implements NftKernel {
       return { ok: false, error: new OpError('failed', 'write nftables rules', `${op.op}: ${reason}`), failedOps: [index] };
     }
     this.commits.push({ family, ops });
-    this.#generation += 1;
     return { ok: true };
   }
 
@@ -163,6 +162,10 @@ export class FakeKernel implements NftKernel {
       else elements.set(name, new Map([...set.elements].map(([key, element]) => [key, valueText(element)])));
     }
     return { chains: [...table.chains.keys()], affinitySets, elements };
+  }
+
+  async ruleCounts(family: Family): Promise<ReadonlyMap<string, number>> {
+    return new Map([...(this.tables.get(family)?.chains ?? [])].filter(([, rules]) => rules.length > 0).map(([name, rules]) => [name, rules.length]));
   }
 
   async generation(): Promise<number> {

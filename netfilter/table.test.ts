@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { OpError } from '../base/errors.ts';
 import { seededRng, type Rng } from '../base/rng.ts';
 import { silentLog } from '../base/log.ts';
 import { portKey } from './core/names.ts';
@@ -7,6 +9,7 @@ import type { Statement } from './core/ops.ts';
 import type { RuleSettings } from './core/settings.ts';
 import type { PortRules, Target } from './core/ruleset.ts';
 import { FakeKernel } from './fake.ts';
+import type { NftKernel } from './io/kernel.ts';
 import { Table } from './table.ts';
 
 const settings: RuleSettings = {
@@ -139,6 +142,96 @@ test('a port that is refused in a later part of a first write is left out, and n
   const others = new Map([...ports].filter(([port]) => port !== bad));
   assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(settings, [others], 0)).ok);
   assert.deepEqual(contents(kernel), contents(fresh));
+});
+
+/** A table with four Services, and those. */
+async function written(): Promise<{ kernel: FakeKernel; table: Table; ports: Map<string, PortRules> }> {
+  const rng = seededRng(3);
+  const ports = new Map<string, PortRules>();
+  for (const number of [1, 2, 3, 4]) {
+    const targets = [`10.244.0.${number}`, `10.244.1.${number}`].map((address) => ({ address, port: 8080 }));
+    const rules: PortRules = { ...randomRules(rng, number), internal: 'cluster', affinitySeconds: null, cluster: targets, reachable: targets };
+    ports.set(portKey(rules.id), rules);
+  }
+  const kernel = new FakeKernel();
+  const table = new Table({ kernel, fallback: null, log: silentLog });
+  assert.ok((await table.writeWhole(settings, [ports], 0)).ok);
+  return { kernel, table, ports };
+}
+
+test('whatever somebody else takes out of the table is found and put back', async () => {
+  const damages: Record<string, (kernel: FakeKernel) => void> = {
+    'all rules': (kernel) => kernel.tables.get('ip')!.chains.forEach((rules) => (rules.length = 0)),
+    'the rules of a Service': (kernel) => {
+      const [, rules] = [...kernel.tables.get('ip')!.chains].find(([name]) => name.startsWith('service-'))!;
+      rules.length = 0;
+    },
+    'a rule of a base chain': (kernel) => void kernel.tables.get('ip')!.chains.get('nat-prerouting')!.pop(),
+    'an address for node ports': (kernel) => kernel.tables.get('ip')!.sets.get('nodeport-ips')!.elements.clear(),
+    'the key of a Service': (kernel) => kernel.tables.get('ip')!.sets.get('cluster-ips')!.elements.clear(),
+  };
+  for (const [what, damage] of Object.entries(damages)) {
+    const { kernel, table, ports } = await written();
+    const before = contents(kernel);
+    assert.ok(await table.isIntact(settings));
+    kernel.meddle(() => damage(kernel));
+    assert.equal(await table.isIntact(settings), false, what);
+    assert.ok((await table.writeWhole(settings, [ports], 1)).ok);
+    assert.deepEqual(contents(kernel), before, what);
+    assert.ok(await table.isIntact(settings), what);
+  }
+});
+
+test('what somebody else changed is found after any number of our own writes', async () => {
+  for (const count of [0, 1, 2, 3]) {
+    const { kernel, table, ports } = await written();
+    const [other, rules] = [...ports].at(-1)!;
+    kernel.meddle((tables) => tables.get('ip')!.sets.get('cluster-ips')!.elements.delete('10.96.0.1'));
+    for (let write = 0; write < count; write++) {
+      assert.ok((await table.writeChanges('ip', new Map([[other, write % 2 === 0 ? null : rules]]), write)).ok);
+    }
+    assert.equal(await table.isIntact(settings), false, `${count} writes`);
+  }
+});
+
+test('what somebody else changed while all was written is found, too', async () => {
+  const { kernel, ports } = await written();
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = async (family, ops) => {
+    kernel.meddle((tables) => tables.get('ip')!.sets.get('cluster-ips')!.elements.delete('10.96.0.1'));
+    return await commit(family, ops);
+  };
+  const table = new Table({ kernel, fallback: null, log: silentLog });
+  assert.ok((await table.writeWhole(settings, [ports], 0)).ok);
+  assert.equal(await table.isIntact(settings), false);
+});
+
+test('an end, or a defect, while the rest is worked out waits for what the kernel has', async () => {
+  const { ports } = await written();
+  const kernel = new FakeKernel();
+  const may = Promise.withResolvers<void>();
+  const kernelHas = { begun: false, ended: false };
+  const slow: NftKernel = {
+    commit: async (family, ops) => {
+      kernelHas.begun = true;
+      await may.promise;
+      const result = await kernel.commit(family, ops);
+      kernelHas.ended = true;
+      return result;
+    },
+    observe: async (family) => await kernel.observe(family),
+    ruleCounts: async (family) => await kernel.ruleCounts(family),
+    generation: async () => await kernel.generation(),
+  };
+  async function* rules(): AsyncGenerator<Map<string, PortRules>> {
+    yield new Map([...ports].slice(0, 1));
+    for (; !kernelHas.begun; await turn()) yield new Map();
+    setImmediate(() => may.resolve());
+    throw new OpError('aborted', 'work rules out', 'stopped by the caller');
+  }
+  const table = new Table({ kernel: slow, fallback: null, log: silentLog, opsAtOnce: 1 });
+  await assert.rejects(table.writeWhole(settings, rules(), 0), { code: 'aborted' });
+  assert.ok(kernelHas.ended);
 });
 
 test('what an earlier configuration refused on loopback addresses, and how, is gone once it does not', async () => {

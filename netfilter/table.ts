@@ -22,10 +22,10 @@ import {
   type Plan,
   type TableState,
 } from './core/diff.ts';
-import { endpointMapOf, fixedTable, SERVICE_SETS } from './core/nft-table.ts';
+import { endpointMapOf, fixedTable, SERVICE_SETS, sets } from './core/nft-table.ts';
 import type { RuleSettings } from './core/settings.ts';
 import { drawnElements, portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
-import type { Element, SetSpec } from './core/ops.ts';
+import type { Element, Rule, SetSpec } from './core/ops.ts';
 import type { PortRules } from './core/ruleset.ts';
 import { firstFreeMap, Slots } from './core/slots.ts';
 import type { CommitResult, NftKernel } from './io/kernel.ts';
@@ -124,7 +124,7 @@ export class Table implements ServiceTable {
   #slots: Slots | null = null;
   /** Ports the kernel refused in the last whole write. They are tried again without making the others wait. */
   #refused = new Set<string>();
-  /** The kernel's generation after our last write, while nobody else wrote since. */
+  /** The kernel's generation when the table was last read, and seen or made to be right; null when that is not known. */
   #generation: number | null = null;
 
   constructor(options: TableOptions) {
@@ -159,7 +159,6 @@ export class Table implements ServiceTable {
         for (const [port, objects] of wanted) if (objects === null) this.#release(port);
         acceptChanges(this.#state, wanted, plan, nowMs);
         for (const port of wanted.keys()) this.#refused.delete(port);
-        if (plan.ops.length > 0) await this.#noteGeneration(signal);
         return { ok: true, refused };
       }
       const culprits = result.failedOps.map((index) => plan.owners[index]);
@@ -191,14 +190,26 @@ export class Table implements ServiceTable {
    * left out and named. A table that is there never lacks a Service that it had.
    */
   async writeWhole(settings: RuleSettings, all: RulesInParts, nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
-    const { log } = this.#options;
-    const observing = this.#observe(settings, signal);
-    const rest = await drawUntil(observing, all);
-    const observed = await observing;
+    const looking = this.#look(settings, signal);
+    const rest = await drawUntil(looking, all);
+    const { generation, observed } = await looking;
     this.#settings = settings;
     this.#generation = null;
-    if (observed === 'absent') return await this.#writeFirst(settings, rest, nowMs, signal);
-    const rules = await gathered(rest);
+    const result = await (observed === 'absent' ? this.#writeFirst(settings, rest, nowMs, signal) : this.#rewrite(settings, rest, observed, nowMs, signal));
+    // Of the look, so that what somebody else changed since is found by the next one.
+    if (result.ok) this.#generation = generation;
+    return result;
+  }
+
+  async #look(settings: RuleSettings, signal?: AbortSignal): Promise<{ generation: number | null; observed: Observed | 'absent' | 'unknown' }> {
+    const generation = await this.#readGeneration(signal);
+    return { generation, observed: await this.#observe(settings, signal) };
+  }
+
+  /** Repairs a table that is there, or throws it away. */
+  async #rewrite(settings: RuleSettings, all: RulesInParts, observed: Observed | 'unknown', nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
+    const { log } = this.#options;
+    const rules = await gathered(all);
     if (typeof observed !== 'string') {
       // In a repair of several transactions no old rule may draw from where a new one does already.
       const slots = isLarge(rules, this.#opsAtOnce) ? null : this.#slots;
@@ -271,7 +282,7 @@ export class Table implements ServiceTable {
     part = new Map();
     const result = await commit();
     if (!result.ok) return result;
-    return await this.#accept(state, [], signal);
+    return this.#accept(state, []);
   }
 
   /** @param first what is in `wanted`, or comes there on the way */
@@ -287,7 +298,7 @@ export class Table implements ServiceTable {
     const refused: string[] = [];
     for (let round = 0; ; round++) {
       const result = await this.#replaceInParts(settings, round === 0 ? first : [wanted], opsAtOnce, nowMs, round === 0, signal);
-      if (result.ok) return await this.#accept(result.state, refused, signal);
+      if (result.ok) return this.#accept(result.state, refused);
       const culprits = new Set(result.culprits);
       if (round === MAX_ROUNDS || culprits.size === 0 || culprits.has(undefined)) return result;
       for (const port of culprits) {
@@ -323,27 +334,31 @@ export class Table implements ServiceTable {
     let isFirst = true;
     let last: Promise<Refusal | null> = Promise.resolve(null);
     let refusal: Refusal | null = null;
-    for await (const part of partsOf(ports, opsAtOnce)) {
-      // What is left is worked out all the same: without the culprits all are tried again.
-      if (refusal !== null) continue;
-      const plan = isFirst ? planReplace(settings, part) : planChanges(state, part);
-      acceptChanges(state, part, plan, nowMs);
-      isFirst = false;
-      refusal = await last;
-      if (refusal !== null) continue;
-      last = through(plan, kernel.commit(settings.family, plan.ops, signal));
-      // Heard of above or below.
-      last.catch(() => {});
+    try {
+      for await (const part of partsOf(ports, opsAtOnce)) {
+        // What is left is worked out all the same: without the culprits all are tried again.
+        if (refusal !== null) continue;
+        const plan = isFirst ? planReplace(settings, part) : planChanges(state, part);
+        acceptChanges(state, part, plan, nowMs);
+        isFirst = false;
+        refusal = await last;
+        if (refusal !== null) continue;
+        last = through(plan, kernel.commit(settings.family, plan.ops, signal));
+        // Heard of above or below.
+        last.catch(() => {});
+      }
+    } catch (error) {
+      // Nobody goes on, or ends, while the kernel still writes.
+      await last.catch(() => {});
+      throw error;
     }
     refusal ??= await last;
     return refusal ?? { ok: true, state };
   }
 
-  async #accept(state: TableState, refused: readonly string[], signal?: AbortSignal): Promise<WriteResult> {
+  #accept(state: TableState, refused: readonly string[]): WriteResult {
     this.#state = state;
     this.#refused = new Set(refused);
-    this.#generation = null;
-    await this.#noteGeneration(signal);
     return { ok: true, refused };
   }
 
@@ -368,18 +383,10 @@ export class Table implements ServiceTable {
     const result = await this.#options.kernel.commit(family, plan.ops, signal);
     if (!result.ok) return result;
     acceptCleanup(this.#state, plan);
-    await this.#noteGeneration(signal);
     return { ok: true, deleted: plan.ops.length };
   }
 
-  /** Each write of ours moves the generation by one; any other step was somebody else's. */
-  async #noteGeneration(signal?: AbortSignal): Promise<void> {
-    const before = this.#generation;
-    const now = await this.#currentGeneration(signal);
-    this.#generation = before === null || now === before + 1 ? now : null;
-  }
-
-  async #currentGeneration(signal?: AbortSignal): Promise<number | null> {
+  async #readGeneration(signal?: AbortSignal): Promise<number | null> {
     try {
       return await this.#options.kernel.generation(signal);
     } catch (error) {
@@ -391,12 +398,35 @@ export class Table implements ServiceTable {
 
   /** Whether the kernel still has what was written; costs one message while nobody else changes any table. */
   async isIntact(settings: RuleSettings, signal?: AbortSignal): Promise<boolean> {
-    const now = await this.#currentGeneration(signal);
+    const now = await this.#readGeneration(signal);
     if (now === null || now === this.#generation) return true;
     const observed = await this.#observe(settings, signal);
     if (observed === 'unknown') return true;
     if (observed === 'absent' || !this.#matches(settings, observed)) return false;
+    const counts = await this.#ruleCounts(settings, signal);
+    if (counts !== null && !this.#hasAllRules(settings, counts)) return false;
     this.#generation = now;
+    return true;
+  }
+
+  async #ruleCounts(settings: RuleSettings, signal?: AbortSignal): Promise<ReadonlyMap<string, number> | null> {
+    try {
+      return await this.#options.kernel.ruleCounts(settings.family, signal);
+    } catch (error) {
+      if (hasCode(error, 'aborted')) throw error;
+      this.#options.log.warn('The rules cannot be read back', { error });
+      return null;
+    }
+  }
+
+  /** Whether each chain has as many rules as were written, so that nobody emptied one; what they say is not read. */
+  #hasAllRules(settings: RuleSettings, counts: ReadonlyMap<string, number>): boolean {
+    const fixed = fixedTable(settings);
+    const isWhole = (chain: string, rules: readonly Rule[]): boolean => (counts.get(chain) ?? 0) === rules.length;
+    if (![...fixed.chains, ...fixed.baseChains].every(({ name, rules }) => isWhole(name, rules))) return false;
+    for (const objects of this.#state.ports.values()) {
+      for (const [chain, rules] of objects.chains) if (!isWhole(chain, rules)) return false;
+    }
     return true;
   }
 
@@ -404,6 +434,8 @@ export class Table implements ServiceTable {
     const chains = new Set(observed.chains);
     const fixed = fixedTable(settings);
     if (![...fixed.chains, ...fixed.baseChains].every(({ name }) => chains.has(name))) return false;
+    const addresses = observed.elements.get(sets.nodePortIPs.name);
+    if ((addresses?.size ?? 0) !== fixed.nodePortElements.length || !fixed.nodePortElements.every(({ key }) => addresses?.has(key[0]!))) return false;
     for (const objects of this.#state.ports.values()) {
       for (const chain of objects.chains.keys()) if (!chains.has(chain)) return false;
       for (const set of objects.affinitySets) if (!observed.affinitySets.has(set.name)) return false;

@@ -22,6 +22,18 @@ export function decodeChains(datagrams: readonly Uint8Array[]): string[] {
   return names;
 }
 
+/** How many rules each chain has that has any. */
+export function countRules(datagrams: readonly Uint8Array[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const { type, payload } of messagesOf(datagrams)) {
+    if (type !== messageType(NFT.newRule)) continue;
+    const found = attributes(payload, AFTER_FAMILY);
+    const chain = readText(found.get(2));
+    if (readText(found.get(1)) === TABLE) counts.set(chain, (counts.get(chain) ?? 0) + 1);
+  }
+  return counts;
+}
+
 /** Names of all sets, and the timeouts of those for affinity. */
 export function decodeSets(datagrams: readonly Uint8Array[]): { names: Set<string>; affinity: Map<string, number> } {
   const names = new Set<string>();

@@ -18,6 +18,7 @@ export const NFT = {
   getChain: 4,
   delChain: 5,
   newRule: 6,
+  getRule: 7,
   delRule: 8,
   newSet: 9,
   getSet: 10,
@@ -389,10 +390,10 @@ function rangeElements(cidrs: readonly string[], family: Family): RangeElement[]
   return elements;
 }
 
-/** Asks for all chains, sets or counters of our table, or all elements of one set. */
-export function encodeDump(family: Family, what: 'chains' | 'sets' | 'counters' | { elementsOf: string }): Uint8Array {
+/** Asks for all chains, rules, sets or counters of our table, or all elements of one set. */
+export function encodeDump(family: Family, what: 'chains' | 'rules' | 'sets' | 'counters' | { elementsOf: string }): Uint8Array {
   const writer = new MessageWriter(256);
-  const types = { chains: NFT.getChain, sets: NFT.getSet, counters: NFT.getObject };
+  const types = { chains: NFT.getChain, rules: NFT.getRule, sets: NFT.getSet, counters: NFT.getObject };
   const type = typeof what === 'object' ? NFT.getElement : types[what];
   const token = writer.begin(messageType(type), NLM_F_REQUEST | NLM_F_DUMP, 1, NFPROTO[family]);
   writer.text(1, TABLE);

@@ -9,7 +9,12 @@ export interface NftKernel {
   commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult>;
   /** What is in the table; `absent` without a table, `unknown` when this way cannot read it back. */
   observe(family: Family, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'>;
-  /** A number that changes with every change of any table of this namespace; null when this way cannot tell. */
+  /** How many rules each chain of the table has that has any; null when this way cannot tell. */
+  ruleCounts(family: Family, signal?: AbortSignal): Promise<ReadonlyMap<string, number> | null>;
+  /**
+   * A number that changes when somebody else changes any table of this namespace, and at most by the way when `commit`
+   * does; null when this way cannot tell.
+   */
   generation(signal?: AbortSignal): Promise<number | null>;
 }
 

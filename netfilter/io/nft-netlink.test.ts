@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hasCode } from '../../base/errors.ts';
-import { MessageWriter, NLMSG_DONE } from '../../base/netlink.ts';
+import { messagesOf, MessageWriter, NLMSG_DONE, NLMSG_ERROR } from '../../base/netlink.ts';
 import { errnoError } from '../../base/sys/errno.ts';
 import { createFakeSys } from '../../base/sys/fake.ts';
+import { messageType, NFT } from '../core/encode-netlink.ts';
 import { createConntrack } from './conntrack.ts';
 import { createNetlinkKernel } from './nft-netlink.ts';
 
@@ -13,6 +14,26 @@ function done(): Uint8Array {
   writer.end(writer.open(NLMSG_DONE, 0, 1, new Uint8Array(4)));
   return writer.finish();
 }
+
+test('the generation says what others changed, and nothing of our own commits', async () => {
+  const sys = createFakeSys();
+  const kernel = createNetlinkKernel(sys);
+  let generation = 7;
+  sys.onNetlink = ({ messages }) => {
+    const writer = new MessageWriter();
+    const isBatch = [...messagesOf([messages])].length > 1;
+    if (isBatch) generation += 1;
+    const token = isBatch ? writer.open(NLMSG_ERROR, 0, 1, new Uint8Array(4)) : writer.begin(messageType(NFT.newGeneration), 0, 1, 0);
+    if (!isBatch) writer.u32(1, generation);
+    writer.end(token);
+    return [writer.finish()];
+  };
+  const before = await kernel.generation();
+  for (const family of ['ip', 'ip6'] as const) assert.ok((await kernel.commit(family, [{ op: 'add-chain', chain: 'a' }])).ok);
+  assert.equal(await kernel.generation(), before);
+  generation += 1;
+  assert.notEqual(await kernel.generation(), before);
+});
 
 const CUT_OFF: Record<string, () => Uint8Array[]> = {
   nothing: () => [],

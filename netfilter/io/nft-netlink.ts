@@ -3,11 +3,11 @@ import { OpError } from '../../base/errors.ts';
 import { readList } from '../../base/netlink-read.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Observed } from '../core/diff.ts';
-import { decodeChains, decodeCounters, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
+import { countRules, decodeChains, decodeCounters, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
 import { BatchEncoder, encodeDump, encodeGetGeneration } from '../core/encode-netlink.ts';
 import type { Family } from '../core/ip.ts';
 import { answersOf, type Answer } from '../core/netlink.ts';
-import { endpointMap, endpointMapOf, SERVICE_SETS } from '../core/nft-table.ts';
+import { endpointMap, endpointMapOf, SERVICE_SETS, sets } from '../core/nft-table.ts';
 import type { Op } from '../core/ops.ts';
 import type { CommitResult, NftKernel } from './kernel.ts';
 import { netfilterSocket } from './socket.ts';
@@ -21,6 +21,8 @@ const OPS_AT_A_STRETCH = 2000;
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
   const send = netfilterSocket(sys, options, TIMEOUT_MS);
+  /** Each of them moved the kernel's generation by one, or by nothing when it changed nothing. */
+  let commits = 0;
 
   const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
     const { datagrams, errno } = await readList(() => send(messages, 1), 'read nftables');
@@ -35,7 +37,10 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
       if (signal?.aborted === true) return { ok: false, error: new OpError('aborted', 'write nftables rules', 'stopped by the caller'), failedOps: [] };
       try {
         const first = answersOf(await send(await encode(family, ops, false), 1));
-        if (first.length === 1 && first[0]!.errno === 0) return { ok: true };
+        if (first.length === 1 && first[0]!.errno === 0) {
+          commits += 1;
+          return { ok: true };
+        }
         // The first refusal is not all there is to know: the same again, with a message for each operation, fails again and tells every culprit.
         const all = first.some((answer) => answer.errno !== 0) ? answersOf(await send(await encode(family, ops, true), ALL_ANSWERS)) : first;
         return refusal(ops, all);
@@ -46,25 +51,31 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
     },
 
     async observe(family: Family): Promise<Observed | 'absent'> {
-      const [chains, sets] = await Promise.all([dump(encodeDump(family, 'chains')), dump(encodeDump(family, 'sets'))]);
-      if (chains === 'absent' || sets === 'absent') return 'absent';
+      const [chains, all] = await Promise.all([dump(encodeDump(family, 'chains')), dump(encodeDump(family, 'sets'))]);
+      if (chains === 'absent' || all === 'absent') return 'absent';
       const names = decodeChains(chains);
-      const { names: setNames, affinity } = decodeSets(sets);
+      const { names: setNames, affinity } = decodeSets(all);
       if (names.length === 0 && setNames.size === 0) return 'absent';
       const elements = new Map<string, ReadonlyMap<string, string>>();
       const maps = [...setNames].flatMap((name) => {
         const map = endpointMapOf(name);
         return map === null ? [] : [endpointMap(map.protocol, map.number)];
       });
-      for (const set of [...SERVICE_SETS, ...maps]) {
+      for (const set of [...SERVICE_SETS, sets.nodePortIPs, ...maps]) {
         const found = setNames.has(set.name) ? await dump(encodeDump(family, { elementsOf: set.name })) : 'absent';
         elements.set(set.name, found === 'absent' ? new Map() : decodeElements(found, set, family));
       }
       return { chains: names, affinitySets: affinity, elements };
     },
 
+    async ruleCounts(family: Family): Promise<ReadonlyMap<string, number>> {
+      const rules = await dump(encodeDump(family, 'rules'));
+      return rules === 'absent' ? new Map() : countRules(rules);
+    },
+
     async generation(): Promise<number | null> {
-      return decodeGeneration(await send(encodeGetGeneration(), 1));
+      const generation = decodeGeneration(await send(encodeGetGeneration(), 1));
+      return generation === null ? null : generation - commits;
     },
   };
 }

@@ -33,6 +33,7 @@ export function createTextKernel(sys: Sys, options: { netns?: string } = {}): Nf
       return { ok: false, error: new OpError(result.timedOut ? 'deadline' : 'failed', 'write nftables rules', detail), failedOps };
     },
     observe: async () => 'unknown',
+    ruleCounts: async () => null,
     generation: async () => null,
   };
 }

@@ -185,7 +185,12 @@ suite('Programming the kernel', { skip: reason ?? false }, () => {
     proxy.api.put('endpointslices', slice('echo', web, [{ ip: '10.244.1.5', node: 'node-b' }]));
     await proxy.synced();
     const reach = (): Promise<Reply> => lab.peers.cli.connect('10.96.0.8', 80, { timeoutMs: 1000 });
-    for (const damage of ['delete element ip kube-proxy service-ips { 10.96.0.8 . tcp . 80 }', 'delete table ip kube-proxy']) {
+    for (const damage of [
+      'delete element ip kube-proxy service-ips { 10.96.0.8 . tcp . 80 }',
+      'delete table ip kube-proxy',
+      'flush table ip kube-proxy',
+      'flush chain ip kube-proxy services',
+    ]) {
       const { promise, resolve: look } = Promise.withResolvers<void>();
       mayLook = promise;
       try {
