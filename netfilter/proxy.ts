@@ -7,7 +7,7 @@ import type { Family } from './core/ip.ts';
 import type { EndpointSliceObject, ServiceObject } from './core/model.ts';
 import type { RuleSettings } from './core/settings.ts';
 import { listensOnLoopback, settingsFor, TO_BE_DELETED_TAINT, topologyOf, type NodeObject } from './core/node.ts';
-import { applyService, applySlice, emptyWorld, healthChecks, loopbackPorts, replaceServices, replaceSlices, udpPorts, type World } from './core/world.ts';
+import { applyService, applySlice, emptyWorld, loopbackPorts, replaceServices, replaceSlices, udpPorts, type World } from './core/world.ts';
 import type { ProxyHealth } from './health.ts';
 import type { Conntrack } from './io/conntrack.ts';
 import type { LoopbackPorts } from './io/loopback-ports.ts';
@@ -211,7 +211,12 @@ export class Proxy {
   }
 
   async #afterSync(family: Family, result: SyncResult): Promise<void> {
-    this.#healthChecks.set(family, this.#healthChecksOf(family));
+    const { nodePorts } = result;
+    const hosts = nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : nodePorts.addresses;
+    this.#healthChecks.set(
+      family,
+      result.healthChecks.map((check) => ({ ...check, hosts })),
+    );
     this.#healthUpdates = this.#healthUpdates.then(() => this.#options.healthPorts.update([...this.#healthChecks.values()].flat()));
     await this.#healthUpdates;
     if (listensOnLoopback(this.#options.config, family))
@@ -221,12 +226,6 @@ export class Proxy {
     if (this.#written.size < this.#families.length || this.#isTakenOver) return;
     this.#isTakenOver = true;
     await this.#options.afterFirstSync?.();
-  }
-
-  #healthChecksOf(family: Family): HealthCheck[] {
-    const { nodePorts } = this.#settings.find((settings) => settings.family === family)!;
-    const hosts = nodePorts.kind === 'all' ? [family === 'ip' ? '0.0.0.0' : '::'] : nodePorts.addresses;
-    return healthChecks(this.#world, this.#options.nodeName, family).map((check) => ({ ...check, hosts }));
   }
 
   async #cleanConntrack(family: Family): Promise<void> {

@@ -4,10 +4,10 @@ import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Family } from './core/ip.ts';
 import { portKey } from './core/names.ts';
-import type { RuleSettings } from './core/settings.ts';
+import type { NodePortAddresses, RuleSettings } from './core/settings.ts';
 import type { PortRules } from './core/ruleset.ts';
 import type { Topology } from './core/topology.ts';
-import { rulesFor, type World } from './core/world.ts';
+import { localEndpoints, rulesFor, type HealthCheckPort, type World } from './core/world.ts';
 import type { IPFamily, ProxyHealth } from './health.ts';
 import type { Metrics } from './io/metrics.ts';
 
@@ -74,6 +74,9 @@ export interface SyncResult {
   full: boolean;
   /** Whether any UDP port may have changed. */
   udp: boolean;
+  /** The health-check node ports of the Services as they were written, and the addresses that take node ports. */
+  healthChecks: readonly HealthCheckPort[];
+  nodePorts: NodePortAddresses;
 }
 
 /** Why the next sync is due, as monotonic times. Infinity: not. */
@@ -88,6 +91,8 @@ export class FamilySync {
   readonly #options: FamilySyncOptions;
   #settings: RuleSettings;
   #topology: Topology;
+  /** Of the settings by which was written last. */
+  #nodePorts: NodePortAddresses;
   #ready = false;
   #dirty = new Set<string>();
   #needFull = true;
@@ -104,6 +109,7 @@ export class FamilySync {
     this.#options = options;
     this.#settings = settings;
     this.#topology = topology;
+    this.#nodePorts = settings.nodePorts;
   }
 
   get family(): IPFamily {
@@ -186,11 +192,17 @@ export class FamilySync {
     const now = clock.monoMs();
     const only = (name: keyof Due): boolean =>
       (Object.keys(this.#due) as (keyof Due)[]).every((other) => (other === name ? this.#due[other] <= now : this.#due[other] > now));
-    if (only('checkMs')) {
+    if (this.#due.checkMs <= now) {
+      const isAlone = only('checkMs');
       this.#due.checkMs = now + this.#options.syncPeriodMs;
-      if (await table.isIntact(this.#settings, signal)) return;
-      log.warn('Somebody else changed the table, it is repaired');
-      this.#needFull = true;
+      // What is due to be written whole will be right after that.
+      if (this.#needFull || (await table.isIntact(this.#settings, signal))) {
+        if (isAlone) return;
+      } else {
+        log.warn('Somebody else changed the table, it is repaired');
+        this.#needFull = true;
+        return await this.sync(signal);
+      }
     }
     if (only('staleMs')) {
       await this.#deleteStale(signal);
@@ -225,10 +237,12 @@ export class FamilySync {
     const seconds = (this.#lastEndMs - startMs) / 1000;
     metrics.observe('kubeproxy_sync_proxy_rules_duration_seconds', seconds, labels);
     metrics.observe(`kubeproxy_sync_${full ? 'full' : 'partial'}_proxy_rules_duration_seconds`, seconds, labels);
-    this.#due.checkMs = this.#lastEndMs + this.#options.syncPeriodMs;
+    // Not after each: whoever always has something to write would never look.
+    if (full || this.#due.checkMs === Infinity) this.#due.checkMs = this.#lastEndMs + this.#options.syncPeriodMs;
     if (this.#options.table.staleCount > 0) this.#due.staleMs = this.#lastEndMs + this.#staleMs;
 
     if (!outcome.ok) {
+      if (hasCode(outcome.error, 'aborted')) throw outcome.error;
       for (const key of dirty) this.#dirty.add(key);
       this.#facts.triggers.unshift(...triggers);
       this.#failed(outcome.error);
@@ -247,7 +261,7 @@ export class FamilySync {
     metrics.set('kubeproxy_sync_proxy_rules_last_timestamp_seconds', clock.nowMs() / 1000, labels);
     log.debug(2, 'SyncProxyRules complete', { ipFamily: this.family, full, ports: this.#options.table.portCount, seconds: Number(seconds.toFixed(4)) });
     const udp = this.#facts.takeUdp();
-    await this.#options.afterSync({ full, udp: full || udp }, signal);
+    await this.#options.afterSync({ full, udp: full || udp, healthChecks: this.#facts.healthChecks, nodePorts: this.#nodePorts }, signal);
   }
 
   #failed(error: OpError): void {
@@ -278,10 +292,11 @@ export class FamilySync {
   async #writeWhole(signal?: AbortSignal): Promise<WriteResult> {
     const { table, clock } = this.#options;
     this.#facts.clear();
-    return await table.writeWhole(this.#settings, this.#allRules(), clock.monoMs(), signal);
+    this.#nodePorts = this.#settings.nodePorts;
+    return await table.writeWhole(this.#settings, this.#allRules(signal), clock.monoMs(), signal);
   }
 
-  async *#allRules(): AsyncGenerator<ReadonlyMap<string, PortRules>> {
+  async *#allRules(signal?: AbortSignal): AsyncGenerator<ReadonlyMap<string, PortRules>> {
     let part = new Map<string, PortRules>();
     let count = 0;
     for (const key of this.#options.world.services.keys()) {
@@ -290,6 +305,7 @@ export class FamilySync {
       yield part;
       part = new Map();
       await turn();
+      if (signal?.aborted === true) throw new OpError('aborted', 'work the rules out', 'stopped by the caller');
     }
     yield part;
   }
@@ -304,7 +320,7 @@ export class FamilySync {
       if (++count % CHUNK === 0) await turn();
     }
     const result = await table.writeChanges(this.#settings.family, changes, clock.monoMs(), signal);
-    if (result.ok) return result;
+    if (result.ok || hasCode(result.error, 'aborted')) return result;
     this.#options.log.warn('A partial write was refused, all is written again', { ipFamily: this.family, error: result.error });
     const { any, partial } = table.failureMetrics;
     for (const name of partial === undefined ? [any] : [any, partial]) this.#options.metrics.add(name, 1, { ip_family: this.family });
@@ -313,10 +329,13 @@ export class FamilySync {
 
   /** Works out the rules of one Service. */
   #addRules(key: string, to: Map<string, PortRules | null>): void {
-    const rules = rulesFor(this.#options.world, key, this.#settings.family, this.#topology);
+    const { world } = this.#options;
+    const rules = rulesFor(world, key, this.#settings.family, this.#topology);
     const ports = rules.map((rule) => portKey(rule.id));
     ports.forEach((port, index) => to.set(port, rules[index]!));
     this.#facts.note(key, ports, rules);
+    const port = rules[0]?.healthCheckNodePort ?? 0;
+    this.#facts.noteHealth(key, port === 0 ? null : { key, port, localEndpoints: localEndpoints(world, key, this.#topology.nodeName, this.#settings.family) });
   }
 }
 
@@ -326,6 +345,7 @@ const NO_PORTS: readonly string[] = [];
 class Facts {
   readonly #ports = new Map<string, readonly string[]>();
   readonly #dropped = { internal: new Set<string>(), external: new Set<string>() };
+  readonly #health = new Map<string, HealthCheckPort>();
   #udp = false;
   /** Wall-clock times of changes that await their sync. */
   readonly triggers: number[] = [];
@@ -334,6 +354,16 @@ class Facts {
     this.#ports.clear();
     this.#dropped.internal.clear();
     this.#dropped.external.clear();
+    this.#health.clear();
+  }
+
+  noteHealth(key: string, check: HealthCheckPort | null): void {
+    if (check === null) this.#health.delete(key);
+    else this.#health.set(key, check);
+  }
+
+  get healthChecks(): readonly HealthCheckPort[] {
+    return [...this.#health.values()];
   }
 
   note(key: string, ports: readonly string[], rules: readonly PortRules[]): void {

@@ -1,4 +1,4 @@
-import { healthCheckNodePort, serviceKey, servicePorts, sliceServiceKey, endpointsByPort, type EndpointSliceObject, type ServiceObject } from './model.ts';
+import { serviceKey, servicePorts, sliceServiceKey, endpointsByPort, type EndpointSliceObject, type ServiceObject } from './model.ts';
 import { serviceRules, type PortRules, type Target } from './ruleset.ts';
 import type { Family } from './ip.ts';
 import type { Topology } from './topology.ts';
@@ -130,15 +130,8 @@ export interface HealthCheckPort {
   localEndpoints: number;
 }
 
-/** Health-check node ports of the Services that have an address of that family, with its ready endpoints on this node. */
-export function healthChecks(world: World, nodeName: string, family: Family): HealthCheckPort[] {
-  const checks: HealthCheckPort[] = [];
-  for (const [key, service] of world.services) {
-    const port = healthCheckNodePort(service);
-    if (port === 0 || servicePorts(service, family).length === 0) continue;
-    const endpoints = [...endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()].flat();
-    const ready = endpoints.filter((endpoint) => endpoint.local && endpoint.ready);
-    checks.push({ key, port, localEndpoints: new Set(ready.map((endpoint) => endpoint.address)).size });
-  }
-  return checks;
+/** How many ready endpoints of a Service are on this node, by their addresses. */
+export function localEndpoints(world: World, key: string, nodeName: string, family: Family): number {
+  const endpoints = [...endpointsByPort(world.slices.get(key)?.values() ?? [], family, nodeName).values()].flat();
+  return new Set(endpoints.filter((endpoint) => endpoint.local && endpoint.ready).map((endpoint) => endpoint.address)).size;
 }
