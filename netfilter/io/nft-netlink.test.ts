@@ -35,6 +35,57 @@ test('the generation says what others changed, and nothing of our own commits', 
   assert.notEqual(await kernel.generation(), before);
 });
 
+/** What the kernel answers about a message. */
+function acknowledged(seq: number, errno: number): Uint8Array {
+  const writer = new MessageWriter();
+  const body = new Uint8Array(20);
+  new DataView(body.buffer).setInt32(0, -errno, true);
+  writer.end(writer.open(NLMSG_ERROR, 0, seq, body));
+  return writer.finish();
+}
+
+for (const [what, refusals, ok] of [
+  ['that was refused for a moment is written', 1, true],
+  ['that is refused again and again, with nothing wrong in it, fails', Infinity, false],
+] as const) {
+  test(`a transaction ${what}, and asking for the culprit writes nothing`, async () => {
+    const EBUSY = 16;
+    const sys = createFakeSys();
+    const kernel = createNetlinkKernel(sys);
+    let written = 0;
+    let refused = 0;
+    sys.onNetlink = ({ messages, expectAnswers }) => {
+      const seqs = [...messagesOf([messages])].map(({ seq }) => seq);
+      // The chain that is last in a question is there for nobody.
+      if (seqs.length > 4) return [acknowledged(seqs.at(-2)!, 2)];
+      assert.equal(expectAnswers, 1, 'nobody waits for more answers than come');
+      if (refused++ < refusals) return [acknowledged(1, EBUSY), acknowledged(2, 0)];
+      written += 1;
+      return [acknowledged(2, 0)];
+    };
+    const result = await kernel.commit('ip', [
+      { op: 'delete-chain', chain: 'a' },
+      { op: 'delete-chain', chain: 'b' },
+    ]);
+    assert.deepEqual([result.ok, written], [ok, ok ? 1 : 0]);
+    if (!result.ok) assert.deepEqual([result.failedOps, result.error.code], [[], 'failed']);
+  });
+}
+
+test('every culprit of a refused transaction is named', async () => {
+  const sys = createFakeSys();
+  const kernel = createNetlinkKernel(sys);
+  sys.onNetlink = ({ messages }) => {
+    const seqs = [...messagesOf([messages])].slice(1, -1).map(({ seq }) => seq);
+    return [acknowledged(1, 17), ...(seqs.length > 3 ? [acknowledged(3, 17), acknowledged(4, 2)] : [])];
+  };
+  const chains = ['a', 'b', 'c'].map((chain) => ({ op: 'add-chain', chain }) as const);
+  const result = await kernel.commit('ip', chains);
+  assert.ok(!result.ok);
+  assert.deepEqual(result.failedOps, [0, 2]);
+  assert.match(result.error.message, /add-chain refused with errno 17/);
+});
+
 const CUT_OFF: Record<string, () => Uint8Array[]> = {
   nothing: () => [],
   timeout: () => {

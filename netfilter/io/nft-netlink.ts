@@ -17,6 +17,10 @@ const TIMEOUT_MS = 60_000;
 const ALL_ANSWERS = 1_000_000;
 const ENOENT = 2;
 const OPS_AT_A_STRETCH = 2000;
+/** What the kernel refuses for a moment is tried this often. */
+const TRIES = 3;
+/** With it a transaction only asks: it is refused for certain, and all there is to say is said at once. */
+const REFUSED: Op = { op: 'delete-chain', chain: 'a chain that nobody has' };
 
 /** Transactions and dumps as nfnetlink messages: no process is started and no listing is needed before a write. */
 export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}): NftKernel {
@@ -36,14 +40,19 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
       if (ops.length === 0) return { ok: true };
       if (signal?.aborted === true) return { ok: false, error: new OpError('aborted', 'write nftables rules', 'stopped by the caller'), failedOps: [] };
       try {
-        const first = answersOf(await send(await encode(family, ops, false), 1));
-        if (first.length === 1 && first[0]!.errno === 0) {
-          commits += 1;
-          return { ok: true };
+        for (let tries = 1; ; tries++) {
+          const first = answersOf(await send(await encode(family, ops, false), 1));
+          if (first.length === 1 && first[0]!.errno === 0) {
+            commits += 1;
+            return { ok: true };
+          }
+          if (first.every((answer) => answer.errno === 0)) return refusal(ops, first);
+          // The first refusal is not all there is to know: the same again, with a message for each operation, tells every culprit.
+          const question = refusal(ops, answersOf(await send(await encode(family, [...ops, REFUSED], true), ALL_ANSWERS)));
+          if (question.failedOps.length > 0) return question;
+          // Nothing is wrong with it any more: a chain, for one, is busy for a moment.
+          if (tries === TRIES) return { ...refusal(ops, first), failedOps: [] };
         }
-        // The first refusal is not all there is to know: the same again, with a message for each operation, fails again and tells every culprit.
-        const all = first.some((answer) => answer.errno !== 0) ? answersOf(await send(await encode(family, ops, true), ALL_ANSWERS)) : first;
-        return refusal(ops, all);
       } catch (error) {
         if (!(error instanceof OpError)) throw error;
         return { ok: false, error, failedOps: [] };
@@ -95,7 +104,7 @@ async function encode(family: Family, ops: readonly Op[], apart: boolean): Promi
   return batch.finish();
 }
 
-function refusal(ops: readonly Op[], answers: readonly Answer[]): CommitResult {
+function refusal(ops: readonly Op[], answers: readonly Answer[]): CommitResult & { ok: false } {
   const refused = answers.filter((answer) => answer.errno !== 0);
   const first = refused[0];
   const failedOps = [...new Set(refused.map((answer) => answer.seq - 1).filter((index) => index >= 0 && index < ops.length))];
