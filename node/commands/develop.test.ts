@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Host } from '../../base/host.ts';
 import { createContext } from './context.ts';
-import { proving } from './develop.ts';
+import { makesNodes, proving } from './develop.ts';
 
 const quiet: Omit<Host, 'env' | 'signal'> = { args: [], pid: process.pid, stdout: () => undefined, stderr: () => undefined, isTerminal: false };
 
@@ -20,4 +20,26 @@ test('a program of test/ runs where the caller is, so that files named on its co
   );
   assert.equal(await proving(context, 'asked', [process.cwd()]), 7);
   await assert.rejects(proving(context, 'missing', []), { code: 'not-found' });
+});
+
+test('what makes nodes brings the packages for them; what asks or helps does not', () => {
+  for (const [name, args] of [
+    ['compare', []],
+    ['churn', ['run', '--minutes', '1']],
+    ['contract', ['record']],
+    ['cluster', ['up', '--name', 'x']],
+    ['cluster', ['images', '--no-build']],
+    ['conformance', ['run', '--suite', 'node']],
+  ] as const)
+    assert.equal(makesNodes(name, args), true, `${name} ${args.join(' ')}`);
+  for (const [name, args] of [
+    ['compare', ['--help']],
+    ['churn', ['help', 'run']],
+    ['cluster', ['kubectl', 'get', 'pods']],
+    ['cluster', []],
+    ['conformance', ['page']],
+    ['assets', ['build']],
+    ['machine', ['down']],
+  ] as const)
+    assert.equal(makesNodes(name, args), false, `${name} ${args.join(' ')}`);
 });

@@ -31,28 +31,34 @@ async function program(context: Context, name: string, args: readonly string[], 
 /** `nodelet test [SUITE…]`: brings what the tests need where it may, then runs them; without root those that need it skip. */
 export async function test(context: Context, suites: readonly string[]): Promise<number> {
   if (process.geteuid?.() === 0) {
-    try {
-      const machine = await prepareMachine(context, { containerd: undefined, forTests: true });
-      // The page of nodelet cri web is tested in it, and it is too large to be brought for anything else.
-      if (machine.programs.chromium === undefined && (suites.length === 0 || suites.includes('cri')))
-        await context.progress.step('packages installed: chromium', () => installPackages(['chromium']));
-    } catch (error) {
-      if (!(error instanceof OpError)) throw error;
-      context.progress.note(`  ${messageOf(error)}: tests that need it are skipped`);
-    }
+    // The page of nodelet cri web is tested in it, and it is too large to be brought for anything else.
+    await bringForTests(context, { chromium: suites.length === 0 || suites.includes('cri'), lacking: 'tests that need it are skipped' });
   } else context.progress.note('  not root: tests that need root are skipped');
   return program(context, 'scripts/test.ts', suites, context.root);
+}
+
+/** Brings the packages that real clusters are made with; where that fails it says so and goes on, for much works without. */
+async function bringForTests(context: Context, options: { chromium: boolean; lacking: string }): Promise<void> {
+  try {
+    const machine = await prepareMachine(context, { containerd: undefined, forTests: true });
+    if (options.chromium && machine.programs.chromium === undefined)
+      await context.progress.step('packages installed: chromium', () => installPackages(['chromium']));
+  } catch (error) {
+    if (!(error instanceof OpError)) throw error;
+    context.progress.note(`  ${messageOf(error)}: ${options.lacking}`);
+  }
 }
 
 /** What `bench` measures, each a program of `scripts/`. */
 const BENCHES = ['loop', 'cni'] as const;
 
-export const bench = (
+export async function bench(
   context: Context,
   what: string | undefined,
   more: readonly string[],
   options: { pods: string; seconds: string; count: string },
-): Promise<number> => {
+): Promise<number> {
+  if (process.geteuid?.() === 0) await bringForTests(context, { chromium: false, lacking: 'what needs it will fail' });
   if (what === 'netfilter') return program(context, 'test/netfilter/bench.ts', [...more, ...(context.options.json ? ['--json'] : [])], context.root);
   const which = BENCHES.find((name) => name === (what ?? 'loop'));
   if (which === undefined)
@@ -62,7 +68,7 @@ export const bench = (
   const { name, json } = context.options;
   const args = which === 'loop' ? ['--name', name, '--pods', options.pods, '--seconds', options.seconds] : ['--count', options.count];
   return program(context, `scripts/bench-${which}.ts`, [...args, ...(json ? ['--json'] : [])], context.root);
-};
+}
 
 /** Commands that are programs of `test/`, with command lines and `--help` of their own. */
 export const PROVING: Readonly<Record<string, string>> = {
@@ -82,5 +88,15 @@ export const OUTSIDE: Readonly<Record<string, string>> = {
   release: 'make one file that runs where nothing is installed',
 };
 
-export const proving = (context: Context, name: string, args: readonly string[]): Promise<number> =>
-  program(context, `${Object.hasOwn(OUTSIDE, name) ? 'scripts' : 'test'}/${name}/main.ts`, args);
+/** Whether a command line of one of {@link PROVING} makes nodes, and so wants the packages that they are made with. */
+export function makesNodes(name: string, args: readonly string[]): boolean {
+  if (args.includes('--help') || args.includes('-h') || args[0] === 'help') return false;
+  if (name === 'cluster') return args[0] === 'up' || args[0] === 'images';
+  if (name === 'conformance') return args[0] === 'run';
+  return name === 'churn' || name === 'compare' || name === 'contract';
+}
+
+export async function proving(context: Context, name: string, args: readonly string[]): Promise<number> {
+  if (process.geteuid?.() === 0 && makesNodes(name, args)) await bringForTests(context, { chromium: false, lacking: 'what needs it will fail' });
+  return program(context, `${Object.hasOwn(OUTSIDE, name) ? 'scripts' : 'test'}/${name}/main.ts`, args);
+}
