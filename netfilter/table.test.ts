@@ -182,6 +182,17 @@ test('whatever somebody else takes out of the table is found and put back', asyn
   }
 });
 
+test('rules are not read back where there are more than an answer holds', async () => {
+  const { kernel, ports } = await written();
+  const rules = [...kernel.tables.get('ip')!.chains.values()].flat().length;
+  for (const rulesReadMax of [rules - 1, rules]) {
+    const table = new Table({ kernel, fallback: null, log: silentLog, rulesReadMax });
+    assert.ok((await table.writeWhole(settings, [ports], 0)).ok);
+    kernel.meddle((tables) => tables.get('ip')!.chains.forEach((chain) => (chain.length = 0)));
+    assert.equal(await table.isIntact(settings), rulesReadMax < rules);
+  }
+});
+
 test('what somebody else changed is found after any number of our own writes', async () => {
   for (const count of [0, 1, 2, 3]) {
     const { kernel, table, ports } = await written();

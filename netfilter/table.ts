@@ -25,7 +25,7 @@ import {
 import { endpointMapOf, fixedTable, SERVICE_SETS, sets } from './core/nft-table.ts';
 import type { RuleSettings } from './core/settings.ts';
 import { drawnElements, portObjects, releaseSlots, type PortObjects } from './core/nft-service.ts';
-import type { Element, Rule, SetSpec } from './core/ops.ts';
+import type { Element, SetSpec } from './core/ops.ts';
 import type { PortRules } from './core/ruleset.ts';
 import { firstFreeMap, Slots } from './core/slots.ts';
 import type { CommitResult, NftKernel } from './io/kernel.ts';
@@ -101,6 +101,8 @@ const OPS_AT_ONCE = 6000;
 /** The first ones are smaller: while the kernel takes one, the next is worked out. */
 const FIRST_OPS_AT_ONCE = 2000;
 const PORTS_AT_A_STRETCH = 50;
+/** sys answers in at most 64 MiB, and a rule with the longest names takes about 900 bytes. */
+const RULES_READ_MAX = 50_000;
 
 export interface TableOptions {
   kernel: NftKernel;
@@ -109,6 +111,8 @@ export interface TableOptions {
   log: Log;
   /** Default OPS_AT_ONCE. */
   opsAtOnce?: number;
+  /** Default RULES_READ_MAX. */
+  rulesReadMax?: number;
 }
 
 /**
@@ -403,8 +407,7 @@ export class Table implements ServiceTable {
     const observed = await this.#observe(settings, signal);
     if (observed === 'unknown') return true;
     if (observed === 'absent' || !this.#matches(settings, observed)) return false;
-    const counts = await this.#ruleCounts(settings, signal);
-    if (counts !== null && !this.#hasAllRules(settings, counts)) return false;
+    if (!(await this.#hasAllRules(settings, signal))) return false;
     this.#generation = now;
     return true;
   }
@@ -420,14 +423,14 @@ export class Table implements ServiceTable {
   }
 
   /** Whether each chain has as many rules as were written, so that nobody emptied one; what they say is not read. */
-  #hasAllRules(settings: RuleSettings, counts: ReadonlyMap<string, number>): boolean {
+  async #hasAllRules(settings: RuleSettings, signal?: AbortSignal): Promise<boolean> {
     const fixed = fixedTable(settings);
-    const isWhole = (chain: string, rules: readonly Rule[]): boolean => (counts.get(chain) ?? 0) === rules.length;
-    if (![...fixed.chains, ...fixed.baseChains].every(({ name, rules }) => isWhole(name, rules))) return false;
-    for (const objects of this.#state.ports.values()) {
-      for (const [chain, rules] of objects.chains) if (!isWhole(chain, rules)) return false;
-    }
-    return true;
+    const wanted = new Map([...fixed.chains, ...fixed.baseChains].map(({ name, rules }) => [name, rules.length]));
+    for (const objects of this.#state.ports.values()) for (const [chain, rules] of objects.chains) wanted.set(chain, rules.length);
+    let all = 0;
+    wanted.forEach((count) => (all += count));
+    const counts = all > (this.#options.rulesReadMax ?? RULES_READ_MAX) ? null : await this.#ruleCounts(settings, signal);
+    return counts === null || [...wanted].every(([chain, count]) => (counts.get(chain) ?? 0) === count);
   }
 
   #matches(settings: RuleSettings, observed: Observed): boolean {
