@@ -17,23 +17,29 @@ const runs = (id: string, restartCount = 0, more: Partial<ContainerStatus> = {})
   startTime: 't',
   containerStatuses: [status({ containerID: `containerd://${id}`, restartCount, state: { running: {} }, ...more })],
 });
-const container = (id: string, attempt: number, running: boolean, createdAtMs = 0): SeenContainer => ({
+const container = (id: string, attempt: number, running: boolean, createdAtMs = 0, ran = true): SeenContainer => ({
   id,
   uid: 'u',
   name: 'm',
   attempt,
   running,
+  ran,
   createdAtMs,
 });
+/** Made, and not started. */
+const made = (id: string, attempt: number, createdAtMs = 0): SeenContainer => container(id, attempt, false, createdAtMs, false);
+/** What a status tells of one. */
+const waits = (id: string, restartCount: number, more: Partial<ContainerStatus> = {}): PodStatus => runs(id, restartCount, { state: { waiting: {} }, ...more });
 const sandbox = (id: string, ready: boolean): SeenSandbox => ({ id, uid: 'u', ready });
 
-type Step = { at: number } & ({ pod: PodStatus | 'deleted' } | { containers: SeenContainer[]; sandboxes?: SeenSandbox[] });
+type Step = { at: number } & ({ pod: PodStatus | 'deleted' } | { taken: string } | { containers: SeenContainer[]; sandboxes?: SeenSandbox[] });
 
 function rules(...steps: Step[]): string[] {
   const auditor = new Auditor();
   for (const step of steps) {
     const atMs = step.at * 1000;
     if ('pod' in step) auditor.pod(step.pod === 'deleted' ? 'DELETED' : 'MODIFIED', pod(step.pod === 'deleted' ? {} : step.pod), atMs);
+    else if ('taken' in step) auditor.taken({ id: step.taken, uid: 'u', name: 'm' });
     else auditor.listing({ fromMs: atMs, toMs: atMs, containers: step.containers, sandboxes: step.sandboxes ?? [] });
   }
   return auditor.violations.map(({ rule }) => rule);
@@ -92,6 +98,30 @@ test('each harm by its name', () => {
       [
         { at: 0, pod: runs('a', 2) },
         { at: 1, pod: runs('b', 2) },
+      ],
+    ],
+    [
+      'another container and no restart',
+      [
+        { at: 0, pod: waits('a', 2) },
+        { at: 1, containers: [container('a', 2, false)] },
+        { at: 2, pod: runs('b', 2) },
+      ],
+    ],
+    [
+      'another container and no restart',
+      [
+        { at: 0, pod: runs('a', 2) },
+        { at: 1, pod: runs('', 2, { containerID: '', state: { waiting: {} } }) },
+        { at: 2, pod: runs('b', 2) },
+      ],
+    ],
+    [
+      'an earlier container is told again',
+      [
+        { at: 0, pod: runs('a', 2) },
+        { at: 1, pod: waits('b', 3) },
+        { at: 2, pod: runs('a', 3, { state: { terminated: { exitCode: 1 } } }) },
       ],
     ],
     [
@@ -163,6 +193,50 @@ test('each harm by its name', () => {
     ],
   ];
   for (const [rule, steps] of cases) assert.deepEqual(rules(...steps), [rule], rule);
+});
+
+test('what never ran was not restarted, its number is free again, and its making is no start', () => {
+  const lost = { exitCode: 128, reason: 'StartError', startedAt: '1970-01-01T00:00:00Z', containerID: 'containerd://b' };
+  const steps: Step[] = [
+    { at: 0, pod: waits('a', 2) },
+    { at: 0, containers: [made('a', 2)] },
+    { at: 1, pod: waits('b', 2, { lastState: { terminated: lost } }) },
+    { at: 1, containers: [container('b', 2, false, 1000, false)] },
+    { at: 2, pod: runs('c', 2) },
+    { at: 2, containers: [container('c', 2, true, 2000)] },
+    { at: 3, pod: { phase: 'Succeeded', startTime: 't' } },
+    { at: 9, containers: [made('d', 3, 8000)] },
+  ];
+  assert.deepEqual(rules(...steps), []);
+  assert.deepEqual(rules(...steps, { at: 10, containers: [container('d', 3, false, 8000)] }), ['a terminated pod starts again']);
+  assert.deepEqual(rules({ at: 0, containers: [made('a', 2)] }, { at: 1, containers: [container('a', 2, false)] }, { at: 2, containers: [made('b', 2)] }), [
+    'an attempt does not go up',
+  ]);
+});
+
+test('a run that was lost is counted before the next one is named', () => {
+  const gone: PodStatus = runs('', 3, { containerID: '', state: { waiting: {} }, lastState: { terminated: { exitCode: 137 } } });
+  assert.deepEqual(rules({ at: 0, pod: runs('a', 2) }, { at: 1, pod: gone }, { at: 2, pod: runs('b', 3) }), []);
+});
+
+test('who lost the newest container to somebody else may go by an older one until the count goes up', () => {
+  const steps: Step[] = [
+    { at: 0, containers: [container('a', 0, false), container('b', 1, false)] },
+    { at: 0, pod: runs('a', 0) },
+    { at: 1, pod: runs('b', 1) },
+    { at: 2, taken: 'b' },
+    { at: 3, pod: waits('a', 1) },
+    { at: 4, containers: [container('a', 0, false), container('c', 1, true, 4000)] },
+    { at: 4, pod: runs('c', 1) },
+    { at: 5, pod: runs('d', 2) },
+  ];
+  assert.deepEqual(rules(...steps), []);
+  assert.deepEqual(rules(...steps, { at: 6, pod: runs('e', 2) }), ['another container and no restart']);
+  assert.deepEqual(rules(...steps.filter((step) => !('taken' in step))), [
+    'an earlier container is told again',
+    'an attempt does not go up',
+    'another container and no restart',
+  ]);
 });
 
 test('a lost sandbox takes a pod back to its init containers', () => {

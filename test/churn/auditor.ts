@@ -1,3 +1,4 @@
+import { timeMs } from '../../base/time.ts';
 import type { ContainerStatus, Pod } from '../../proto/kube/types.ts';
 
 /** A container as a listing of the runtime shows it. Times are milliseconds since 1970. */
@@ -7,6 +8,8 @@ export interface SeenContainer {
   readonly name: string;
   readonly attempt: number;
   readonly running: boolean;
+  /** Whether it runs or has run: one that was made and never started has not, and one whose start failed has not. */
+  readonly ran: boolean;
   readonly createdAtMs: number;
 }
 
@@ -31,12 +34,23 @@ export interface Violation {
   readonly what: string;
 }
 
+/** The container that a status names. */
+interface Told {
+  readonly id: string;
+  /** The count with which it was named first. */
+  readonly restarts: number;
+  /** Those before it. */
+  readonly former: ReadonlySet<string>;
+  /** One of them was taken away behind the agent's back: until the count goes up it may go by an older one. */
+  isLoose: boolean;
+}
+
 interface Model {
   readonly name: string;
   phase: string;
   /** By container name. */
   readonly restarts: Map<string, number>;
-  readonly ids: Map<string, string>;
+  readonly told: Map<string, Told>;
   startTime: string | undefined;
   generation: number;
   /** When a terminal phase was seen first; null: not yet. */
@@ -52,6 +66,9 @@ const slackMs = 2000;
 /** Beyond its grace period a pod may still be seen for so long: one deleted with grace 0 is gone from the API before it stops. */
 const afterGoneMs = 10_000;
 
+/** Without the runtime's name before it. */
+const bare = (containerID = ''): string => containerID.slice(containerID.indexOf('://') + 3);
+
 /** Whether an init container has still to run or runs. */
 function initsRun(pod: Pod): boolean {
   const inits = new Set((pod.spec.initContainers ?? []).filter(({ restartPolicy }) => restartPolicy !== 'Always').map(({ name }) => name));
@@ -64,8 +81,12 @@ function initsRun(pod: Pod): boolean {
  */
 export class Auditor {
   readonly #pods = new Map<string, Model>();
-  readonly #attempts = new Map<string, number>();
-  readonly #known = new Set<string>();
+  /** By container name of a pod. */
+  readonly #known = new Map<string, Map<string, SeenContainer>>();
+  readonly #ran = new Set<string>();
+  /** Of those, the ones that a listing has shown. */
+  readonly #started = new Set<string>();
+  readonly #taken = new Set<string>();
   readonly #told = new Set<string>();
   readonly #slow: number;
   #killedAtMs = Number.NEGATIVE_INFINITY;
@@ -121,12 +142,20 @@ export class Auditor {
     this.#killedAtMs = atMs;
   }
 
+  /** A dead container is taken out of the runtime behind the agent's back: what it knew by it, it cannot know any more. */
+  taken({ id, uid, name }: Pick<SeenContainer, 'id' | 'uid' | 'name'>): void {
+    this.#taken.add(id);
+    const told = this.#pods.get(uid)?.told.get(name);
+    if (told !== undefined) told.isLoose = true;
+  }
+
   /** What the runtime has. */
   listing(listing: Listing): void {
     this.seen.listings++;
     this.seen.containers += listing.containers.length;
     const atMs = listing.toMs;
     const live = new Map<string, SeenContainer[]>();
+    for (const container of listing.containers) if (container.ran) this.#hasRun(container, listing);
     for (const container of listing.containers) {
       const key = `${container.uid}/${container.name}`;
       if (container.running) live.set(key, [...(live.get(key) ?? []), container]);
@@ -164,7 +193,7 @@ export class Auditor {
       name,
       phase: '',
       restarts: new Map(),
-      ids: new Map(),
+      told: new Map(),
       startTime: undefined,
       generation: 0,
       terminalAtMs: null,
@@ -176,24 +205,49 @@ export class Auditor {
   }
 
   #container(model: Model, status: ContainerStatus, phase: string, wrong: (rule: string, what: string) => void): void {
-    const { name, restartCount, containerID = '' } = status;
+    const { name, restartCount, state, lastState } = status;
     const before = model.restarts.get(name) ?? 0;
     if (restartCount < before) wrong('restartCount goes back', `${name}: ${before} -> ${restartCount}`);
     model.restarts.set(name, Math.max(before, restartCount));
-    const id = model.ids.get(name);
-    if (containerID !== '') {
-      if (id !== undefined && id !== containerID && restartCount === before && status.lastState?.terminated?.containerID !== id)
-        wrong('another container and no restart', `${name}: ${id.slice(13, 25)} -> ${containerID.slice(13, 25)}`);
-      model.ids.set(name, containerID);
+    const id = bare(status.containerID);
+    if (state?.running !== undefined) this.#ran.add(id);
+    for (const ended of [state?.terminated, lastState?.terminated]) if (timeMs(ended?.startedAt) > 0) this.#ran.add(bare(ended?.containerID));
+    const told = model.told.get(name);
+    if (id !== '' && id !== told?.id) {
+      const change = `${name}: ${told?.id.slice(0, 12)} -> ${id.slice(0, 12)}`;
+      if (told !== undefined && !told.isLoose) {
+        if (told.former.has(id)) wrong('an earlier container is told again', change);
+        // What never ran was not restarted, and a run that was lost is counted before the next one is named.
+        else if (this.#ran.has(told.id) && restartCount <= told.restarts && bare(lastState?.terminated?.containerID) !== told.id)
+          wrong('another container and no restart', change);
+      }
+      const isLoose = this.#taken.has(id) || (told?.isLoose === true && restartCount <= told.restarts);
+      model.told.set(name, { id, restarts: restartCount, former: new Set(told === undefined ? [] : [...told.former, told.id]), isLoose });
     }
     if (isTerminal(phase) && status.state?.running !== undefined) wrong('runs in a terminal phase', `${name} in ${phase}`);
   }
 
+  /** The first sign of a container's run. */
+  #hasRun(container: SeenContainer, listing: Listing): void {
+    const { id, uid, name, createdAtMs } = container;
+    if (this.#started.has(id)) return;
+    this.#started.add(id);
+    this.#ran.add(id);
+    const model = this.#pods.get(uid);
+    const endMs = model?.terminalAtMs ?? model?.deletedAtMs ?? null;
+    if (endMs !== null && createdAtMs > endMs + slackMs * this.#slow)
+      this.#wrong(uid, listing.toMs, 'a terminated pod starts again', `${name}, ${createdAtMs - endMs} ms later`);
+  }
+
   /** A container that was not there before. */
   #appeared(container: SeenContainer, key: string, listing: Listing): void {
-    if (this.#known.has(container.id)) return;
-    this.#known.add(container.id);
-    const most = this.#attempts.get(key);
+    const known = this.#known.get(key) ?? new Map<string, SeenContainer>();
+    this.#known.set(key, known);
+    if (known.has(container.id)) return;
+    // The number of one that never ran is free again, and who lost the newest to somebody else counts from an older one.
+    const runs = [...known.values()].filter(({ id }) => this.#ran.has(id) && !this.#taken.has(id)).map(({ attempt }) => attempt);
+    known.set(container.id, container);
+    const most = runs.length === 0 ? undefined : Math.max(...runs);
     // Two that appear in one listing come in any order.
     const isLater =
       most === undefined ||
@@ -203,11 +257,6 @@ export class Auditor {
           other.id !== container.id && `${other.uid}/${other.name}` === key && other.attempt >= container.attempt && other.createdAtMs >= container.createdAtMs,
       );
     if (!isLater) this.#wrong(container.uid, listing.toMs, 'an attempt does not go up', `${container.name}: ${container.attempt} after ${most}`);
-    this.#attempts.set(key, Math.max(most ?? -1, container.attempt));
-    const model = this.#pods.get(container.uid);
-    const endMs = model?.terminalAtMs ?? model?.deletedAtMs ?? null;
-    if (endMs !== null && container.createdAtMs > endMs + slackMs * this.#slow)
-      this.#wrong(container.uid, listing.toMs, 'a terminated pod starts again', `${container.name}, ${container.createdAtMs - endMs} ms later`);
   }
 
   /** Each thing once: a listing shows what is wrong again and again. */

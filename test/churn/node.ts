@@ -20,6 +20,8 @@ export class ChurnNode implements AsyncDisposable {
   readonly name: string;
   readonly cri: CriClient;
   readonly #options: NodeOptions;
+  /** Of containers that have ended: whether they had begun. */
+  readonly #ran = new Map<string, boolean>();
 
   constructor(options: NodeOptions) {
     this.name = options.name;
@@ -41,19 +43,21 @@ export class ChurnNode implements AsyncDisposable {
     try {
       const call = { timeoutMs: 10_000 };
       const [containers, sandboxes] = await Promise.all([this.cri.runtime.listContainers({}, call), this.cri.runtime.listPodSandbox({}, call)]);
+      const toMs = Date.now();
+      const own = containers.containers.filter(({ labels }) => labels['io.kubernetes.pod.namespace'] === NAMESPACE);
+      for (const { id, state } of own) if (state === 'CONTAINER_EXITED' && !this.#ran.has(id)) this.#ran.set(id, await this.#hasRun(id));
       return {
         fromMs,
-        toMs: Date.now(),
-        containers: containers.containers
-          .filter(({ labels }) => labels['io.kubernetes.pod.namespace'] === NAMESPACE)
-          .map((each) => ({
-            id: each.id,
-            uid: each.labels['io.kubernetes.pod.uid'] ?? '',
-            name: each.metadata?.name ?? '',
-            attempt: each.metadata?.attempt ?? 0,
-            running: each.state === 'CONTAINER_RUNNING',
-            createdAtMs: Number(BigInt(each.createdAt) / 1_000_000n),
-          })),
+        toMs,
+        containers: own.map((each) => ({
+          id: each.id,
+          uid: each.labels['io.kubernetes.pod.uid'] ?? '',
+          name: each.metadata?.name ?? '',
+          attempt: each.metadata?.attempt ?? 0,
+          running: each.state === 'CONTAINER_RUNNING',
+          ran: each.state === 'CONTAINER_RUNNING' || each.state === 'CONTAINER_UNKNOWN' || this.#ran.get(each.id) === true,
+          createdAtMs: Number(BigInt(each.createdAt) / 1_000_000n),
+        })),
         sandboxes: sandboxes.items
           .filter(({ metadata }) => metadata?.namespace === NAMESPACE)
           .map((each) => ({ id: each.id, uid: each.metadata?.uid ?? '', ready: each.state === 'SANDBOX_READY' })),
@@ -61,6 +65,12 @@ export class ChurnNode implements AsyncDisposable {
     } catch {
       return null;
     }
+  }
+
+  /** Whether a container that has ended had begun; one that cannot be asked is taken for one that had. */
+  async #hasRun(containerId: string): Promise<boolean> {
+    const answer = await this.cri.runtime.containerStatus({ containerId }, { timeoutMs: 10_000 }).catch(() => null);
+    return answer?.status == null || Number(answer.status.startedAt) > 0;
   }
 
   /** All that stands on the node for pods. Throws while the runtime does not answer. */

@@ -282,7 +282,9 @@ class Churn {
       if (sandbox !== undefined) await runtime.stopPodSandbox({ podSandboxId: sandbox.id }, call);
     } else if (deed === 'removeDead') {
       const dead = listing?.containers.find((each) => each.uid === uid && !each.running);
-      if (dead !== undefined) await runtime.removeContainer({ containerId: dead.id }, call);
+      if (dead === undefined) return;
+      this.auditor.taken(dead);
+      await runtime.removeContainer({ containerId: dead.id }, call);
     }
   }
 
