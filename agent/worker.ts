@@ -278,7 +278,10 @@ export class PodWorker {
       tell: (event) => this.#event(pod, event),
       onSandbox: (sandbox: SandboxFacts) => {
         this.#deps.facts.saw(this.key.uid, sandbox);
-        this.#facts = { ...facts, sandboxes: [sandbox, ...facts.sandboxes.map((each) => ({ ...each, ready: false }))] };
+        // The plan has ended what ran in the last one, and that may have been looked at and told since.
+        const seen = this.#facts ?? facts;
+        const older = seen.sandboxes.filter(({ id }) => id !== sandbox.id).map((each) => ({ ...each, ready: false }));
+        this.#facts = { ...seen, sandboxes: [sandbox, ...older] };
         if (this.#wanted) this.#tell(pod, this.#facts, false);
       },
     };

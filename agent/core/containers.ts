@@ -32,9 +32,14 @@ export function findContainer(spec: PodSpec, name: string): SpecContainer | unde
   return specContainers(spec).find((each) => each.container.name === name);
 }
 
-/** The newest container of this name, of whichever sandbox. */
+/** The container of this name that runs, of whichever sandbox; when none does, the newest. */
 export function latestOf(facts: PodFacts, name: string): ContainerFacts | undefined {
   return facts.containers.find((container) => container.name === name);
+}
+
+/** Name by name the order in which to remove: while it is under way, and if it is cut off, the newest is still the newest. */
+export function oldestFirst(facts: PodFacts): ContainerFacts[] {
+  return [...Map.groupBy(facts.containers, ({ name }) => name).values()].flatMap((containers) => containers.toReversed());
 }
 
 /** The newest container of this name in the sandbox that is in use. */
@@ -136,8 +141,23 @@ export function statesText(facts: PodFacts): string {
   return [...facts.sandboxes.map((each) => `${each.id}=${each.ready}`), ...containers.map((each) => `${each.id}=${each.state}`)].toSorted().join();
 }
 
-/** A look without the containers that were made since the one before and do not run yet: a run counts when it has begun. */
+/**
+ * A look, taken while a plan is under way, without the containers that were made since the one before and do not run yet:
+ * a run counts when it has begun. Until then what gave way to it is still told of, or an older run would be the newest
+ * again: one that never ran as it was, one that ran after all as one that cannot be found.
+ */
 export function withoutMade(facts: PodFacts, before: PodFacts | undefined): PodFacts {
-  const known = new Set(before?.containers.map(({ id }) => id));
-  return { ...facts, containers: facts.containers.filter(({ id, state }) => state !== 'created' || known.has(id)) };
+  // Who has never looked has made nothing yet either.
+  if (before === undefined) return facts;
+  const known = new Set(before.containers.map(({ id }) => id));
+  const made = facts.containers.filter(({ id, state }) => state === 'created' && !known.has(id));
+  const names = new Set(made.map(({ name }) => name));
+  const there = new Set(facts.containers.map(({ id }) => id));
+  const shown = facts.containers.filter((each) => !made.includes(each));
+  const gone = before.containers.filter(({ id, name, attempt }) => !there.has(id) && shown.every((each) => each.name !== name || each.attempt < attempt));
+  const replaced = gone.flatMap((each): ContainerFacts[] => {
+    if (each.state === 'created') return [each];
+    return each.state === 'running' && names.has(each.name) ? [{ ...each, state: 'unknown' }] : [];
+  });
+  return { ...facts, containers: [...replaced, ...shown] };
 }

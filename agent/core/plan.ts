@@ -1,14 +1,14 @@
 import type { Container, Pod } from '../../proto/kube/types.ts';
 import { assert } from '../../base/assert.ts';
 import { heldUntilMs } from './backoff.ts';
-import { anyAppCreated, initFailed, isSidecar, keyOf, latestOf, podText, sandboxNeed, shouldStart } from './containers.ts';
+import { anyAppCreated, initFailed, isSidecar, keyOf, latestOf, oldestFirst, podText, sandboxNeed, shouldStart, specContainers } from './containers.ts';
 import { backOffKey, containerHash } from './hash.ts';
 import { finishedOnce, planInit } from './plan-init.ts';
 import type { Intent, PlanInput } from './plan-input.ts';
 import { killAll, killOne } from './plan-kill.ts';
 import { isWork, noWork, planContainer, planPod } from './resize/plan.ts';
 import { allRemoved, planReset, restartsAll } from './restart-all.ts';
-import type { Held, Plan, Step } from './step.ts';
+import type { Held, Kill, Plan, Step } from './step.ts';
 import { durationText } from '../../base/duration.ts';
 import type { ContainerKind, PodFacts } from './types.ts';
 
@@ -32,7 +32,8 @@ export function planRun(input: PlanInput): Plan {
   if (intent.killPod) return { steps: stopPod(pod, facts), held: [], grows: [], wakeAtMs: null };
   planPod(pod, initialized ? intent.start : [], input.actuated, intent.resize);
   const steps: Step[] = [];
-  if (intent.kill.length > 0) steps.push({ kind: 'kill', kills: intent.kill.map((kill) => kill.step) });
+  const kills = [...killBeside(pod, facts), ...intent.kill.map((kill) => kill.step)];
+  if (kills.length > 0) steps.push({ kind: 'kill', kills });
   steps.push(...prune(pod, facts));
   if (isWork(intent.resize)) steps.push({ kind: 'resize', sandboxId: sandbox.id, work: intent.resize });
   return withStarts(input, steps, intent, { id: sandbox.id, attempt: sandbox.attempt });
@@ -62,7 +63,7 @@ function planNewSandbox(input: PlanInput, need: { attempt: number; replaces: str
     steps.unshift({ kind: 'tell', event: { type: 'Normal', reason: 'SandboxChanged', message: 'Pod sandbox changed, it will be killed and re-created.' } });
   const again = (spec.initContainers ?? []).filter((container) => !finishedOnce(pod, facts, container));
   const againNames = new Set(again.map((container) => container.name));
-  for (const container of facts.containers) {
+  for (const container of oldestFirst(facts)) {
     if (againNames.has(container.name)) steps.push({ kind: 'remove-container', containerId: container.id, name: container.name, keepLogs: false });
   }
   steps.push({ kind: 'create-sandbox', attempt: need.attempt });
@@ -147,12 +148,28 @@ function ephemeralRan(pod: Pod, facts: PodFacts, name: string): boolean {
   return told?.state?.running !== undefined || told?.state?.terminated !== undefined;
 }
 
-/** Only the newest dead run of each init container is kept. */
+/** Of one name at most one runs: what runs beside it, or may, goes first. Calls of a process that was killed can come through late. */
+function killBeside(pod: Pod, facts: PodFacts): Kill[] {
+  return specContainers(pod.spec).flatMap(({ container }) =>
+    facts.containers
+      .filter(({ name }) => name === container.name)
+      .slice(1)
+      .filter(({ state }) => state === 'running' || state === 'unknown')
+      .map((other) => killOne(pod, container, other, 'unknown', `Stopping another container ${container.name}`)),
+  );
+}
+
+/** Only the newest dead run of each init container is kept, and nothing that was made beside what runs. */
 function prune(pod: Pod, facts: PodFacts): Step[] {
   const steps: Step[] = [];
   for (const init of pod.spec.initContainers ?? []) {
     const dead = facts.containers.filter((container) => container.name === init.name && (container.state === 'exited' || container.state === 'unknown'));
     for (const container of dead.slice(1)) steps.push({ kind: 'remove-container', containerId: container.id, name: container.name, keepLogs: false });
+  }
+  // Beside one that runs it would only wait to be started by a call that comes late.
+  for (const container of facts.containers) {
+    if (container.state === 'created' && latestOf(facts, container.name)?.state === 'running')
+      steps.push({ kind: 'remove-container', containerId: container.id, name: container.name, keepLogs: false });
   }
   return steps;
 }
@@ -185,14 +202,14 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
       }
       grows.push({ key, endedAtMs: ended.finishedAtMs });
     }
-    const latest = latestOf(facts, container.name);
+    const attempts = facts.containers.filter(({ name }) => name === container.name).map(({ attempt }) => attempt);
     steps.push({
       kind: 'start-container',
       name: container.name,
       containerKind: kind,
       sandboxId: sandbox.id,
       sandboxAttempt: sandbox.attempt,
-      attempt: latest === undefined ? null : latest.attempt + 1,
+      attempt: attempts.length === 0 ? null : Math.max(...attempts) + 1,
       replaces: facts.containers.filter((each) => each.name === container.name && each.state === 'created').map((each) => each.id),
       targetId: kind === 'ephemeral' ? targetOf(pod, facts, container.name) : null,
       endsPlan: kind === 'init',

@@ -1,5 +1,5 @@
 import type { Pod, PodStatus } from '../../proto/kube/types.ts';
-import { findContainer, latestOf, matchingRule } from './containers.ts';
+import { findContainer, latestOf, matchingRule, oldestFirst } from './containers.ts';
 import { killOne } from './plan-kill.ts';
 import type { Step } from './step.ts';
 import type { ContainerFacts, PodFacts } from './types.ts';
@@ -32,7 +32,7 @@ export function allRemoved(pod: Pod, facts: PodFacts): boolean {
 
 /** Stops and removes every container, the ones that asked for it last: they are what the next look recognizes it by. */
 export function planReset(pod: Pod, facts: PodFacts): Step[] {
-  const own = facts.containers.filter((each) => {
+  const own = oldestFirst(facts).filter((each) => {
     const kind = findContainer(pod.spec, each.name)?.kind;
     return kind !== undefined && kind !== 'ephemeral';
   });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Pod } from '../../proto/kube/types.ts';
+import type { ContainerStatus, Pod } from '../../proto/kube/types.ts';
 import { containerStatuses } from './status-containers.ts';
-import type { ContainerFacts } from './types.ts';
+import type { ContainerFacts, ContainerState } from './types.ts';
 
 test('an image volume is told with the image behind it, where the gate is on and the runtime has mounted it', () => {
   const volumeMounts = [
@@ -68,4 +68,48 @@ test('the signal that ends a container is told where the gate is on and the runt
       ?.stopSignal;
   };
   assert.deepEqual([told(true, 'SIGUSR1'), told(false, 'SIGUSR1'), told(true)], ['SIGUSR1', undefined, undefined]);
+});
+
+test('a run is counted after the one whose end was told, whatever its own number, and one that never ran is no last run', () => {
+  const pod: Pod = { metadata: { name: 'p' }, spec: { containers: [{ name: 'm' }] } };
+  const seen = (id: string, attempt: number, state: ContainerState, createdAtMs = 5000): ContainerFacts =>
+    ({
+      id,
+      name: 'm',
+      attempt,
+      state,
+      createdAtMs,
+      startedAtMs: 0,
+      finishedAtMs: 0,
+      exitCode: 1,
+      reason: '',
+      message: '',
+      user: null,
+      resources: null,
+    }) as unknown as ContainerFacts;
+  const told = (old: Partial<ContainerStatus>, ...containers: ContainerFacts[]): unknown[] => {
+    const facts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers };
+    const before = [{ name: 'm', image: '', imageID: '', ready: false, restartCount: 3, ...old }];
+    const input = { pod, old: { containerStatuses: before }, facts, probes: {}, waiting: {}, runtimeName: 'c', recursiveReadOnly: false };
+    const [status] = containerStatuses(input, 'app');
+    return [status?.restartCount, status?.lastState?.terminated?.containerID];
+  };
+  const ended = { exitCode: 1, finishedAt: '1970-01-01T00:00:04Z', containerID: 'c://a' };
+  const next = seen('b', 1, 'running');
+  assert.deepEqual(told({ containerID: 'c://a', state: { terminated: ended } }, next), [4, 'c://a']);
+  assert.deepEqual(told({ containerID: 'c://a', state: { waiting: {} }, lastState: { terminated: ended } }, next), [4, 'c://a']);
+  assert.deepEqual(told({ state: { waiting: {} }, lastState: { terminated: ended } }, next), [4, 'c://a'], 'the runtime has lost it meanwhile');
+  assert.deepEqual(told({ containerID: 'c://b', state: { waiting: {} }, lastState: { terminated: ended } }, next), [3, 'c://a'], 'counted before');
+  assert.deepEqual(told({ containerID: 'c://b', state: { running: {} } }, next), [3, undefined]);
+  assert.deepEqual(
+    told({ containerID: 'c://a', state: { terminated: ended } }, seen('b', 1, 'exited', 3000)),
+    [3, undefined],
+    'an older one is the newest that is left',
+  );
+  assert.deepEqual(
+    told({ state: { waiting: {} }, lastState: { terminated: { exitCode: 137 } } }, next),
+    [3, undefined],
+    'a run that was lost is counted when it is missed',
+  );
+  assert.deepEqual(told({}, seen('c', 5, 'created'), seen('b', 4, 'created'), seen('a', 3, 'exited')), [5, 'c://a']);
 });

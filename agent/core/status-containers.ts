@@ -12,7 +12,7 @@ import { anyAppCreated, isSidecar, latestOf, shouldStart } from './containers.ts
 import type { PodAllocation } from './resize/allocation.ts';
 import { restartingAll, restartsAll } from './restart-all.ts';
 import { containerResourcesStatus } from './status-resources.ts';
-import { timeText } from '../../base/time.ts';
+import { timeMs, timeText } from '../../base/time.ts';
 import type { ContainerFacts, PodFacts, ProbeResults } from './types.ts';
 
 /** Why containers could not be started, by name: the words of their waiting state. */
@@ -62,7 +62,9 @@ export function containerStatuses(input: ContainerStatusInput, list: StatusList)
 
 function oneStatus(input: ContainerStatusInput, list: StatusList, container: Container, old: ContainerStatus | undefined): ContainerStatus {
   const runs = input.facts.containers.filter((each) => each.name === container.name);
-  const [newest, previous] = runs;
+  const newest = runs[0];
+  // One that was made and never started is no run before this one.
+  const previous = runs.slice(1).find(({ state }) => state !== 'created');
   let status: ContainerStatus;
   if (newest === undefined) status = lostOrWaiting(input, container, old);
   else {
@@ -108,7 +110,7 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     imageID: facts.imageRef,
     containerID,
     ready: false,
-    restartCount: Math.max(facts.attempt, old?.restartCount ?? 0),
+    restartCount: Math.max(facts.attempt, (old?.restartCount ?? 0) + (follows(facts, containerID, old) ? 1 : 0)),
     state: stateOf(facts, containerID),
     lastState: {},
     ...withDigests(input, facts, old?.volumeMounts === undefined ? mounts(input, container) : { volumeMounts: old.volumeMounts }),
@@ -125,6 +127,17 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
     status.restartCount = old.restartCount + 1;
   }
   return status;
+}
+
+/**
+ * Whether the container came after one whose end was told. Its own number may be too low to show that: numbers of
+ * containers that never ran have no log, and are used again when the runtime has lost them.
+ */
+function follows(facts: ContainerFacts, containerID: string, old: ContainerStatus | undefined): boolean {
+  const ended = old?.state?.terminated ?? old?.lastState?.terminated;
+  if (ended?.containerID === undefined || ended.containerID === containerID) return false;
+  const told = old?.containerID ?? '';
+  return (told === '' || told === ended.containerID) && timeMs(ended.finishedAt) <= facts.createdAtMs;
 }
 
 function stateOf(facts: ContainerFacts, containerID: string): ContainerState {

@@ -258,7 +258,9 @@ function podFacts(uid: string, sandboxes: SandboxFacts[], containers: ContainerF
   const byAge = (left: { attempt: number; createdAtMs: number; id: string }, right: { attempt: number; createdAtMs: number; id: string }): number =>
     right.attempt - left.attempt || right.createdAtMs - left.createdAtMs || (left.id < right.id ? -1 : 1);
   sandboxes.sort(byAge);
-  containers.sort((left, right) => (left.name < right.name ? -1 : left.name > right.name ? 1 : byAge(left, right)));
+  // One that runs before newer ones that do not: a call of a process that was killed may start it when its successor is made already.
+  const rank = ({ state }: ContainerFacts): number => (state === 'running' ? 0 : 1);
+  containers.sort((left, right) => (left.name < right.name ? -1 : left.name > right.name ? 1 : rank(left) - rank(right) || byAge(left, right)));
   const first = sandboxes[0];
   const labels = containers[0]?.labels;
   return { uid, namespace: first?.namespace ?? labels?.[namespaceLabel] ?? '', name: first?.name ?? labels?.[nameLabel] ?? '', sandboxes, containers };

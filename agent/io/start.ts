@@ -11,6 +11,7 @@ import { podIPsOf } from '../core/status.ts';
 import type { Step } from '../core/step.ts';
 import type { EventText } from '../core/types.ts';
 import type { ContainerDevice, ContainerMount } from '../seams.ts';
+import { OpError } from '../../base/errors.ts';
 import { failureWords, ignoreMissing } from './cri.ts';
 import { imageUserOf } from './images.ts';
 import type { ImageOutcome } from './images.ts';
@@ -113,14 +114,29 @@ async function createAndStart(deps: StepDeps, run: RunContext, making: Making, s
   deps.grants?.made(pod, container, containerId);
   // A pod that has begun to end starts nothing.
   signal.throwIfAborted();
+  let runs: string | undefined;
   try {
-    for (const other of making.replaces) await ignoreMissing(cri.runtime.removeContainer({ containerId: other }, { timeoutMs }));
-    await cri.runtime.startContainer({ containerId }, { timeoutMs });
+    for (const other of making.replaces) if (!(await givesWay(deps, other, containerId))) runs = other;
+    if (runs === undefined) await cri.runtime.startContainer({ containerId }, { timeoutMs });
   } catch (error) {
     return fail('RunContainerError', failureWords(error));
   }
+  if (runs !== undefined) throw new OpError('conflict', `replace container ${runs}`, 'it was started after all');
   tell({ type: 'Normal', reason: 'Started', message: 'Container started', container: container.name });
   return containerId;
+}
+
+/**
+ * Takes away `other`, which was made before and not started. When a call of a process that was killed has started it
+ * meanwhile, it is what runs: the new one goes instead, and the pod is looked at again. One that has ended stays to tell of it.
+ */
+async function givesWay({ cri, timeoutMs }: StepDeps, other: string, containerId: string): Promise<boolean> {
+  let state = '';
+  await ignoreMissing(cri.runtime.containerStatus({ containerId: other }, { timeoutMs }).then(({ status }) => (state = status?.state ?? '')));
+  const runs = state !== '' && state !== 'CONTAINER_CREATED' && state !== 'CONTAINER_EXITED';
+  if (runs) await ignoreMissing(cri.runtime.removeContainer({ containerId }, { timeoutMs }));
+  else if (state === 'CONTAINER_CREATED') await ignoreMissing(cri.runtime.removeContainer({ containerId: other }, { timeoutMs }));
+  return !runs;
 }
 
 /** The hook runs beside the container's own start; when it fails the container is stopped. */
