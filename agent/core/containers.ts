@@ -154,7 +154,8 @@ export function withoutMade(facts: PodFacts, before: PodFacts | undefined): PodF
   const names = new Set(made.map(({ name }) => name));
   const there = new Set(facts.containers.map(({ id }) => id));
   const shown = facts.containers.filter((each) => !made.includes(each));
-  const gone = before.containers.filter(({ id, name, attempt }) => !there.has(id) && shown.every((each) => each.name !== name || each.attempt < attempt));
+  const isNewer = ({ name, attempt }: ContainerFacts): boolean => shown.every((each) => each.name !== name || each.attempt < attempt);
+  const gone = before.containers.filter((each) => !there.has(each.id) && latestOf(before, each.name) === each && isNewer(each));
   const replaced = gone.flatMap((each): ContainerFacts[] => {
     if (each.state === 'created') return [each];
     return each.state === 'running' && names.has(each.name) ? [{ ...each, state: 'unknown' }] : [];

@@ -67,5 +67,6 @@ test('while a plan is under way, what gave way to a container that does not run 
   assert.deepEqual(look(before, old), ['m1 created', 'm0 exited'], 'a look that came between the two');
   assert.deepEqual(look(facts(true, ran, old), next, old), ['m1 unknown', 'm0 exited'], 'the one before it had been started after all');
   assert.deepEqual(look(before, container('m', 2, 'running'), old), ['m2 running', 'm0 exited'], 'the next one runs');
+  assert.deepEqual(look(facts(true, container('m', 0, 'running'), made), old), ['m0 exited'], 'what went beside one that ran was never told of');
   assert.deepEqual(look(undefined, next, old), ['m2 created', 'm0 exited'], 'who has never looked has made nothing');
 });
