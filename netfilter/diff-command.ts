@@ -31,7 +31,7 @@ import { parseListing, parseTable } from './core/trace-nft.ts';
 import { applyService, applySlice, emptyWorld, rulesFor } from './core/world.ts';
 import { readCommand } from './io/flags.ts';
 import { reachApi } from './io/reach.ts';
-import { readRules, refuseWords, takeFlag } from './kernel-rules.ts';
+import { nothingThere, readRules, refuseWords, takeFlag } from './kernel-rules.ts';
 
 export const DIFF_HELP = `nodelet netfilter diff: what is in the kernel's tables beside what should be there
 
@@ -45,7 +45,7 @@ rules may be ours or upstream's. Takes the flags of nodelet netfilter.
 Examples:
   nodelet netfilter diff --config /var/lib/kube-proxy/config.conf
   nodelet netfilter diff --kubeconfig /etc/kubernetes/proxy.conf --cluster-cidr 10.244.0.0/16 --json
-Exit code: 0 equal, 1 different.
+Exit code: 0 equal, 1 different, 2 when that cannot be told.
 `;
 
 interface Cluster {
@@ -124,8 +124,8 @@ async function compareFamily(
   config: ProxyConfig,
   nodeName: string,
   family: Family,
-): Promise<{ mode: ProxyMode; differences: Difference[] }[]> {
-  const { nft, iptables } = await readRules(sys, family);
+): Promise<{ trouble: OpError | null; compared: { mode: ProxyMode; differences: Difference[] }[] }> {
+  const { nft, iptables, trouble } = await readRules(sys, family);
   const results: { mode: ProxyMode; differences: Difference[] }[] = [];
   if (nft !== null) {
     const wanted = wantedNft(rulesOf(cluster, { ...config, mode: 'nftables' }, nodeName, family));
@@ -140,7 +140,13 @@ async function compareFamily(
     const wanted = wantedIptables(rulesOf(cluster, { ...config, mode: 'iptables' }, nodeName, family), options);
     results.push({ mode: 'iptables', differences: compareContents(wanted, iptablesContents(parseSaved(iptables))) });
   }
-  return results;
+  return { trouble, compared: results };
+}
+
+/** All is missing of a family that Services have, where the other family has rules. */
+function compareAbsent(cluster: Cluster, config: ProxyConfig, nodeName: string, family: Family, mode: ProxyMode): Difference[] {
+  const { rules } = rulesOf(cluster, { ...config, mode }, nodeName, family);
+  return rules.size === 0 ? [] : [{ where: mode === 'nftables' ? 'table kube-proxy' : 'the chains of kube-proxy', missing: ['all of it'], extra: [] }];
 }
 
 export async function diff(host: Host, sys: Sys, words: readonly string[]): Promise<number> {
@@ -159,9 +165,15 @@ export async function diff(host: Host, sys: Sys, words: readonly string[]): Prom
   });
   const cluster = await readCluster(api, nodeName, host.signal);
   const results: { family: Family; mode: ProxyMode; differences: Difference[] }[] = [];
-  for (const family of ['ip', 'ip6'] as const)
-    for (const result of await compareFamily(sys, cluster, config, nodeName, family)) results.push({ family, ...result });
-  if (results.length === 0) throw new OpError('not-found', 'compare the rules', 'there are no rules of a service proxy in this network namespace');
+  const [ip, ip6] = [await compareFamily(sys, cluster, config, nodeName, 'ip'), await compareFamily(sys, cluster, config, nodeName, 'ip6')];
+  for (const [family, { compared }, other] of [['ip', ip, ip6] as const, ['ip6', ip6, ip] as const]) {
+    for (const result of compared) results.push({ family, ...result });
+    for (const { mode } of compared.length === 0 ? other.compared : []) {
+      const differences = compareAbsent(cluster, config, nodeName, family, mode);
+      if (differences.length > 0) results.push({ family, mode, differences });
+    }
+  }
+  if (results.length === 0) throw nothingThere([ip.trouble, ip6.trouble], 'compare the rules');
   const count = results.reduce((sum, { differences }) => sum + differences.length, 0);
   if (json) host.stdout(`${JSON.stringify(results, null, 2)}\n`);
   else {

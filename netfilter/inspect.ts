@@ -6,7 +6,7 @@ import { trace, TRACE_HELP } from './trace-command.ts';
 
 /** `nodelet netfilter trace` and `diff`: what the kernel's rules say, whoever wrote them. Nothing is changed. */
 
-/** Runs `trace` or `diff`; exit code 2 for a command line that means nothing. */
+/** Runs `trace` or `diff`; exit code 2 for a command line that means nothing, and for all that keeps `diff` from an answer. */
 export async function inspect(host: Host, sys: Sys): Promise<number> {
   const [command = '', ...args] = host.args;
   if (args.includes('--help') || args.includes('-h')) {
@@ -18,6 +18,6 @@ export async function inspect(host: Host, sys: Sys): Promise<number> {
   } catch (error) {
     if (!(error instanceof OpError)) throw error;
     host.stderr(`nodelet netfilter ${command}: ${messageOf(error)}${error.advice === '' ? '' : `\n  ${error.advice}`}\n`);
-    return error.code === 'invalid' ? 2 : 1;
+    return command === 'diff' || error.code === 'invalid' ? 2 : 1;
   }
 }

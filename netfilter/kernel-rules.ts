@@ -12,11 +12,14 @@ const MAX_LISTING_BYTES = 512 << 20;
 export interface Found {
   nft: string | null;
   iptables: string | null;
+  /** Why nft could not be asked; null where it was. */
+  trouble: OpError | null;
 }
 
 /** Reads what there is of one family. */
 export async function readRules(sys: Sys, family: Family): Promise<Found> {
   const nft = await listing(sys, family);
+  const trouble = nft === null ? await troubleWithNft(sys, family) : null;
   let iptables: string | null = null;
   try {
     const text = await createIptables(sys, { variant: await detectVariant(sys) }).save(family, null);
@@ -24,7 +27,26 @@ export async function readRules(sys: Sys, family: Family): Promise<Found> {
   } catch (error) {
     if (!(error instanceof OpError)) throw error;
   }
-  return { nft, iptables };
+  return { nft, iptables, trouble };
+}
+
+/** A table that cannot be listed is not there if the list of all tables can be had. */
+async function troubleWithNft(sys: Sys, family: Family): Promise<OpError | null> {
+  try {
+    const result = await sys.run({ argv: ['nft', 'list', 'tables', family], timeoutMs: NFT_TIMEOUT_MS });
+    if (result.code === 0) return null;
+    const words = Buffer.from(result.stderr).toString('utf8').trim().split('\n')[0] ?? '';
+    return new OpError('failed', 'read the rules', words === '' ? `nft ended with ${result.code}` : words);
+  } catch (error) {
+    if (hasCode(error, 'not-found')) return null;
+    throw error;
+  }
+}
+
+/** What to throw where nothing of a proxy was found. */
+export function nothingThere(troubles: readonly (OpError | null)[], doing: string, advice = ''): OpError {
+  const trouble = troubles.find((one) => one !== null);
+  return trouble ?? new OpError('not-found', doing, 'there are no rules of a service proxy in this network namespace', { advice });
 }
 
 async function listing(sys: Sys, family: Family): Promise<string | null> {

@@ -1,4 +1,3 @@
-import { writeFile } from 'node:fs/promises';
 import { cpus, hostname } from 'node:os';
 import { realClock } from '../base/clock.ts';
 import { messageOf, OpError } from '../base/errors.ts';
@@ -129,7 +128,7 @@ export async function main(host: Host): Promise<number> {
       write: (line) => host.stderr(line),
     });
     if (command.kind === 'write') {
-      await writeFile(command.path, await (await import('../base/yaml.ts')).printYaml(command.document), { mode: 0o644 });
+      await (await import('./io/config-write.ts')).writeConfig(command.path, command.document);
       log.info('Wrote configuration', { file: command.path });
       return 0;
     }

@@ -1,5 +1,5 @@
 import { networkInterfaces } from 'node:os';
-import { hasCode, OpError } from '../base/errors.ts';
+import { hasCode } from '../base/errors.ts';
 import type { Host } from '../base/host.ts';
 import type { Sys } from '../base/sys/types.ts';
 import type { ProxyMode } from './core/config.ts';
@@ -10,7 +10,7 @@ import { fateText, type Packet } from './core/trace.ts';
 import { traceSaved } from './core/trace-iptables.ts';
 import { parseListing, traceTable } from './core/trace-nft.ts';
 import type { Traced } from './core/walk.ts';
-import { readRules, refuseWords, takeFlag } from './kernel-rules.ts';
+import { nothingThere, readRules, refuseWords, takeFlag } from './kernel-rules.ts';
 
 export const TRACE_HELP = `nodelet netfilter trace SRC DST:PORT[/PROTOCOL]: where a packet goes, and which rules say so
 
@@ -93,14 +93,12 @@ export async function trace(host: Host, sys: Sys, words: readonly string[]): Pro
   const args = [...words];
   const json = takeFlag(args, '--json');
   const packet = await packetOf(sys, args);
-  const { nft, iptables } = await readRules(sys, familyOf(packet.dst)!);
+  const { nft, iptables, trouble } = await readRules(sys, familyOf(packet.dst)!);
   const answers: { mode: ProxyMode; traced: Traced }[] = [];
   if (nft !== null) answers.push({ mode: 'nftables', traced: traceTable(parseListing(nft), packet) });
   if (iptables !== null) answers.push({ mode: 'iptables', traced: traceSaved(parseSaved(iptables), packet) });
   if (answers.length === 0)
-    throw new OpError('not-found', 'trace a packet', 'there are no rules of a service proxy in this network namespace', {
-      advice: 'Run it on the node, in the network namespace of its proxy: nodelet exec -- nodelet netfilter trace …',
-    });
+    throw nothingThere([trouble], 'trace a packet', 'Run it on the node, in the network namespace of its proxy: nodelet exec -- nodelet netfilter trace …');
   if (json) {
     const shown = answers.map(({ mode, traced }) => ({ mode, fate: traced.fate.kind, ways: traced.ways }));
     host.stdout(`${JSON.stringify({ packet, answers: shown }, null, 2)}\n`);
