@@ -35,7 +35,9 @@ export async function installPlugin(folder: string, from: InstallFrom): Promise<
       advice: 'build it: sh sys/build.sh --front dist/cni/nodelet',
     });
   });
-  await mkdir(folder, { recursive: true });
+  await mkdir(folder, { recursive: true }).catch((cause: NodeJS.ErrnoException) => {
+    throw cause.code === 'EEXIST' ? new OpError('invalid', 'install the CNI plugin', `${folder} is no folder`, { cause }) : cause;
+  });
   for (const name of PLUGINS) {
     if (`${folder}/${name}` === from.front) continue;
     await copyFile(from.front, `${folder}/.${name}.new`);
