@@ -12,6 +12,7 @@ import type { Violation } from './auditor.ts';
 import { added, figuresOf, growth } from './footprint.ts';
 import type { Figures, Footprint } from './footprint.ts';
 import { ChurnNode, pidOfContainer, processFigures } from './node.ts';
+import { unfinished, type Deployment } from './residents.ts';
 import type { NodeOptions } from './node.ts';
 import { runtimesOwn, type Kill } from './shims.ts';
 import { progressText, tellEvery, type Progress } from './telling.ts';
@@ -57,6 +58,7 @@ const listEveryMs = 250;
 const settleMs = 100_000;
 const drainMs = 180_000;
 const tellEveryMs = 15_000;
+const residentsMs = 120_000;
 const agentNames = ['agent', 'kubelet'];
 
 const ref = (resource: string, name?: string): ResourceRef => ({
@@ -75,6 +77,7 @@ export async function churn(options: ChurnOptions): Promise<Report> {
   const { api, signal, step, kills } = options;
   await using node = new ChurnNode(options.node);
   await step('a namespace', () => namespaceWithSettings(api, signal));
+  await step('what the cluster runs of itself', () => residentsRun(api, signal));
   let before = await node.footprint();
   const churning = new Churn(options, node);
   await using watching = churning.watch();
@@ -311,6 +314,28 @@ class Churn {
 
   #count(what: string): void {
     this.deeds[what] = (this.deeds[what] ?? 0) + 1;
+  }
+}
+
+/** Waits for the Deployments that are there: their pods stay, and would count as left behind if they came after the first look. */
+async function residentsRun(api: KubeApi, signal: AbortSignal): Promise<void> {
+  const untilMs = performance.now() + residentsMs;
+  for (;;) {
+    const late = unfinished(await deploymentsOf(api, signal));
+    if (late.length === 0) return;
+    if (performance.now() > untilMs)
+      throw new OpError('unavailable', 'waiting for what the cluster runs of itself', `${late.join(', ')} not Ready after ${residentsMs / 1000} s`);
+    await delay(500, undefined, { signal });
+  }
+}
+
+async function deploymentsOf(api: KubeApi, signal: AbortSignal): Promise<readonly Deployment[]> {
+  try {
+    return (await api.list<Deployment>({ group: 'apps', version: 'v1', resource: 'deployments' }, {}, {}, signal)).items;
+  } catch (error) {
+    // A control plane without them has nothing of this kind to wait for.
+    if (isApiError(error, 404)) return [];
+    throw error;
   }
 }
 
