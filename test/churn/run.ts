@@ -324,7 +324,7 @@ async function residentsRun(api: KubeApi, signal: AbortSignal): Promise<void> {
     const late = unfinished(await deploymentsOf(api, signal));
     if (late.length === 0) return;
     if (performance.now() > untilMs)
-      throw new OpError('unavailable', 'waiting for what the cluster runs of itself', `${late.join(', ')} not Ready after ${residentsMs / 1000} s`);
+      throw new OpError('deadline', 'waiting for what the cluster runs of itself', `${late.join(', ')} not Ready after ${residentsMs / 1000} s`);
     await delay(500, undefined, { signal });
   }
 }
