@@ -1,3 +1,5 @@
+import { OpError } from './errors.ts';
+
 /** Structured log lines in klog's text form, so that what reads kubelet logs reads ours. */
 export interface Log {
   /** `fields` are printed as key="value"; never pass secrets. */
@@ -23,14 +25,22 @@ export interface LogOptions {
 
 function text(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value);
-  if (value instanceof Error) return JSON.stringify(value.message);
   return JSON.stringify(value) ?? 'undefined';
+}
+
+/** Errors as their messages; what one advises stands behind it under its own name. */
+function plain(fields: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields).flatMap(([key, value]): [string, unknown][] => {
+      if (!(value instanceof Error)) return [[key, value]];
+      return [[key, value.message], ...(value instanceof OpError && value.advice !== '' && !('advice' in fields) ? [['advice', value.advice]] : [])];
+    }),
+  );
 }
 
 /** Milliseconds, the caller, the message, the fields; errors have no verbosity. */
 function jsonLine(options: LogOptions, severity: string, message: string, fields: Record<string, unknown>): string {
-  const plain = Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, value instanceof Error ? value.message : value]));
-  return JSON.stringify({ ts: options.nowMs(), caller: options.name, msg: message, ...(severity === 'E' ? {} : { v: 0 }), ...plain });
+  return JSON.stringify({ ts: options.nowMs(), caller: options.name, msg: message, ...(severity === 'E' ? {} : { v: 0 }), ...plain(fields) });
 }
 
 export function createLog(options: LogOptions): Log {
@@ -38,7 +48,7 @@ export function createLog(options: LogOptions): Log {
     if (options.format === 'json') return options.write(`${jsonLine(options, severity, message, fields)}\n`);
     const at = new Date(options.nowMs()).toISOString();
     const head = `${severity}${at.slice(5, 7)}${at.slice(8, 10)} ${at.slice(11, 23)}000 ${String(options.pid).padStart(7)} ${options.name}]`;
-    const tail = Object.entries(fields)
+    const tail = Object.entries(plain(fields))
       .map(([key, value]) => ` ${key}=${text(value)}`)
       .join('');
     options.write(`${head} ${JSON.stringify(message)}${tail}\n`);

@@ -1,10 +1,10 @@
-import { OpError } from '../../base/errors.ts';
 import { readList } from '../../base/netlink-read.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import { decodeUdpFlows, encodeDeletes, encodeUdpDump, staleFlows } from '../core/conntrack.ts';
 import type { Family } from '../core/ip.ts';
 import { answersOf } from '../core/netlink.ts';
 import type { UdpPort } from '../core/world.ts';
+import { refusedWith } from './errno.ts';
 import { netfilterSocket } from './socket.ts';
 
 const TIMEOUT_MS = 30_000;
@@ -27,7 +27,7 @@ export function createConntrack(sys: Sys, options: { netns?: string } = {}): Con
       const { datagrams, errno } = await readList(() => send(encodeUdpDump(family, filtered), 1), DOING);
       // A dump that is always overtaken still names true flows; what it misses, the next one finds.
       if (errno === 0 || errno === EINTR) return datagrams;
-      if (!filtered) throw new OpError('failed', DOING, `errno ${errno}`);
+      if (!filtered) throw refusedWith(errno, DOING);
     }
     return [];
   };
@@ -42,7 +42,7 @@ export function createConntrack(sys: Sys, options: { netns?: string } = {}): Con
         const answers = answersOf(await send(encodeDeletes(family, some), some.length));
         deleted += answers.filter((answer) => answer.errno === 0).length;
         const refused = answers.find((answer) => answer.errno !== 0 && answer.errno !== ENOENT);
-        if (refused !== undefined) throw new OpError('failed', 'delete conntrack entries', `errno ${refused.errno}`);
+        if (refused !== undefined) throw refusedWith(refused.errno, 'delete conntrack entries');
       }
       return deleted;
     },

@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { hasCode } from '../../base/errors.ts';
 import { messagesOf, MessageWriter, NLMSG_DONE, NLMSG_ERROR } from '../../base/netlink.ts';
 import { errnoError } from '../../base/sys/errno.ts';
+import { OpError } from '../../base/errors.ts';
 import { createFakeSys } from '../../base/sys/fake.ts';
 import { messageType, NFT } from '../core/encode-netlink.ts';
 import { createConntrack } from './conntrack.ts';
@@ -83,7 +84,17 @@ test('every culprit of a refused transaction is named', async () => {
   const result = await kernel.commit('ip', chains);
   assert.ok(!result.ok);
   assert.deepEqual(result.failedOps, [0, 2]);
-  assert.match(result.error.message, /add-chain refused with errno 17/);
+  assert.match(result.error.message, /add-chain refused with EEXIST/);
+});
+
+test('who may not write or read the rules is told what that takes', async () => {
+  const sys = createFakeSys();
+  const kernel = createNetlinkKernel(sys);
+  sys.onNetlink = () => [acknowledged(1, 1)];
+  const result = await kernel.commit('ip', [{ op: 'add-chain', chain: 'a' }]);
+  assert.ok(!result.ok);
+  assert.match(`${result.error.message}; ${result.error.advice}`, /EPERM; .*CAP_NET_ADMIN/);
+  await assert.rejects(kernel.observe('ip'), (error) => error instanceof OpError && /EPERM/.test(error.message) && /CAP_NET_ADMIN/.test(error.advice));
 });
 
 const CUT_OFF: Record<string, () => Uint8Array[]> = {

@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { readList } from '../../base/netlink-read.ts';
+import { errnoName } from '../../base/sys/errno.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Observed } from '../core/diff.ts';
 import { countRules, decodeChains, decodeCounters, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
@@ -9,6 +10,7 @@ import type { Family } from '../core/ip.ts';
 import { answersOf, type Answer } from '../core/netlink.ts';
 import { endpointMap, endpointMapOf, SERVICE_SETS, sets } from '../core/nft-table.ts';
 import type { Op } from '../core/ops.ts';
+import { adviceFor, refusedWith } from './errno.ts';
 import type { CommitResult, NftKernel } from './kernel.ts';
 import { netfilterSocket } from './socket.ts';
 
@@ -32,7 +34,7 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
     const { datagrams, errno } = await readList(() => send(messages, 1), 'read nftables');
     if (errno === 0) return datagrams;
     if (errno === ENOENT) return 'absent';
-    throw new OpError('failed', 'read nftables', `errno ${errno}`);
+    throw refusedWith(errno, 'read nftables');
   };
 
   return {
@@ -110,6 +112,6 @@ function refusal(ops: readonly Op[], answers: readonly Answer[]): CommitResult &
   const failedOps = [...new Set(refused.map((answer) => answer.seq - 1).filter((index) => index >= 0 && index < ops.length))];
   const about = failedOps[0] === undefined ? 'the transaction' : ops[failedOps[0]]!.op;
   const detail =
-    first === undefined ? 'the kernel did not answer' : `${about} refused with errno ${first.errno}${first.detail === '' ? '' : ` (${first.detail})`}`;
-  return { ok: false, error: new OpError(first === undefined ? 'deadline' : 'failed', 'write nftables rules', detail), failedOps };
+    first === undefined ? 'the kernel did not answer' : `${about} refused with ${errnoName(first.errno)}${first.detail === '' ? '' : ` (${first.detail})`}`;
+  return { ok: false, error: new OpError(first === undefined ? 'deadline' : 'failed', 'write nftables rules', detail, adviceFor(first?.errno)), failedOps };
 }
