@@ -30,12 +30,12 @@ function text(value: unknown): string {
 
 /** Errors as their messages; what one advises stands behind it under its own name. */
 function plain(fields: Record<string, unknown>): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(fields).flatMap(([key, value]): [string, unknown][] => {
-      if (!(value instanceof Error)) return [[key, value]];
-      return [[key, value.message], ...(value instanceof OpError && value.advice !== '' && !('advice' in fields) ? [['advice', value.advice]] : [])];
-    }),
-  );
+  const told: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(fields)) {
+    told[key] = value instanceof Error ? value.message : value;
+    if (value instanceof OpError && value.advice !== '') told['advice'] ??= value.advice;
+  }
+  return told;
 }
 
 /** Milliseconds, the caller, the message, the fields; errors have no verbosity. */
