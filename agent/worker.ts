@@ -287,7 +287,8 @@ export class PodWorker {
     };
     // What condemned a container must not condemn it twice; readiness goes on to the end.
     for (const step of steps) {
-      if (step.kind === 'kill' && mayStart(this.#life)) for (const kill of step.kills) this.#deps.probes.forget(this.key.uid, kill.containerId);
+      if ((step.kind === 'kill' || step.kind === 'kill-beside') && mayStart(this.#life))
+        for (const kill of step.kills) this.#deps.probes.forget(this.key.uid, kill.containerId);
     }
     return runSteps(this.#deps.steps, run, steps, stop);
   }

@@ -158,7 +158,7 @@ export function withoutMade(facts: PodFacts, before: PodFacts | undefined): PodF
   const gone = before.containers.filter((each) => !there.has(each.id) && latestOf(before, each.name) === each && isNewer(each));
   const replaced = gone.flatMap((each): ContainerFacts[] => {
     if (each.state === 'created') return [each];
-    return each.state === 'running' && names.has(each.name) ? [{ ...each, state: 'unknown' }] : [];
+    return each.state !== 'exited' && names.has(each.name) ? [{ ...each, state: 'unknown' }] : [];
   });
   return { ...facts, containers: [...replaced, ...shown] };
 }

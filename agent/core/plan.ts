@@ -10,7 +10,7 @@ import { isWork, noWork, planContainer, planPod } from './resize/plan.ts';
 import { allRemoved, planReset, restartsAll } from './restart-all.ts';
 import type { Held, Kill, Plan, Step } from './step.ts';
 import { durationText } from '../../base/duration.ts';
-import type { ContainerKind, PodFacts } from './types.ts';
+import type { ContainerFacts, ContainerKind, PodFacts } from './types.ts';
 
 /**
  * What to do for a pod that is to run, in upstream's order: sandbox, kills, ephemeral, init, app containers.
@@ -32,11 +32,13 @@ export function planRun(input: PlanInput): Plan {
   if (intent.killPod) return { steps: stopPod(pod, facts), held: [], grows: [], wakeAtMs: null };
   planPod(pod, initialized ? intent.start : [], input.actuated, intent.resize);
   const steps: Step[] = [];
-  const kills = [...killBeside(pod, facts), ...intent.kill.map((kill) => kill.step)];
-  if (kills.length > 0) steps.push({ kind: 'kill', kills });
+  if (intent.kill.length > 0) steps.push({ kind: 'kill', kills: intent.kill.map((kill) => kill.step) });
+  const beside = killBeside(pod, facts, new Set([...intent.start, ...intent.startEphemeral].map(({ name }) => name)));
+  if (beside.first.length > 0) steps.push({ kind: 'kill-beside', kills: beside.first });
   steps.push(...prune(pod, facts));
   if (isWork(intent.resize)) steps.push({ kind: 'resize', sandboxId: sandbox.id, work: intent.resize });
-  return withStarts(input, steps, intent, { id: sandbox.id, attempt: sandbox.attempt });
+  const plan = withStarts(input, steps, intent, { id: sandbox.id, attempt: sandbox.attempt });
+  return beside.last.length === 0 ? plan : { ...plan, steps: [...plan.steps, { kind: 'kill-beside', kills: beside.last }] };
 }
 
 /** Stops every container that may run, then every sandbox. */
@@ -64,7 +66,7 @@ function planNewSandbox(input: PlanInput, need: { attempt: number; replaces: str
   const again = (spec.initContainers ?? []).filter((container) => !finishedOnce(pod, facts, container));
   const againNames = new Set(again.map((container) => container.name));
   for (const container of oldestFirst(facts)) {
-    if (againNames.has(container.name)) steps.push({ kind: 'remove-container', containerId: container.id, name: container.name, keepLogs: false });
+    if (againNames.has(container.name)) steps.push(tryRemove(container));
   }
   steps.push({ kind: 'create-sandbox', attempt: need.attempt });
   const first = again[0];
@@ -148,15 +150,22 @@ function ephemeralRan(pod: Pod, facts: PodFacts, name: string): boolean {
   return told?.state?.running !== undefined || told?.state?.terminated !== undefined;
 }
 
-/** Of one name at most one runs: what runs beside it, or may, goes first. Calls of a process that was killed can come through late. */
-function killBeside(pod: Pod, facts: PodFacts): Kill[] {
-  return specContainers(pod.spec).flatMap(({ container }) =>
-    facts.containers
-      .filter(({ name }) => name === container.name)
-      .slice(1)
-      .filter(({ state }) => state === 'running' || state === 'unknown')
-      .map((other) => killOne(pod, container, other, 'unknown', `Stopping another container ${container.name}`)),
-  );
+/**
+ * Of one name at most one runs: what runs beside it, or may, goes. Calls of a process that was killed can come through late.
+ * `first`: before anything is started; `last`: whatever cannot be stopped holds nobody up there.
+ */
+function killBeside(pod: Pod, facts: PodFacts, starting: ReadonlySet<string>): { first: Kill[]; last: Kill[] } {
+  const first: Kill[] = [];
+  const last: Kill[] = [];
+  for (const { container } of specContainers(pod.spec)) {
+    for (const other of facts.containers.filter(({ name }) => name === container.name).slice(1)) {
+      if (other.state !== 'running' && other.state !== 'unknown') continue;
+      const kill = killOne(pod, container, other, 'unknown', `Stopping another container ${container.name}`);
+      if (other.state === 'running' || starting.has(container.name)) first.push(kill);
+      else last.push(kill);
+    }
+  }
+  return { first, last };
 }
 
 /** Only the newest dead run of each init container is kept, and nothing that was made beside what runs. */
@@ -164,14 +173,19 @@ function prune(pod: Pod, facts: PodFacts): Step[] {
   const steps: Step[] = [];
   for (const init of pod.spec.initContainers ?? []) {
     const dead = facts.containers.filter((container) => container.name === init.name && (container.state === 'exited' || container.state === 'unknown'));
-    for (const container of dead.slice(1)) steps.push({ kind: 'remove-container', containerId: container.id, name: container.name, keepLogs: false });
+    for (const container of dead.slice(1)) steps.push(tryRemove(container));
   }
   // Beside one that runs it would only wait to be started by a call that comes late.
-  for (const container of facts.containers) {
-    if (container.state === 'created' && latestOf(facts, container.name)?.state === 'running')
-      steps.push({ kind: 'remove-container', containerId: container.id, name: container.name, keepLogs: false });
+  for (const { container } of specContainers(pod.spec)) {
+    if (latestOf(facts, container.name)?.state !== 'running') continue;
+    for (const other of facts.containers) if (other.name === container.name && other.state === 'created') steps.push(tryRemove(other));
   }
   return steps;
+}
+
+/** What is in nobody's way, and holds nobody up when it cannot go. */
+function tryRemove({ id, name }: ContainerFacts): Step {
+  return { kind: 'remove-container', containerId: id, name, keepLogs: false, mayStay: true };
 }
 
 /** Adds the starts that no back-off holds; what it holds is named with the moment at which it ends. */

@@ -23,8 +23,11 @@ export type Step =
   | { readonly kind: 'tell'; readonly event: EventText }
   /** All at once; the order among them stands in `after`. */
   | { readonly kind: 'kill'; readonly kills: readonly Kill[] }
+  /** What may run beside the container that counts. A failure keeps containers of that name from being started, and does not end the plan. */
+  | { readonly kind: 'kill-beside'; readonly kills: readonly Kill[] }
   | { readonly kind: 'stop-sandbox'; readonly sandboxId: string }
-  | { readonly kind: 'remove-container'; readonly containerId: string; readonly name: string; readonly keepLogs: boolean }
+  /** `mayStay`: a failure does not end the plan. */
+  | { readonly kind: 'remove-container'; readonly containerId: string; readonly name: string; readonly keepLogs: boolean; readonly mayStay?: true }
   | { readonly kind: 'create-sandbox'; readonly attempt: number }
   /** A failure does not end the plan. */
   | { readonly kind: 'resize'; readonly sandboxId: string; readonly work: ResizeWork }
@@ -71,6 +74,7 @@ export function planText(plan: Plan): string {
       case 'tell':
         return `tell ${step.event.reason}`;
       case 'kill':
+      case 'kill-beside':
         return `kill ${step.kills.map((kill) => `${kill.name}(${kill.graceSeconds}s)`).join(',')}`;
       case 'stop-sandbox':
         return 'stop-sandbox';

@@ -5,10 +5,11 @@ import { findContainer, keyOf, podText } from '../core/containers.ts';
 import { withGroups } from '../core/security.ts';
 import { hostnameOf } from '../core/hostname.ts';
 import { podIPsOf } from '../core/status.ts';
-import type { Step } from '../core/step.ts';
+import type { Kill, Step } from '../core/step.ts';
 import { ignoreMissing, rpcErrorText } from './cri.ts';
 import { sandboxOf } from './facts.ts';
 import { killContainers } from './kill.ts';
+import type { KillContext } from './kill.ts';
 import { resizePod } from './resize.ts';
 import { ensureImageVolumes, missingImage, startContainer } from './start.ts';
 import type { ImageVolumes } from './start.ts';
@@ -25,6 +26,8 @@ export async function runSteps(deps: StepDeps, run: RunContext, steps: readonly 
 async function inOrder(deps: StepDeps, run: RunContext, steps: readonly Step[], signal: AbortSignal): Promise<StepsOutcome> {
   const started: string[] = [];
   const failures: StartFailure[] = [];
+  /** What may run still, by name. */
+  const stuck = new Map<string, string>();
   let done = 0;
   let resizeFailure: string | null = null;
   let sandbox: OpenSandbox | null = null;
@@ -33,6 +36,12 @@ async function inOrder(deps: StepDeps, run: RunContext, steps: readonly Step[], 
     for (const step of steps) {
       signal.throwIfAborted();
       if (step.kind === 'start-container') {
+        const why = stuck.get(step.name);
+        if (why !== undefined) {
+          failures.push(mayStillRun(run, step.name, why));
+          if (step.endsPlan) break;
+          continue;
+        }
         sandbox ??= await openSandbox(deps, run, step.sandboxAttempt, signal);
         images ??= await ensureImageVolumes(deps, run, sandbox, signal);
         const failure = await countedStart(deps, run, step, { sandbox, images }, signal);
@@ -57,6 +66,15 @@ async function inOrder(deps: StepDeps, run: RunContext, steps: readonly Step[], 
           deps.resizeDone?.(deps.clock.monoMs() - beganMs, true);
           resizeFailure = rpcErrorText(error);
         }
+        continue;
+      }
+      // Neither brings what there is to do next, so neither asks for another look at once: what stays would be tried without a pause.
+      if (step.kind === 'kill-beside') {
+        for (const [name, words] of await killBeside(deps, run, step.kills, signal)) stuck.set(name, words);
+        continue;
+      }
+      if (step.kind === 'remove-container' && step.mayStay === true) {
+        await plainStep(deps, run, step, signal).catch((error: unknown) => goOn(deps, error, { step: 'remove', containerName: step.name }, signal));
         continue;
       }
       if (step.kind === 'create-sandbox') sandbox = await createSandbox(deps, run, step.attempt, signal);
@@ -91,7 +109,7 @@ async function countedStart(
 async function plainStep(
   deps: StepDeps,
   run: RunContext,
-  step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' | 'resize' }>,
+  step: Exclude<Step, { kind: 'start-container' | 'create-sandbox' | 'resize' | 'kill-beside' }>,
   signal: AbortSignal,
 ): Promise<void> {
   const { cri, timeoutMs } = deps;
@@ -100,12 +118,7 @@ async function plainStep(
       run.tell(step.event);
       return;
     case 'kill':
-      await killContainers(
-        deps,
-        { pod: run.pod, podIPs: podIPsOf(run.pod, run.facts.sandboxes[0]?.ips ?? [], deps.node.hostIPs()), tell: run.tell, preStopBegun: run.preStopBegun },
-        step.kills,
-        signal,
-      );
+      await killContainers(deps, killContext(deps, run), step.kills, signal);
       return;
     case 'stop-sandbox':
       await stopSandbox(deps, run, step.sandboxId, signal);
@@ -114,6 +127,39 @@ async function plainStep(
       await ignoreMissing(cri.runtime.removeContainer({ containerId: step.containerId }, { timeoutMs, signal }));
       return;
   }
+}
+
+function killContext(deps: StepDeps, { pod, facts, tell, preStopBegun }: RunContext): KillContext {
+  return { pod, podIPs: podIPsOf(pod, facts.sandboxes[0]?.ips ?? [], deps.node.hostIPs()), tell, preStopBegun };
+}
+
+/** Why something could not be stopped, by name. */
+async function killBeside(deps: StepDeps, run: RunContext, kills: readonly Kill[], signal: AbortSignal): Promise<Map<string, string>> {
+  const stuck = new Map<string, string>();
+  const stop = async (kill: Kill): Promise<void> => {
+    try {
+      await killContainers(deps, killContext(deps, run), [kill], signal);
+    } catch (error) {
+      goOn(deps, error, { step: 'stop', containerName: kill.name }, signal);
+      stuck.set(kill.name, rpcErrorText(error));
+    }
+  };
+  await Promise.all(kills.map(stop));
+  return stuck;
+}
+
+/** What has failed holds up nothing else. */
+function goOn({ log }: StepDeps, error: unknown, what: Record<string, string>, signal: AbortSignal): void {
+  signal.throwIfAborted();
+  if (error instanceof BugError) throw error;
+  log.warn('A container beside the one that counts stays for now', { ...what, err: rpcErrorText(error) });
+}
+
+/** Nothing is started beside what may run. */
+function mayStillRun(run: RunContext, name: string, why: string): StartFailure {
+  const message = `another container ${name} may still run: ${why}`;
+  run.tell({ type: 'Warning', reason: 'Failed', message: `Error: ${message}`, container: name });
+  return { name, reason: 'RunContainerError', message };
 }
 
 async function stopSandbox({ cri, timeoutMs, lines }: StepDeps, run: RunContext, podSandboxId: string, signal: AbortSignal): Promise<void> {
