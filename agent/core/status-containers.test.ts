@@ -113,3 +113,45 @@ test('a run is counted after the one whose end was told, whatever its own number
   );
   assert.deepEqual(told({}, seen('c', 5, 'created'), seen('b', 4, 'created'), seen('a', 3, 'exited')), [5, 'c://a']);
 });
+
+test('a run whose end is not known is told of as ended until its end is, and counted once', () => {
+  const pod: Pod = { metadata: { name: 'p' }, spec: { containers: [{ name: 'm' }] } };
+  const seen = (id: string, attempt: number, state: ContainerState): ContainerFacts =>
+    ({
+      id,
+      name: 'm',
+      attempt,
+      state,
+      createdAtMs: 5000,
+      startedAtMs: 5000,
+      finishedAtMs: 0,
+      exitCode: 255,
+      reason: '',
+      message: '',
+      user: null,
+      resources: null,
+    }) as unknown as ContainerFacts;
+  let old: ContainerStatus | undefined;
+  const told = (...containers: ContainerFacts[]): unknown[] => {
+    const facts = { uid: 'u', namespace: 'n', name: 'p', sandboxes: [], containers };
+    const input = {
+      pod,
+      old: { containerStatuses: old === undefined ? [] : [old] },
+      facts,
+      probes: {},
+      waiting: {},
+      runtimeName: 'c',
+      recursiveReadOnly: false,
+    };
+    [old] = containerStatuses(input, 'app');
+    return [Object.keys(old?.state ?? {})[0], old?.state?.terminated?.exitCode, old?.restartCount];
+  };
+  assert.deepEqual(told(seen('a', 0, 'running')), ['running', undefined, 0]);
+  assert.deepEqual(told(seen('a', 0, 'unknown')), ['terminated', 137, 0]);
+  assert.deepEqual(told(seen('a', 0, 'unknown')), ['terminated', 137, 0], 'it could not be stopped');
+  const unknown = old;
+  assert.deepEqual(told(seen('a', 0, 'exited')), ['terminated', 255, 0]);
+  assert.deepEqual(told(seen('b', 1, 'running'), seen('a', 0, 'exited')), ['running', undefined, 1]);
+  old = unknown;
+  assert.deepEqual(told(seen('b', 0, 'running')), ['running', undefined, 1], 'the runtime has lost it, and its number');
+});

@@ -69,7 +69,9 @@ function oneStatus(input: ContainerStatusInput, list: StatusList, container: Con
   if (newest === undefined) status = lostOrWaiting(input, container, old);
   else {
     status = seen(input, container, newest, old);
-    if (previous !== undefined) status.lastState = seen(input, container, previous, old).state ?? {};
+    const last = previous === undefined ? undefined : seen(input, container, previous, old).state;
+    // Of one whose state is not known there may be nothing to tell, and what was told last stays.
+    if (last !== undefined && (previous?.state !== 'unknown' || last.terminated !== undefined)) status.lastState = last;
   }
   status = withWaitingReason(input, list, container, status);
   return withProbes(input, list, container, status, old);
@@ -122,9 +124,12 @@ function seen(input: ContainerStatusInput, container: Container, facts: Containe
   if (old !== undefined && old.containerID !== containerID && old.state?.terminated !== undefined && old.restartCount < status.restartCount)
     status.lastState = { terminated: old.state.terminated };
   else if (old?.lastState?.terminated !== undefined) status.lastState = old.lastState;
-  if (facts.state === 'unknown' && old?.state?.running !== undefined) {
-    status.state = { terminated: { reason: 'ContainerStatusUnknown', message: unlocatedMessage, exitCode: 137 } };
-    status.restartCount = old.restartCount + 1;
+  if (facts.state === 'unknown') {
+    // Which run it is about is told with it, so that the next one counts it, once.
+    if (old?.state?.running !== undefined)
+      status.state = { terminated: { reason: 'ContainerStatusUnknown', message: unlocatedMessage, exitCode: 137, containerID } };
+    // While it cannot be stopped it stays so, or the pod would look like one that has never run.
+    else if (old?.containerID === containerID && old.state?.terminated !== undefined) status.state = old.state;
   }
   return status;
 }

@@ -109,3 +109,19 @@ test('a dead init container that cannot be removed holds up no new sandbox', asy
   await world.clock.advance(20_000);
   assert.deepEqual(states(world).slice(-2), ['i#1 exited', 'm#1 running']);
 });
+
+test('a container in a state that is not known is one restart, however long the next one takes, and no pod that never ran', async () => {
+  for (const fault of ['1*delay(8000)->off', '2*error(unknown: busy)->off']) {
+    await using world = new AgentWorld();
+    await world.start();
+    await world.command(['pod', 'add'], pod);
+    await world.clock.advance(3000);
+    await world.command(['patches'], '');
+    await world.command(['fail', 'CreateContainer', fault], '');
+    await world.command(['fail', 'StopContainer', '2*error(unknown: stuck)->off'], '');
+    await world.command(['unknown', 'm'], '');
+    await world.clock.advance(90_000);
+    assert.doesNotMatch(await world.command(['patches'], ''), /Pending/, fault);
+    assert.match(await world.command(['status', 'p'], ''), /m: running started ready restarts=1/, fault);
+  }
+});
