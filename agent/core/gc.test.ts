@@ -7,8 +7,8 @@ import type { ContainerGcInput } from './gc.ts';
 import type { ContainerFacts, PodFacts, SandboxFacts } from './types.ts';
 
 const container = (id: string, createdAtMs: number, given: Partial<ContainerFacts> = {}): ContainerFacts =>
-  ({ id, sandboxId: 's1', name: 'm', state: 'exited', createdAtMs, ...given }) as ContainerFacts;
-const sandbox = (id: string, createdAtMs: number, ready = false): SandboxFacts => ({ id, uid: 'u', ready, createdAtMs }) as SandboxFacts;
+  ({ id, sandboxId: 's1', name: 'm', attempt: 0, state: 'exited', createdAtMs, ...given }) as ContainerFacts;
+const sandbox = (id: string, createdAtMs: number, ready = false): SandboxFacts => ({ id, uid: 'u', attempt: 0, ready, createdAtMs }) as SandboxFacts;
 const podOf = (containers: ContainerFacts[], sandboxes: SandboxFacts[] = [], uid = 'u'): PodFacts => ({
   uid,
   namespace: 'n',
@@ -31,6 +31,17 @@ test('of each container the newest dead one stays', () => {
   assert.deepEqual(plan([pod], { maxPerPodContainer: -1 }).containers, []);
   assert.deepEqual(plan([pod], { maxPerPodContainer: 0 }).containers, ['a3', 'a2', 'a1', 'b1']);
   assert.deepEqual(plan([pod], { minAgeMs: 998 }).containers, ['a1'], 'young ones stay and do not count');
+});
+
+test('the newest is the one of the highest number, also when the clock was set back between two', () => {
+  const pod = podOf(
+    [container('late', 9, { attempt: 1, sandboxId: 's0' }), container('set-back', 5, { attempt: 2, sandboxId: 's0' })],
+    [
+      { ...sandbox('s1', 9), attempt: 1 },
+      { ...sandbox('s2', 5), attempt: 2 },
+    ],
+  );
+  assert.deepEqual(plan([pod]), { containers: ['late'], sandboxes: ['s1'] });
 });
 
 test('of a gone pod nothing stays; unknown containers are stopped first', () => {

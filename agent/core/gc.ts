@@ -53,7 +53,7 @@ function deadContainers(input: ContainerGcInput): Dead[][] {
       groups.set(key, group);
     }
   }
-  return [...groups.values()].map((group) => group.sort(newestFirst));
+  return [...groups.values()].map((group) => group.sort(latestFirst));
 }
 
 /** What goes so that at most `max` stay: first an equal share for each container, then the oldest of all. */
@@ -68,8 +68,13 @@ function overTotal(groups: readonly (readonly Dead[])[], max: number): Dead[] {
 
 function deadSandboxes(pod: PodFacts, removed: ReadonlyMap<string, unknown>, isGone: boolean): SandboxFacts[] {
   const inUse = new Set(pod.containers.filter((container) => !removed.has(container.id)).map((container) => container.sandboxId));
-  const sandboxes = [...pod.sandboxes].sort(newestFirst);
+  const sandboxes = [...pod.sandboxes].sort(latestFirst);
   return sandboxes.slice(isGone ? 0 : 1).filter((sandbox) => !sandbox.ready && !inUse.has(sandbox.id));
+}
+
+/** By number before age, as facts are: the wall clock may have been set back between two runs. */
+function latestFirst(left: { attempt: number; createdAtMs: number }, right: { attempt: number; createdAtMs: number }): number {
+  return right.attempt - left.attempt || newestFirst(left, right);
 }
 
 function newestFirst(left: { createdAtMs: number }, right: { createdAtMs: number }): number {
