@@ -167,3 +167,11 @@ test('where the directories of pods cannot be read, nothing is taken for gone', 
   await writeFile(join(rootDir, 'pods'), '');
   await assert.rejects(UserNamespaces.open(await optionsIn(t, { rootDir })), { code: 'ENOTDIR' });
 });
+
+test('a file among the directories of pods is nobody’s', async (t) => {
+  const options = await optionsIn(t);
+  await mkdir(join(options.rootDir, 'pods'));
+  await writeFile(join(options.rootDir, 'pods/notes'), '');
+  const opened = await UserNamespaces.open(options);
+  assert.equal((await opened.of(own('a'), 'runc')).uids?.[0]?.hostId, 65_536);
+});

@@ -129,7 +129,10 @@ function mappingFiles(rootDir: string): MappingFiles {
       await mkdir(join(dir, uid), { recursive: true, mode: 0o750 });
       await replaceFile(join(dir, uid, mappingName), text);
     },
-    uids: async () => ((await readdir(dir).catch(ignoreMissing)) ?? []).filter(isSafeUid),
+    uids: async () =>
+      ((await readdir(dir, { withFileTypes: true }).catch(ignoreMissing)) ?? []).flatMap((entry) =>
+        entry.isDirectory() && isSafeUid(entry.name) ? [entry.name] : [],
+      ),
   };
 }
 
