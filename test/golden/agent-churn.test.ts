@@ -1,7 +1,7 @@
 /**
  * Histories of one pod, drawn by a seed: every call to the runtime and the API server takes its time, the agent is killed
  * in the midst of them (and what it asked for is done late, or never), containers and sandboxes die, the runtime goes
- * away and forgets. The auditor of `nodelet churn` may find nothing. Time is the fake clock's, so that a slow machine is
+ * away, forgets, loses the state of containers and cannot stop them for a while. The auditor of `nodelet churn` may find nothing. Time is the fake clock's, so that a slow machine is
  * one more draw.
  */
 import assert from 'node:assert/strict';
@@ -118,6 +118,7 @@ const lives: Readonly<Record<string, { exitAfterMs: number; exitCode: number }>>
   fails: { exitAfterMs: 1500, exitCode: 1 },
   crashes: { exitAfterMs: 3000, exitCode: 3 },
 };
+const restartAllOn3 = { action: 'RestartAllContainers', exitCodes: { operator: 'In', values: [3] } };
 const kinds: readonly Pod['spec'][] = [
   { containers: [{ name: 'm' }] },
   { containers: [{ name: 'm' }, { name: 'crashes' }] },
@@ -126,6 +127,7 @@ const kinds: readonly Pod['spec'][] = [
   { initContainers: [{ name: 's', restartPolicy: 'Always' }], containers: [{ name: 'm' }] },
   { restartPolicy: 'Never', containers: [{ name: 'fails' }, { name: 'crashes' }] },
   { restartPolicy: 'OnFailure', containers: [{ name: 'fails' }] },
+  { restartPolicy: 'Never', containers: [{ name: 'm' }, { name: 'crashes', restartPolicy: 'Never', restartPolicyRules: [restartAllOn3] }] },
 ];
 
 async function history(seed: number, slow: number): Promise<string[]> {
@@ -156,7 +158,8 @@ async function history(seed: number, slow: number): Promise<string[]> {
 function audit({ runtime, clock }: ChurnedWorld, auditor: Auditor): void {
   const containers = [...runtime.containers.values()].map((each) => {
     const { id, status, createdAtNs } = each;
-    const running = status.state === 'running';
+    // One whose state is not known may run.
+    const running = status.state === 'running' || status.state === 'unknown';
     const ran = running || (status.state === 'exited' && status.startedAtNs > 0n);
     return { id, uid: uidOf(each), name: nameOf(each), attempt: attemptOf(each), running, ran, createdAtMs: Number(createdAtNs / 1_000_000n) };
   });
@@ -170,9 +173,14 @@ async function hurt(world: ChurnedWorld, auditor: Auditor, rng: Rng): Promise<vo
   const running = all.filter(({ status }) => status.state === 'running');
   const dead = all.filter(({ status }) => status.state !== 'running');
   const sandbox = [...runtime.sandboxes.values()].find(({ ready }) => ready);
-  const deed = rng.pick(['exit', 'exit', 'exit', 'kill', 'kill', 'sandbox', 'away', 'take']);
+  const deed = rng.pick(['exit', 'exit', 'exit', 'kill', 'kill', 'sandbox', 'away', 'take', 'unknown', 'stuck']);
   if (deed === 'exit' && running.length > 0) runtime.exit(rng.pick(running), 137);
   if (deed === 'sandbox' && sandbox !== undefined) await runtime.stopSandbox(sandbox);
+  if (deed === 'unknown' && running.length > 0) {
+    const one = rng.pick(running);
+    if (one.status.state === 'running') one.status = { state: 'unknown', startedAtNs: one.status.startedAtNs };
+  }
+  if (deed === 'stuck') await world.command(['fail', 'StopContainer', `${1 + rng.int(6)}*error(unknown: stuck)->off`], '');
   if (deed === 'kill') {
     world.kill();
     await clock.advance(rng.int(3000));
