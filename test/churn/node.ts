@@ -1,5 +1,6 @@
 import { uptime } from 'node:os';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { hasCode } from '../../base/errors.ts';
 import { connectRuntime, createCriClient, type CriClient } from '../../cri/mod.ts';
 import { addressesBelow } from './addresses.ts';
 import type { Listing } from './auditor.ts';
@@ -67,9 +68,12 @@ export class ChurnNode implements AsyncDisposable {
     }
   }
 
-  /** Whether a container that has ended had begun; one that cannot be asked is taken for one that had. */
+  /** Whether a container that has ended had begun; one that went meanwhile is taken for one that had. */
   async #hasRun(containerId: string): Promise<boolean> {
-    const answer = await this.cri.runtime.containerStatus({ containerId }, { timeoutMs: 10_000 }).catch(() => null);
+    const answer = await this.cri.runtime.containerStatus({ containerId }, { timeoutMs: 10_000 }).catch((error: unknown) => {
+      if (!hasCode(error, 'not-found')) throw error;
+      return null;
+    });
     return answer?.status == null || Number(answer.status.startedAt) > 0;
   }
 
