@@ -27,9 +27,10 @@ test('of each container the newest dead one stays', () => {
     [container('a1', 1), container('a3', 3), container('a2', 2), container('run', 9, { state: 'running' }), container('b1', 1, { name: 'b' })],
     [sandbox('s1', 1, true)],
   );
-  assert.deepEqual(plan([pod]), { containers: ['a2', 'a1'], sandboxes: [] });
+  assert.deepEqual(plan([pod]), { containers: ['a1', 'a2'], sandboxes: [] });
   assert.deepEqual(plan([pod], { maxPerPodContainer: -1 }).containers, []);
-  assert.deepEqual(plan([pod], { maxPerPodContainer: 0 }).containers, ['a3', 'a2', 'a1', 'b1']);
+  assert.deepEqual(plan([pod], { maxPerPodContainer: 0 }).containers, ['a1', 'a2', 'a3', 'b1'], 'while it goes on, the newest is still the newest');
+  assert.deepEqual(plan([pod], { maxPerPodContainer: 2, maxContainers: 0 }).containers.slice(0, 2), ['a1', 'a2']);
   assert.deepEqual(plan([pod], { minAgeMs: 998 }).containers, ['a1'], 'young ones stay and do not count');
 });
 
@@ -49,7 +50,7 @@ test('of a gone pod nothing stays; unknown containers are stopped first', () => 
     [container('a1', 1), container('a2', 2, { state: 'unknown' }), container('run', 3, { state: 'running' })],
     [sandbox('s1', 1), sandbox('s2', 2)],
   );
-  assert.deepEqual(plan([pod], { isGone: () => true }), { containers: ['stop a2', 'a1'], sandboxes: ['s2'] }, 's1 still holds a running container');
+  assert.deepEqual(plan([pod], { isGone: () => true }), { containers: ['a1', 'stop a2'], sandboxes: ['s2'] }, 's1 still holds a running container');
 });
 
 test('a bound for the node is shared, then the oldest go', () => {

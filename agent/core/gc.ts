@@ -21,8 +21,9 @@ export interface ContainerGcInput {
 type Dead = ContainerFacts & { readonly uid: string };
 
 /**
- * Which dead containers and sandboxes go. Of each container the newest dead ones stay for `kubectl logs -p`; a
- * sandbox goes when it is not ready, is empty after this round and is not its pod's newest.
+ * Which dead containers and sandboxes go, the oldest first: what is left tells of the pod meanwhile. Of each container
+ * the newest dead ones stay for `kubectl logs -p`; a sandbox goes when it is not ready, is empty after this round and is
+ * not its pod's newest.
  */
 export function planContainerGc(input: ContainerGcInput): ContainerGcPlan {
   const removed = new Map<string, Dead>();
@@ -31,7 +32,7 @@ export function planContainerGc(input: ContainerGcInput): ContainerGcPlan {
     const uid = group[0]?.uid ?? '';
     const keep = input.isGone(uid) ? 0 : input.maxPerPodContainer;
     const stays = keep < 0 ? group.length : keep;
-    for (const each of group.slice(stays)) removed.set(each.id, each);
+    for (const each of group.slice(stays).toReversed()) removed.set(each.id, each);
     if (stays > 0) kept.push(group.slice(0, stays));
   }
   for (const each of overTotal(kept, input.maxContainers)) removed.set(each.id, each);
@@ -61,9 +62,9 @@ function overTotal(groups: readonly (readonly Dead[])[], max: number): Dead[] {
   const total = groups.reduce((sum, group) => sum + group.length, 0);
   if (max < 0 || total <= max || groups.length === 0) return [];
   const share = Math.max(1, Math.floor(max / groups.length));
-  const gone = groups.flatMap((group) => group.slice(share));
+  const gone = groups.flatMap((group) => group.slice(share).toReversed());
   const left = groups.flatMap((group) => group.slice(0, share)).sort(newestFirst);
-  return [...gone, ...left.slice(max)];
+  return [...gone, ...left.slice(max).toReversed()];
 }
 
 function deadSandboxes(pod: PodFacts, removed: ReadonlyMap<string, unknown>, isGone: boolean): SandboxFacts[] {
