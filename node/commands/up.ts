@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
@@ -45,7 +46,14 @@ export function checkUp(options: UpOptions): number {
 
 /** `nodelet up [MANIFEST]`. */
 export async function up(given: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
-  const context = stoppable(given);
+  try {
+    return await bringUp(stoppable(given), manifest, options);
+  } catch (error) {
+    throw (await isStopped(given.host.signal)) ? stopped() : error;
+  }
+}
+
+async function bringUp(context: Context, manifest: string | undefined, options: UpOptions): Promise<number> {
   const begunAt = performance.now();
   const objects = manifest === undefined ? [] : await readManifestFile(manifest);
   const timeoutMs = checkUp(options);
@@ -77,7 +85,7 @@ export async function up(given: Context, manifest: string | undefined, options: 
       await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
       await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, patient(15_000)));
     } catch (error) {
-      if (!context.host.signal.aborted) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      if (!(await isStopped(context.host.signal))) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
       else if (isNew) await takeBack(context, plan);
       throw error;
     }
@@ -134,7 +142,7 @@ async function startAll(context: Context, set: StartAll): Promise<Cluster> {
   } catch (error) {
     await cluster?.[Symbol.asyncDispose]();
     if (isNew) {
-      if (!context.host.signal.aborted) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      if (!(await isStopped(context.host.signal))) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
       await takeBack(context, plan);
     }
     throw error;
@@ -160,10 +168,19 @@ async function takeBack(context: Context, plan: SetPlan): Promise<void> {
   }
 }
 
+const stopped = (): OpError => new OpError('aborted', 'nodelet up', 'stopped by a signal', { advice: 'see what runs with: nodelet status' });
+
+/** Of a terminal's Ctrl-C the programs that are being run can die before the signal is heard here. */
+const HEARD_MS = 100;
+
+async function isStopped(signal: AbortSignal): Promise<boolean> {
+  if (!signal.aborted) await delay(HEARD_MS, undefined, { signal }).catch(() => undefined);
+  return signal.aborted;
+}
+
 /** The same context for a command that SIGINT and SIGTERM end: no step begins after them, and what fails by them is called that. */
 function stoppable(context: Context): Context {
   const { signal } = context.host;
-  const stopped = (): OpError => new OpError('aborted', 'nodelet up', 'stopped by a signal', { advice: 'see what runs with: nodelet status' });
   return {
     ...context,
     progress: {
@@ -173,7 +190,7 @@ function stoppable(context: Context): Context {
         try {
           return await context.progress.step(title, work);
         } catch (error) {
-          throw signal.aborted ? stopped() : error;
+          throw (await isStopped(signal)) ? stopped() : error;
         }
       },
     },

@@ -53,7 +53,13 @@ export async function startSet(options: StartOptions): Promise<void> {
     await Promise.all(nodes.map((node) => writeNodeFiles(plan, node, options)));
   });
   // All at once: what takes time is the programs' own start, and each of them waits for what it needs of the others.
-  const launchAll = (): ReturnType<typeof launchNode>[] => nodes.map((node) => launchNode(plan, node, paths, cgroups, options.real));
+  const launchAll = (): ReturnType<typeof launchNode>[] =>
+    nodes.map((node) => {
+      const launching = launchNode(plan, node, paths, cgroups, options.real);
+      // It can fail while the control plane is still waited for: it is told when its turn comes.
+      launching.catch(() => undefined);
+      return launching;
+    });
   let launched = options.beforeNodes === undefined ? launchAll() : [];
   try {
     const hub = await context.progress.step('control plane started', async () => {
