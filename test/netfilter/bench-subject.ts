@@ -1,8 +1,10 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
 import { atMost } from '../../base/abort.ts';
 import { realClock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
@@ -299,7 +301,18 @@ export class Subject implements AsyncDisposable {
     await this.stop();
     await this.#peer?.stop();
     await ended(this.#api);
-    await this.#run(['ip', 'netns', 'delete', this.netns], false).catch(() => {});
+    await this.#removeSpace();
+  }
+
+  /** A signal to all of the group ends what was asked too, halfway or with its answer lost: it is looked at until it stays away. */
+  async #removeSpace(): Promise<void> {
+    for (let [tries, away] = [0, 0]; tries < 50 && away < 2; tries += 1) {
+      if (existsSync(`/run/netns/${this.netns}`)) {
+        away = 0;
+        await this.#run(['ip', 'netns', 'delete', this.netns], false).catch(() => {});
+      } else away += 1;
+      await delay(50);
+    }
   }
 }
 
