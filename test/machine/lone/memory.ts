@@ -19,6 +19,7 @@ const NAMESPACE = 'memory';
 const IMAGE = 'docker.io/contract/busybox:1';
 const ALL = ['upstream:systemd', 'ours:systemd', 'upstream:cgroupfs', 'ours:cgroupfs'];
 /** Longer than the minute after which either kubelet looks at its classes again. */
+const STILL_MS = 65_000;
 const CLASS_MS = 150_000;
 const POLL_MS = 1000;
 
@@ -91,15 +92,15 @@ async function look(node: LoneNode, driver: Driver, names: readonly string[]): P
   return all;
 }
 
-const burstableLow = async (driver: Driver): Promise<string> => {
-  const path = driver === 'systemd' ? 'kubepods.slice/kubepods-burstable.slice' : 'kubepods/burstable';
-  return (await readFile(`/sys/fs/cgroup/${path}/memory.low`, 'utf8')).trim();
-};
-
-/** Waits until the class of Burstable pods protects something else. */
-async function classChanges(driver: Driver, from: string): Promise<void> {
+/** Waits until the classes have stood still for longer than the minute after which a kubelet looks at them again. */
+async function classesSettle(driver: Driver): Promise<void> {
   const began = performance.now();
-  while ((await burstableLow(driver)) === from && performance.now() - began < CLASS_MS) await delay(POLL_MS);
+  let [last, since] = [JSON.stringify(await classFacts(driver)), began];
+  while (performance.now() - since < STILL_MS && performance.now() - began < CLASS_MS) {
+    await delay(POLL_MS);
+    const now = JSON.stringify(await classFacts(driver));
+    if (now !== last) [last, since] = [now, performance.now()];
+  }
 }
 
 async function resize(node: LoneNode, request: number, limit: number): Promise<void> {
@@ -116,6 +117,7 @@ async function observe(node: LoneNode, agent: string, driver: Driver): Promise<S
   const seen: Seen = {};
   const names = Object.keys(SHAPES);
   const note = async (title: string, of_: readonly string[]): Promise<void> => {
+    await classesSettle(driver);
     seen[title] = await look(node, driver, of_);
     await step(`${agent}, ${driver}: ${title}`);
   };
@@ -125,14 +127,10 @@ async function observe(node: LoneNode, agent: string, driver: Driver): Promise<S
   await note('protected and throttled', names);
   await resize(node, 288, 384);
   await note('one resized', [RESIZED]);
-  const before = await burstableLow(driver);
   await node.remove(NAMESPACE, [GOES]);
-  await classChanges(driver, before);
   await note('one gone', []);
   const rest = names.filter((name) => name !== GOES);
-  const protecting = await burstableLow(driver);
   await node.configure({ memoryReservationPolicy: 'None' });
-  await classChanges(driver, protecting);
   await note('nothing protected any more', rest);
   await node.configure({ featureGates: { MemoryQoS: false }, memoryThrottlingFactor: undefined });
   await note('without the gate', rest);
