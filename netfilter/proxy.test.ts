@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Clock } from '../base/clock.ts';
 import { createFakeClock } from '../base/fake-clock.ts';
 import { OpError } from '../base/errors.ts';
 import type { KubeObject } from '../base/kubeapi/types.ts';
@@ -8,7 +9,7 @@ import { proxyConfig } from './core/config.ts';
 import { FakeApi } from './fake.ts';
 import { ProxyHealth } from './health.ts';
 import { proxyMetrics } from './io/metrics.ts';
-import { Proxy } from './proxy.ts';
+import { Proxy, type ProxyOptions } from './proxy.ts';
 import { gathered, type ServiceTable } from './sync.ts';
 
 /** A table that writes nothing; `before` says when, or that not. */
@@ -30,6 +31,21 @@ function table(before: (what: 'whole' | 'changes') => Promise<void>): ServiceTab
     deleteStale: async () => ({ ok: true, deleted: 0 }),
     isIntact: async () => true,
   };
+}
+
+/** A proxy of node-a on a machine that only has a loopback address. */
+function proxyOf(clock: Clock, options: Pick<ProxyOptions, 'config' | 'families' | 'createTable'> & Partial<ProxyOptions>): Proxy {
+  return new Proxy({
+    nodeName: 'node-a',
+    conntrack: { deleteStale: async () => 0 },
+    healthPorts: { update: async () => {} },
+    health: new ProxyHealth({ clock, timeoutMs: 60_000 }),
+    metrics: proxyMetrics(),
+    clock,
+    log: silentLog,
+    machineAddresses: () => ['127.0.0.1'],
+    ...options,
+  });
 }
 
 /** A Service that a load balancer asks about, with as many endpoints on this node as there are addresses. */
@@ -62,22 +78,15 @@ test('a health check is served at a family’s addresses once that family is wri
   slice('IPv6', 'fd00:10:244::3');
   const written = Promise.withResolvers<void>();
   let served: string[] = [];
-  const proxy = new Proxy({
+  const proxy = proxyOf(clock, {
     config,
-    nodeName: 'node-a',
     families: ['ip', 'ip6'],
     createTable: (family) => table(async () => (family === 'ip' ? await written.promise : undefined)),
-    conntrack: { deleteStale: async () => 0 },
     healthPorts: {
       update: async (checks) => {
         served = checks.flatMap(({ hosts, port, localEndpoints }) => hosts.map((host) => `${host} ${port} ${localEndpoints}`)).toSorted();
       },
     },
-    health: new ProxyHealth({ clock, timeoutMs: 60_000 }),
-    metrics: proxyMetrics(),
-    clock,
-    log: silentLog,
-    machineAddresses: () => ['127.0.0.1'],
   });
   const stop = new AbortController();
   const running = proxy.run(fake.api, stop.signal);
@@ -102,18 +111,11 @@ test('a health check tells of the endpoints that the rules lead to, not of those
   slice('IPv4', '10.244.0.3');
   const writes: (() => void)[] = [];
   const told: string[] = [];
-  const proxy = new Proxy({
+  const proxy = proxyOf(clock, {
     config: proxyConfig({ mode: 'nftables', nodePortAddresses: ['all'] }),
-    nodeName: 'node-a',
     families: ['ip'],
     createTable: () => table(() => new Promise((resolve) => writes.push(resolve))),
-    conntrack: { deleteStale: async () => 0 },
     healthPorts: { update: async (checks) => void told.push(checks.map(({ hosts, localEndpoints }) => `${hosts.join(' ')} ${localEndpoints}`).join()) },
-    health: new ProxyHealth({ clock, timeoutMs: 60_000 }),
-    metrics: proxyMetrics(),
-    clock,
-    log: silentLog,
-    machineAddresses: () => ['127.0.0.1'],
   });
   const stop = new AbortController();
   const running = proxy.run(fake.api, stop.signal);
@@ -145,21 +147,13 @@ test('somebody else’s change is looked for while something of ours changes all
   const slice = putEcho(fake);
   const writes: string[] = [];
   let looks = 0;
-  const proxy = new Proxy({
+  const proxy = proxyOf(clock, {
     config: proxyConfig({ mode: 'nftables' }),
-    nodeName: 'node-a',
     families: ['ip'],
     createTable: () => ({
       ...table(async (what) => void writes.push(what)),
       isIntact: async () => ++looks !== 2,
     }),
-    conntrack: { deleteStale: async () => 0 },
-    healthPorts: { update: async () => {} },
-    health: new ProxyHealth({ clock, timeoutMs: 60_000 }),
-    metrics: proxyMetrics(),
-    clock,
-    log: silentLog,
-    machineAddresses: () => ['127.0.0.1'],
   });
   const stop = new AbortController();
   const running = proxy.run(fake.api, stop.signal);
@@ -185,9 +179,8 @@ test('an end while all is worked out is none that failed, and the rest is not wo
   const lines: string[] = [];
   const note = (line: string): void => void lines.push(line);
   let parts = 0;
-  const proxy = new Proxy({
+  const proxy = proxyOf(clock, {
     config: proxyConfig({ mode: 'nftables' }),
-    nodeName: 'node-a',
     families: ['ip'],
     createTable: () => ({
       ...table(async () => {}),
@@ -196,13 +189,7 @@ test('an end while all is worked out is none that failed, and the rest is not wo
         return { ok: false, error: new OpError('aborted', 'write', 'stopped by the caller') };
       },
     }),
-    conntrack: { deleteStale: async () => 0 },
-    healthPorts: { update: async () => {} },
-    health: new ProxyHealth({ clock, timeoutMs: 60_000 }),
-    metrics: proxyMetrics(),
-    clock,
     log: { ...silentLog, error: note, warn: note },
-    machineAddresses: () => ['127.0.0.1'],
   });
   const running = proxy.run(fake.api, stop.signal);
   await clock.advance(6_000);
@@ -214,21 +201,13 @@ test('a defect in one family ends all of the proxy, so that it is started again'
   const clock = createFakeClock();
   const { api } = new FakeApi();
   const config = proxyConfig({ mode: 'nftables' });
-  const proxy = new Proxy({
+  const proxy = proxyOf(clock, {
     config,
-    nodeName: 'node-a',
     families: ['ip', 'ip6'],
     createTable: (family) =>
       table(async () => {
         if (family === 'ip6') throw new TypeError('a defect');
       }),
-    conntrack: { deleteStale: async () => 0 },
-    healthPorts: { update: async () => {} },
-    health: new ProxyHealth({ clock, timeoutMs: 60_000 }),
-    metrics: proxyMetrics(),
-    clock,
-    log: silentLog,
-    machineAddresses: () => ['127.0.0.1'],
   });
   const ended = assert.rejects(proxy.run(api, new AbortController().signal), { name: 'TypeError', message: 'a defect' });
   await clock.advance(5_000);

@@ -366,13 +366,18 @@ export class Table implements ServiceTable {
     return { ok: true, refused };
   }
 
-  async #observe(settings: RuleSettings, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'> {
+  #observe(settings: RuleSettings, signal?: AbortSignal): Promise<Observed | 'absent' | 'unknown'> {
+    return this.#readBack('The table cannot be read back', 'unknown', this.#options.kernel.observe(settings.family, signal));
+  }
+
+  /** What the kernel cannot tell is `unknown`, and a warning. */
+  async #readBack<T>(warning: string, unknown: T, reading: Promise<T>): Promise<T> {
     try {
-      return await this.#options.kernel.observe(settings.family, signal);
+      return await reading;
     } catch (error) {
       if (hasCode(error, 'aborted')) throw error;
-      this.#options.log.warn('The table cannot be read back', { error });
-      return 'unknown';
+      this.#options.log.warn(warning, { error });
+      return unknown;
     }
   }
 
@@ -390,14 +395,8 @@ export class Table implements ServiceTable {
     return { ok: true, deleted: plan.ops.length };
   }
 
-  async #readGeneration(signal?: AbortSignal): Promise<number | null> {
-    try {
-      return await this.#options.kernel.generation(signal);
-    } catch (error) {
-      if (hasCode(error, 'aborted')) throw error;
-      this.#options.log.warn('The generation of the tables cannot be read', { error });
-      return null;
-    }
+  #readGeneration(signal?: AbortSignal): Promise<number | null> {
+    return this.#readBack('The generation of the tables cannot be read', null, this.#options.kernel.generation(signal));
   }
 
   /** Whether the kernel still has what was written; costs one message while nobody else changes any table. */
@@ -412,14 +411,8 @@ export class Table implements ServiceTable {
     return true;
   }
 
-  async #ruleCounts(settings: RuleSettings, signal?: AbortSignal): Promise<ReadonlyMap<string, number> | null> {
-    try {
-      return await this.#options.kernel.ruleCounts(settings.family, signal);
-    } catch (error) {
-      if (hasCode(error, 'aborted')) throw error;
-      this.#options.log.warn('The rules cannot be read back', { error });
-      return null;
-    }
+  #ruleCounts(settings: RuleSettings, signal?: AbortSignal): Promise<ReadonlyMap<string, number> | null> {
+    return this.#readBack('The rules cannot be read back', null, this.#options.kernel.ruleCounts(settings.family, signal));
   }
 
   /** Whether each chain has as many rules as were written, so that nobody emptied one; what they say is not read. */
