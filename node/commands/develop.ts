@@ -30,15 +30,15 @@ async function program(context: Context, name: string, args: readonly string[], 
 
 /** `nodelet test [SUITE…]`: brings what the tests need where it may, then runs them; without root those that need it skip. */
 export async function test(context: Context, suites: readonly string[]): Promise<number> {
-  if (process.geteuid?.() === 0) {
-    // The page of nodelet cri web is tested in it, and it is too large to be brought for anything else.
-    await bringForTests(context, { chromium: suites.length === 0 || suites.includes('cri'), lacking: 'tests that need it are skipped' });
-  } else context.progress.note('  not root: tests that need root are skipped');
+  if (process.geteuid?.() !== 0) context.progress.note('  not root: tests that need root are skipped');
+  // The page of nodelet cri web is tested in it, and it is too large to be brought for anything else.
+  await bringForTests(context, { chromium: suites.length === 0 || suites.includes('cri'), lacking: 'tests that need it are skipped' });
   return program(context, 'scripts/test.ts', suites, context.root);
 }
 
-/** Brings the packages that real clusters are made with; where that fails it says so and goes on, for much works without. */
+/** As root brings the packages that real clusters are made with; where that fails it says so and goes on, for much works without. */
 async function bringForTests(context: Context, options: { chromium: boolean; lacking: string }): Promise<void> {
+  if (process.geteuid?.() !== 0) return;
   try {
     const machine = await prepareMachine(context, { containerd: undefined, forTests: true });
     if (options.chromium && machine.programs.chromium === undefined)
@@ -49,6 +49,8 @@ async function bringForTests(context: Context, options: { chromium: boolean; lac
   }
 }
 
+const bringForNodes = (context: Context): Promise<void> => bringForTests(context, { chromium: false, lacking: 'what needs it will fail' });
+
 /** What `bench` measures, each a program of `scripts/`. */
 const BENCHES = ['loop', 'cni'] as const;
 
@@ -58,13 +60,16 @@ export async function bench(
   more: readonly string[],
   options: { pods: string; seconds: string; count: string },
 ): Promise<number> {
-  if (process.geteuid?.() === 0) await bringForTests(context, { chromium: false, lacking: 'what needs it will fail' });
-  if (what === 'netfilter') return program(context, 'test/netfilter/bench.ts', [...more, ...(context.options.json ? ['--json'] : [])], context.root);
+  if (what === 'netfilter') {
+    await bringForNodes(context);
+    return program(context, 'test/netfilter/bench.ts', [...more, ...(context.options.json ? ['--json'] : [])], context.root);
+  }
   const which = BENCHES.find((name) => name === (what ?? 'loop'));
   if (which === undefined)
     throw new OpError('invalid', 'choosing a benchmark', `there is no benchmark "${what}"`, {
       advice: `use: nodelet bench ${[...BENCHES, 'netfilter'].join(', nodelet bench ')}`,
     });
+  await bringForNodes(context);
   const { name, json } = context.options;
   const args = which === 'loop' ? ['--name', name, '--pods', options.pods, '--seconds', options.seconds] : ['--count', options.count];
   return program(context, `scripts/bench-${which}.ts`, [...args, ...(json ? ['--json'] : [])], context.root);
@@ -97,6 +102,6 @@ export function makesNodes(name: string, args: readonly string[]): boolean {
 }
 
 export async function proving(context: Context, name: string, args: readonly string[]): Promise<number> {
-  if (process.geteuid?.() === 0 && makesNodes(name, args)) await bringForTests(context, { chromium: false, lacking: 'what needs it will fail' });
+  if (makesNodes(name, args)) await bringForNodes(context);
   return program(context, `${Object.hasOwn(OUTSIDE, name) ? 'scripts' : 'test'}/${name}/main.ts`, args);
 }

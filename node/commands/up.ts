@@ -178,7 +178,7 @@ async function isStopped(signal: AbortSignal): Promise<boolean> {
   return signal.aborted;
 }
 
-/** The same context for a command that SIGINT and SIGTERM end: no step begins after them, and what fails by them is called that. */
+/** The same context for a command that SIGINT and SIGTERM end: no step begins after them. */
 function stoppable(context: Context): Context {
   const { signal } = context.host;
   return {
@@ -187,11 +187,7 @@ function stoppable(context: Context): Context {
       ...context.progress,
       async step(title, work) {
         if (signal.aborted) throw stopped();
-        try {
-          return await context.progress.step(title, work);
-        } catch (error) {
-          throw (await isStopped(signal)) ? stopped() : error;
-        }
+        return await context.progress.step(title, work);
       },
     },
   };
