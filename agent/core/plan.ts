@@ -216,15 +216,15 @@ function withStarts(input: PlanInput, before: readonly Step[], intent: Intent, s
       }
       grows.push({ key, endedAtMs: ended.finishedAtMs });
     }
-    const attempts = facts.containers.filter(({ name }) => name === container.name).map(({ attempt }) => attempt);
+    const own = facts.containers.filter(({ name }) => name === container.name);
     steps.push({
       kind: 'start-container',
       name: container.name,
       containerKind: kind,
       sandboxId: sandbox.id,
       sandboxAttempt: sandbox.attempt,
-      attempt: attempts.length === 0 ? null : Math.max(...attempts) + 1,
-      replaces: facts.containers.filter((each) => each.name === container.name && each.state === 'created').map((each) => each.id),
+      attempt: own.length === 0 ? null : Math.max(...own.map(({ attempt }) => attempt)) + 1,
+      replaces: own.filter(({ state }) => state === 'created').map(({ id }) => id),
       targetId: kind === 'ephemeral' ? targetOf(pod, facts, container.name) : null,
       endsPlan: kind === 'init',
     });
