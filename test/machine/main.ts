@@ -124,26 +124,25 @@ async function work(program: Program, cache: string, options: Options, line: str
   await progress.step('checkout ready', () => exec([`${root}/nodelet`, '--help'], { doing: 'building this checkout', signal: host.signal }));
   const kept = await runningMachine(`${cache}/running/${kind}`);
   const machine = kept ?? (await boot(program, cache, options, `${cache}/running/${kind}-${host.pid}`));
-  try {
-    try {
-      const begunAt = performance.now();
-      const onOutput = options.json ? host.stderr : host.stdout;
-      const status = await runJob(machine, { root, commit: await commitOf(root), work: line, signal: host.signal, onOutput });
-      const seconds = Math.round((performance.now() - begunAt) / 100) / 10;
-      progress.note(`  ended with ${status} after ${seconds} s in the machine`);
-      if (options.json) program.answer(true, { ...machine, work: line, status, seconds }, []);
-      return status;
-    } finally {
-      // Of work that was stopped halfway too: hours may be in it.
-      const left = `${machine.runDir}/exchange/out`;
-      if (options.out !== undefined && existsSync(left)) await cp(left, options.out, { recursive: true });
-    }
-  } finally {
-    if (kept === null)
-      await progress.step('machine ended', () =>
+  await using scope = new AsyncDisposableStack();
+  if (kept === null)
+    scope.defer(() =>
+      progress.step('machine ended', () =>
         host.signal.aborted ? killMachine(machine).then(() => rm(machine.runDir, { recursive: true, force: true })) : endMachine(machine),
-      );
-  }
+      ),
+    );
+  // Of work that was stopped halfway too: hours may be in it.
+  scope.defer(async () => {
+    const left = `${machine.runDir}/exchange/out`;
+    if (options.out !== undefined && existsSync(left)) await cp(left, options.out, { recursive: true });
+  });
+  const begunAt = performance.now();
+  const onOutput = options.json ? host.stderr : host.stdout;
+  const status = await runJob(machine, { root, commit: await commitOf(root), work: line, signal: host.signal, onOutput });
+  const seconds = Math.round((performance.now() - begunAt) / 100) / 10;
+  progress.note(`  ended with ${status} after ${seconds} s in the machine`);
+  if (options.json) program.answer(true, { ...machine, work: line, status, seconds }, []);
+  return status;
 }
 
 async function boot(program: Program, cache: string, options: Options, runDir: string): Promise<Machine> {

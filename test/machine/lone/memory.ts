@@ -20,6 +20,7 @@ const IMAGE = 'docker.io/contract/busybox:1';
 const ALL = ['upstream:systemd', 'ours:systemd', 'upstream:cgroupfs', 'ours:cgroupfs'];
 /** Longer than the minute after which either kubelet looks at its classes again. */
 const STILL_MS = 65_000;
+/** Classes that never stand still are read all the same. */
 const CLASS_MS = 150_000;
 const POLL_MS = 1000;
 
