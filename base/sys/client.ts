@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { hasCode, OpError } from '../errors.ts';
 import { Connection, type ConnectionOptions, type Request } from './connection.ts';
 import { errnoName } from './errno.ts';
@@ -16,6 +17,9 @@ function throwIfStopped(request: Request): void {
 }
 
 const defaultTimeoutMs = 30_000;
+/** How long what was held is asked for again, and how often. */
+const patienceMs = 5000;
+const pauseMs = 20;
 /** Below what `sys` itself takes at once; more wait here. */
 const maxInFlight = 256;
 const defaultPath = 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -48,7 +52,9 @@ class SysClient implements Sys {
     void connection.ended.then(() => {
       if (this.#closed || this.#connection !== connection) return;
       this.#options.log.warn('sys ended unexpectedly; it is started again');
-      for (const standing of this.#standing) void this.#hold(standing).catch((error: unknown) => this.#lost(standing, error));
+      for (const standing of this.#standing) {
+        if (standing.state === 'held') void this.#holdAgain(standing);
+      }
     });
     return connection;
   }
@@ -101,6 +107,25 @@ class SysClient implements Sys {
       return ended;
     };
     await held.promise;
+  }
+
+  /**
+   * The killed process's children die with it, but a moment later: until then a lock is still held by one of them, and the
+   * process asked now may be killed as well. Whoever still holds it after that is somebody else.
+   */
+  async #holdAgain(standing: Standing): Promise<void> {
+    const deadline = performance.now() + patienceMs;
+    for (;;) {
+      try {
+        return await this.#hold(standing);
+      } catch (error) {
+        if (this.#closed || !this.#standing.has(standing)) return;
+        const passes = hasCode(error, 'conflict') || hasCode(error, 'unavailable');
+        if (!passes || performance.now() > deadline) return this.#lost(standing, error);
+      }
+      await delay(pauseMs);
+      if (this.#closed || !this.#standing.has(standing)) return;
+    }
   }
 
   async #stand(request: Request, onLost: (error: unknown) => void): Promise<AsyncDisposable> {

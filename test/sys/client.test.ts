@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -17,6 +18,11 @@ async function until(condition: () => boolean, what: string): Promise<void> {
     assert.ok(waitedMs < 3000, `not in time: ${what}`);
     await delay(10);
   }
+}
+
+/** The process that holds the lock of a file, as the kernel lists it. */
+function holderOf(path: string): string | undefined {
+  return new RegExp(`FLOCK .* (\\d+) \\S+:${statSync(path).ino} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
 }
 
 describe('sys client', { skip }, () => {
@@ -53,14 +59,44 @@ describe('sys client', { skip }, () => {
     const path = `${program.dir}/lock`;
     const lost: unknown[] = [];
     await using _lock = await sys.lock(path, (error) => lost.push(error));
-    const inode = statSync(path).ino;
-    const holder = (): string | undefined => new RegExp(`FLOCK .* (\\d+) \\S+:${inode} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
-    const first = holder();
+    const first = holderOf(path);
     assert.notEqual(first, undefined);
     process.kill(sys.pid ?? 0, 'SIGKILL');
-    await until(() => ![undefined, first].includes(holder()), 'the lock is taken again');
+    await until(() => ![undefined, first].includes(holderOf(path)), 'the lock is taken again');
     await assert.rejects(other.lock(path), (error) => hasCode(error, 'conflict'));
     assert.deepEqual(lost, []);
+  });
+
+  test('a lock is taken again when sys is killed once more before it is held', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const path = `${program.dir}/twice`;
+    const lost: unknown[] = [];
+    await using _lock = await sys.lock(path, (error) => lost.push(error));
+    const first = holderOf(path);
+    const killed = new Set<number | undefined>();
+    for (let kills = 0; kills < 3; kills++) {
+      await until(() => sys.pid !== undefined && !killed.has(sys.pid), 'sys runs again');
+      killed.add(sys.pid);
+      process.kill(sys.pid ?? 0, 'SIGKILL');
+    }
+    await until(() => ![undefined, first].includes(holderOf(path)), 'the lock is taken again');
+    assert.deepEqual(lost, []);
+  });
+
+  test('a lock that somebody else took meanwhile is lost, and said to be', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const path = `${program.dir}/taken`;
+    const lost: unknown[] = [];
+    await using _lock = await sys.lock(path, (error) => lost.push(error));
+    // Whoever waits in the kernel has it before anybody who asks again.
+    using waiter = spawn('flock', ['--no-fork', path, 'sleep', '60'], { stdio: 'ignore' });
+    await until(() => readFileSync('/proc/locks', 'utf8').includes(`-> FLOCK  ADVISORY  WRITE ${waiter.pid} `), 'the other waits');
+    process.kill(sys.pid ?? 0, 'SIGKILL');
+    for (let waitedMs = 0; lost.length === 0; waitedMs += 50) {
+      assert.ok(waitedMs < 20_000, 'not in time: the loss is told');
+      await delay(50);
+    }
+    assert.ok(hasCode(lost[0], 'conflict'));
   });
 
   test('a lock that is watched tells of whoever else opens the file, not of itself', async () => {
@@ -75,11 +111,9 @@ describe('sys client', { skip }, () => {
     assert.equal(wanted, 0, 'its own open is none');
     await assert.rejects(other.lock(path), (error) => hasCode(error, 'conflict'));
     await until(() => wanted === 1, 'the other is told of');
-    const inode = statSync(path).ino;
-    const holder = (): string | undefined => new RegExp(`FLOCK .* (\\d+) \\S+:${inode} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
-    const first = holder();
+    const first = holderOf(path);
     process.kill(sys.pid ?? 0, 'SIGKILL');
-    await until(() => ![undefined, first].includes(holder()), 'the lock is taken again');
+    await until(() => ![undefined, first].includes(holderOf(path)), 'the lock is taken again');
     await delay(50);
     assert.equal(wanted, 1, 'nor the one after a restart');
     assert.deepEqual(lost, []);
