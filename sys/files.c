@@ -173,6 +173,12 @@ static uint32_t count_answers(const uint8_t *data, size_t length, bool *refused)
   return count;
 }
 
+/* What the request before this one did not wait for. */
+static void drain_unread(int fd) {
+  char nothing;
+  while (recv(fd, &nothing, sizeof nothing, MSG_DONTWAIT) >= 0 || errno == EINTR || errno == ENOBUFS) continue;
+}
+
 const char *op_netlink(struct call *c) {
   uint32_t family = get_u32(c->in), length;
   const char *netns = get_string(c->in);
@@ -180,8 +186,9 @@ const char *op_netlink(struct call *c) {
   uint32_t expected = get_u32(c->in), timeout_ms = get_u32(c->in);
   if (!get_end(c->in)) return "netlink";
   if (*netns && enter_ns(netns, CLONE_NEWNET) < 0) return "network namespace";
-  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, (int)family);
+  int fd = c->lent >= 0 ? c->lent : socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, (int)family);
   if (fd < 0) return "netlink socket";
+  if (c->lent >= 0) drain_unread(fd);
   int on = 1, send_size = (int)(length < (4u << 20) ? 8u << 20 : length * 2), receive_size = 32 << 20;
   setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on);
   setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,8 +24,18 @@ struct job {
   int64_t answer_by; /* once stopped: answer then even if the child cannot be killed (uninterruptible sleep) */
   int reason;        /* errno of why it was stopped */
   bool answered;
+  struct kept *lent;
   struct buf in;
 };
+
+/* Netlink sockets stay open for the next request. To close one of netfilter's costs whoever writes rules a grace period of RCU:
+   the kernel waits for it with the lock of all transactions in its hands. */
+#define MAX_KEPT 8
+static struct kept {
+  int fd; /* 0: none */
+  uint32_t family;
+  bool in_use;
+} kept[MAX_KEPT];
 
 static struct job *jobs;
 static int job_count;
@@ -53,7 +64,36 @@ void send_event(struct call *c, const void *data, size_t length) {
   buf_free(&event);
 }
 
-static void child(struct request *request, pid_t parent, int fd) {
+/* For a netlink request in our own network namespace: one that is free, else a new one; NULL when there are enough. */
+static struct kept *lend(const struct request *request) {
+  struct reader fields = request->fields;
+  if (request->op != OP_NETLINK) return NULL;
+  uint32_t family = get_u32(&fields);
+  if (*get_string(&fields) || fields.bad) return NULL;
+  struct kept *empty = NULL;
+  for (struct kept *at = kept; at < kept + MAX_KEPT; at++) {
+    if (at->fd && !at->in_use && at->family == family) {
+      at->in_use = true;
+      return at;
+    }
+    if (!at->fd) empty = at;
+  }
+  int fd = empty ? socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, (int)family) : -1;
+  if (fd < 0) return NULL;
+  *empty = (struct kept){fd, family, true};
+  return empty;
+}
+
+/* What a request left unread is no concern of the next one, but who did not come to its end may still be at it. */
+static void take_back(struct kept *lent, bool ended) {
+  if (!lent) return;
+  lent->in_use = false;
+  if (ended) return;
+  close(lent->fd);
+  lent->fd = 0;
+}
+
+static void child(struct request *request, pid_t parent, int fd, int lent) {
   bool run = request->op == OP_RUN;
   prctl(PR_SET_PDEATHSIG, run ? SIGTERM : SIGKILL);
   if (getppid() != parent) _exit(1);
@@ -63,7 +103,7 @@ static void child(struct request *request, pid_t parent, int fd) {
   dup2(fd, 1);
   struct buf answer = {0};
   size_t begin = answer_begin(&answer, request->id, KIND_DONE);
-  struct call c = {request, &request->fields, &answer};
+  struct call c = {request, &request->fields, &answer, lent};
   const char *failed = handlers[request->op](&c);
   if (failed) {
     answer.length = 0;
@@ -82,17 +122,19 @@ static void start(struct request *request) {
   if (request->op >= OP_END || !handlers[request->op]) return answer_fail(&out, request->id, ENOSYS, "operation");
   if (job_count >= MAX_JOBS) return answer_fail(&out, request->id, EAGAIN, "too many requests");
   if (pipe2(pipe_fds, O_CLOEXEC) < 0) return answer_fail(&out, request->id, errno, "pipe");
+  struct kept *lent = lend(request);
   pid_t self = getpid(), pid = fork();
-  if (pid == 0) child(request, self, pipe_fds[1]);
+  if (pid == 0) child(request, self, pipe_fds[1], lent ? lent->fd : -1);
   int error = errno;
   close(pipe_fds[1]);
   struct job *job = pid < 0 ? NULL : calloc(1, sizeof *job);
   if (!job) {
     close(pipe_fds[0]);
+    take_back(lent, pid < 0);
     return answer_fail(&out, request->id, error, "fork");
   }
   set_nonblocking(pipe_fds[0]);
-  *job = (struct job){.next = jobs, .id = request->id, .pid = pid, .fd = pipe_fds[0], .op = request->op};
+  *job = (struct job){.next = jobs, .id = request->id, .pid = pid, .fd = pipe_fds[0], .op = request->op, .lent = lent};
   /* A program's own deadline is kept by its runner, which can still hand over what was printed; this is the net below it. */
   if (request->timeout_ms) job->deadline = mono_ms() + request->timeout_ms + (job->op == OP_RUN ? 3000 : 0);
   jobs = job;
@@ -116,6 +158,7 @@ static void finish(struct job *job) {
     }
   }
   if (job->fd >= 0) close(job->fd);
+  take_back(job->lent, job->answered && !job->reason);
   buf_free(&job->in);
   free(job);
   job_count--;

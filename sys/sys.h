@@ -48,8 +48,9 @@ struct request { uint32_t id, timeout_ms; uint8_t op; struct reader fields; };
 /* >0: bytes taken, 0: not all there yet, <0: this can never become a frame. */
 long frame_parse(const uint8_t *data, size_t length, struct request *out);
 
-/* Handlers run in a forked child, add the answer's fields to `out`, and return NULL, or what failed with errno set. */
-struct call { struct request *request; struct reader *in; struct buf *out; };
+/* Handlers run in a forked child, add the answer's fields to `out`, and return NULL, or what failed with errno set.
+   `lent` is a socket of the dispatcher's for this request alone, or -1. */
+struct call { struct request *request; struct reader *in; struct buf *out; int lent; };
 typedef const char *handler(struct call *c);
 handler op_run, op_mount, op_umount, op_bind, op_read_beneath, op_mkdir_beneath, op_file_ops, op_remove_tree, op_chown_tree,
   op_disk_usage, op_statfs, op_netlink, op_read_files, op_write_files, op_kernel_log, op_notify, op_lock, op_hold_descriptor,

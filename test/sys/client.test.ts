@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { hasCode } from '../../base/errors.ts';
@@ -23,6 +23,14 @@ async function until(condition: () => boolean, what: string): Promise<void> {
 /** The process that holds the lock of a file, as the kernel lists it. */
 function holderOf(path: string): string | undefined {
   return new RegExp(`FLOCK .* (\\d+) \\S+:${statSync(path).ino} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
+}
+
+function isSocket(path: string): boolean {
+  try {
+    return readlinkSync(path).startsWith('socket:');
+  } catch {
+    return false;
+  }
 }
 
 describe('sys client', { skip }, () => {
@@ -184,6 +192,46 @@ describe('sys client', { skip }, () => {
       readdirSync(program.dir).filter((name) => name.startsWith('deep')),
       [],
     );
+  });
+
+  test('netlink sockets are kept for the next request, which sees nothing of the one before', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    // The kernel answers an unknown message with an error that repeats its number.
+    const unknown = (sequence: number, flags = 5): Buffer => {
+      const message = Buffer.alloc(32);
+      message.writeUInt32LE(32, 0);
+      message.writeUInt16LE(0xfff, 4);
+      message.writeUInt16LE(flags, 6); // 5: NLM_F_REQUEST | NLM_F_ACK
+      message.writeUInt32LE(sequence, 8);
+      return message;
+    };
+    const ask = async (sequences: number[], expectAnswers: number): Promise<number[]> =>
+      (await sys.netlink({ family: 0, messages: Buffer.concat(sequences.map((sequence) => unknown(sequence))), expectAnswers, timeoutMs: 5000 })).map(
+        (answer) => Buffer.from(answer).readUInt32LE(8),
+      );
+    const sockets = (): number => readdirSync(`/proc/${sys.pid}/fd`).filter((fd) => isSocket(`/proc/${sys.pid}/fd/${fd}`)).length;
+    assert.deepEqual(await ask([1], 1), [1]);
+    const one = sockets();
+    for (let round = 0; round < 20; round++) {
+      assert.deepEqual(await ask([100, 101, 102], 1), [100], 'the other two are left unread');
+      assert.deepEqual(await ask([round], 1), [round]);
+    }
+    const many = await Promise.all(Array.from({ length: 60 }, (_, index) => ask([1000 + index], 1)));
+    assert.deepEqual(
+      many,
+      Array.from({ length: 60 }, (_, index) => [1000 + index]),
+    );
+    assert.ok(one >= 1 && sockets() <= one + 7, `${one}, then ${sockets()}`);
+    // Who does not come to its end may have the socket still: it is not lent again.
+    const before = sockets();
+    const ignored = unknown(0, 0);
+    const cut = assert.rejects(sys.netlink({ family: 0, messages: ignored, expectAnswers: 1, timeoutMs: 60_000 }));
+    const children = (): string => readFileSync(`/proc/${sys.pid}/task/${sys.pid}/children`, 'utf8').trim();
+    await until(() => children() !== '', 'a child waits');
+    process.kill(Number(children()), 'SIGKILL');
+    await cut;
+    assert.equal(sockets(), before - 1);
+    assert.deepEqual(await ask([7], 1), [7]);
   });
 
   test('a netlink dump in a network namespace of its own sees its loopback alone', async () => {
