@@ -345,6 +345,7 @@ export class Table implements ServiceTable {
         const plan = isFirst ? planReplace(settings, part) : planChanges(state, part);
         acceptChanges(state, part, plan, nowMs);
         isFirst = false;
+        await kernel.prepare?.(settings.family, plan.ops);
         refusal = await last;
         if (refusal !== null) continue;
         last = through(plan, kernel.commit(settings.family, plan.ops, signal));

@@ -5,6 +5,8 @@ import type { Op } from '../core/ops.ts';
 
 /** The seam to one nftables table. Real: netlink and `nft`; fake: `fake.ts`. */
 export interface NftKernel {
+  /** Does ahead what a `commit` of these operations begins with; it need not be called, nor be there. */
+  prepare?(family: Family, ops: readonly Op[]): Promise<void>;
   /** Runs operations as one transaction: all or nothing. A refusal is a value; throws only when aborted. */
   commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult>;
   /** What is in the table; `absent` without a table, `unknown` when this way cannot read it back. */

@@ -29,6 +29,7 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
   const send = netfilterSocket(sys, options, TIMEOUT_MS);
   /** Each of them moved the kernel's generation by one, or by nothing when it changed nothing. */
   let commits = 0;
+  const ahead = new WeakMap<readonly Op[], Promise<Uint8Array>>();
 
   const dump = async (messages: Uint8Array): Promise<Uint8Array[] | 'absent'> => {
     const { datagrams, errno } = await readList(() => send(messages, 1), 'read nftables');
@@ -38,12 +39,18 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
   };
 
   return {
+    async prepare(family: Family, ops: readonly Op[]): Promise<void> {
+      const encoded = encode(family, ops, false);
+      ahead.set(ops, encoded);
+      await encoded;
+    },
+
     async commit(family: Family, ops: readonly Op[], signal?: AbortSignal): Promise<CommitResult> {
       if (ops.length === 0) return { ok: true };
       if (signal?.aborted === true) return { ok: false, error: new OpError('aborted', 'write nftables rules', 'stopped by the caller'), failedOps: [] };
       try {
         for (let tries = 1; ; tries++) {
-          const first = answersOf(await send(await encode(family, ops, false), 1));
+          const first = answersOf(await send(await (ahead.get(ops) ?? encode(family, ops, false)), 1));
           if (first.length === 1 && first[0]!.errno === 0) {
             commits += 1;
             return { ok: true };
