@@ -16,8 +16,9 @@ export class LockProbe implements AsyncDisposable {
   #stopped = false;
   readonly #running: Promise<void>;
 
-  constructor(sys: Sys, netns: string) {
-    this.#running = this.#run(netfilterSocket(sys, { netns }, TIMEOUT_MS));
+  /** @param sys in that namespace */
+  constructor(sys: Sys) {
+    this.#running = this.#run(netfilterSocket(sys, {}, TIMEOUT_MS));
   }
 
   async #run(send: ReturnType<typeof netfilterSocket>): Promise<void> {

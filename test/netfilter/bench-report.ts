@@ -40,6 +40,12 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[(sorted.length - 1) / 2]! : (sorted[sorted.length / 2 - 1]! + sorted[sorted.length / 2]!) / 2;
 }
 
+/** Of each figure of several runs; null without any. */
+export function medians(runs: readonly Figures[]): Figures | null {
+  if (runs.length === 0) return null;
+  return Object.fromEntries(Object.keys(runs[0]!).map((key) => [key, median(runs.map((figures) => figures[key as keyof Figures]))])) as unknown as Figures;
+}
+
 /** What each figure may be at most, as a part of upstream's in the same run; 1,000 changes within a second by number. */
 const AIMS: readonly { key: keyof Figures; what: string; unit: string; ratio?: number; atMost?: number }[] = [
   { key: 'coldMs', what: 'cold: process start to all written', unit: 'ms', ratio: 0.5 },

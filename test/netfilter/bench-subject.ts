@@ -8,6 +8,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { atMost } from '../../base/abort.ts';
 import { realClock } from '../../base/clock.ts';
 import { OpError } from '../../base/errors.ts';
+import { silentLog } from '../../base/log.ts';
+import { createSysClient } from '../../base/sys/client.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { NftKernel } from '../../netfilter/io/kernel.ts';
 import { createNetlinkKernel } from '../../netfilter/io/nft-netlink.ts';
@@ -57,7 +59,9 @@ export class Subject implements AsyncDisposable {
   readonly #sys: Sys;
   readonly #folder: string;
   readonly #programs: Programs;
-  readonly #kernel: NftKernel;
+  /** Runs inside the namespace, so that looking closes no socket: that makes whoever writes rules wait. */
+  #inside: Sys | null = null;
+  #kernel: NftKernel | null = null;
   readonly #signal: AbortSignal;
   #api: ChildProcess | null = null;
   #proxy: ChildProcess | null = null;
@@ -73,7 +77,6 @@ export class Subject implements AsyncDisposable {
     this.#folder = join(options.folder, options.name);
     this.#programs = options.programs;
     this.#signal = options.signal;
-    this.#kernel = createNetlinkKernel(options.sys, { netns: `/run/netns/${this.netns}` });
   }
 
   async #run(argv: readonly string[], inside = true, stdin = ''): Promise<string> {
@@ -99,6 +102,10 @@ export class Subject implements AsyncDisposable {
       true,
       `${[...lines, 'addr add 10.1.0.1/32 dev lo', 'route add default via 192.0.2.254 dev up0 onlink'].join('\n')}\n`,
     );
+    const program = join(this.#folder, 'sys');
+    await writeFile(program, `#!/bin/sh\nexec nsenter --net=/run/netns/${this.netns} ${sysPath} "$@"\n`, { mode: 0o755 });
+    this.#inside = createSysClient({ path: program, log: silentLog });
+    this.#kernel = createNetlinkKernel(this.#inside);
     this.#api = this.#spawn([process.execPath, '--max-old-space-size=2048', join(import.meta.dirname, 'apiserver.ts')], 'pipe');
     createInterface({ input: this.#api.stdout! }).on('line', (line) => {
       const number = line === 'ready' ? 0 : Number(line.split(' ')[1]);
@@ -181,7 +188,7 @@ export class Subject implements AsyncDisposable {
   }
 
   async generation(): Promise<number> {
-    return (await this.#kernel.generation()) ?? 0;
+    return (await this.#kernel!.generation()) ?? 0;
   }
 
   /** A value of the proxy's metrics page, of IPv4; null where it has none (yet). */
@@ -211,7 +218,7 @@ export class Subject implements AsyncDisposable {
       };
       this.#proxy = this.#spawn([...this.#programs.ours, ...config], 'ignore', env);
     }
-    await using probe = new LockProbe(this.#sys, `/run/netns/${this.netns}`);
+    await using probe = new LockProbe(this.#inside!);
     const endMs = realClock.monoMs() + COLD_MS;
     for (;;) {
       if (isOver(this.#proxy)) throw new OpError('failed', `start ${this.who}`, `it ended with ${this.#proxy.exitCode ?? this.#proxy.signalCode}`);
@@ -300,6 +307,7 @@ export class Subject implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
     await this.#peer?.stop();
+    await this.#inside?.[Symbol.asyncDispose]();
     await ended(this.#api);
     await this.#removeSpace();
   }

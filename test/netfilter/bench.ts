@@ -13,7 +13,7 @@ import { createSysClient } from '../../base/sys/client.ts';
 import { PROXY_FLAGS } from '../../node/core/services.ts';
 import { findAssets } from '../assets/find.ts';
 import { endpointsOf, objects, PROBE } from './bench-objects.ts';
-import { median, page, quantile, type Cell, type Figures, type Latency } from './bench-report.ts';
+import { median, medians, page, quantile, type Cell, type Figures, type Latency } from './bench-report.ts';
 import { removeRemains, untilUnwanted } from '../../scripts/bench-remains.ts';
 import { REMAINS, Subject, type Mode, type Programs, type Who } from './bench-subject.ts';
 import { missing, sysPath } from './lab.ts';
@@ -24,7 +24,8 @@ const HELP = `nodelet bench netfilter: our proxy beside upstream's kube-proxy
   --endpoints LIST   endpoints of each (default 2,10)
   --modes LIST       nftables, iptables (default both)
   --only WHO         ours or upstream
-  --changes N        single changes measured (default 9)
+  --runs N           times that each is started and measured, medians count (default 3 up to 1,000 Services, else 1)
+  --changes N        single changes measured in each run (default 9)
   --rounds N         rounds of first packets, 300 each (default 9; 0 leaves them out)
   --json             figures as JSON (before the other options: nodelet --json bench netfilter)
 
@@ -43,6 +44,7 @@ const { values } = parseArgs({
     endpoints: { type: 'string', default: '2,10' },
     modes: { type: 'string', default: 'nftables,iptables' },
     only: { type: 'string', default: '' },
+    runs: { type: 'string', default: '' },
     changes: { type: 'string', default: '9' },
     rounds: { type: 'string', default: '9' },
     json: { type: 'boolean', default: false },
@@ -66,7 +68,7 @@ async function opened<T>(subjects: readonly Subject[], body: () => Promise<T>): 
 /** Each program has run before on a node whose proxy starts: its file is in memory, and of ours what V8 compiled is kept. */
 async function warmUp(who: readonly Who[], mode: Mode, create: (who: Who, mode: Mode, name: string) => Subject): Promise<void> {
   for (const one of who) {
-    const subject = create(one, mode, `${one}0`);
+    const subject = create(one, mode, `${one}-w`);
     await opened([subject], async () => {
       await subject.open(objects(50, 2));
       await subject.start();
@@ -75,7 +77,20 @@ async function warmUp(who: readonly Who[], mode: Mode, create: (who: Who, mode: 
   }
 }
 
-async function measureCell(who: readonly Who[], cell: Omit<Cell, 'ours' | 'upstream'>, create: (who: Who, mode: Mode, name: string) => Subject): Promise<Cell> {
+type Workload = Omit<Cell, 'ours' | 'upstream'>;
+
+/** Whoever comes first pays for the namespaces that the kernel still takes down, so the order changes from run to run. */
+async function measureCell(who: readonly Who[], cell: Workload, create: (who: Who, mode: Mode, name: string) => Subject): Promise<Cell> {
+  const runs = values.runs === '' ? (cell.services > 1000 ? 1 : 3) : Number(values.runs);
+  const done: Map<Who, Figures>[] = [];
+  for (let run = 0; run < runs; run++) {
+    done.push(await measureOnce(run % 2 === 0 ? who : who.toReversed(), cell, (one, mode, name) => create(one, mode, `${name}${run}`)));
+  }
+  const [ours, upstream] = (['ours', 'upstream'] as const).map((one) => medians(done.flatMap((figures) => figures.get(one) ?? [])));
+  return { ...cell, ours: ours!, upstream: upstream! };
+}
+
+async function measureOnce(who: readonly Who[], cell: Workload, create: (who: Who, mode: Mode, name: string) => Subject): Promise<Map<Who, Figures>> {
   const subjects = who.map((one) => create(one, cell.mode as Mode, one));
   return await opened(subjects, async () => {
     const figures = new Map<Who, Partial<Figures>>();
@@ -111,7 +126,7 @@ async function measureCell(who: readonly Who[], cell: Omit<Cell, 'ours' | 'upstr
         `${subject.who}: change ${median(done.map(({ kernelMs }) => kernelMs)).toFixed(1)} ms, burst ${burst.syncs} syncs, ${burst.writes} generations, peak ${Math.round(cost.peakMiB)} MiB`,
       );
     }
-    return { ...cell, ours: (figures.get('ours') as Figures | undefined) ?? null, upstream: (figures.get('upstream') as Figures | undefined) ?? null };
+    return figures as Map<Who, Figures>;
   });
 }
 
