@@ -8,8 +8,8 @@ const TIMEOUT_MS = 120_000;
 
 /**
  * How long another writer has to wait. The kernel lets one transaction at a time into a network namespace's nftables,
- * those of the nft kind of iptables among them. The probe is a transaction that the kernel refuses: it takes the lock and
- * changes nothing, not even the generation.
+ * those of the nft kind of iptables among them. The probe is an empty transaction: it takes the lock and changes nothing,
+ * not even the generation. (One that the kernel refuses holds the lock for a grace period of RCU.)
  */
 export class LockProbe implements AsyncDisposable {
   #longestMs = 0;
@@ -22,9 +22,7 @@ export class LockProbe implements AsyncDisposable {
   }
 
   async #run(send: ReturnType<typeof netfilterSocket>): Promise<void> {
-    const batch = new BatchEncoder('ip');
-    batch.add({ op: 'delete-set', set: { name: 'nobody-has-this', key: ['address'] } });
-    const message = batch.finish();
+    const message = new BatchEncoder('ip').finish();
     while (!this.#stopped) {
       const startMs = realClock.monoMs();
       await send(message, 1);
