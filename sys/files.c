@@ -173,8 +173,8 @@ static uint32_t count_answers(const uint8_t *data, size_t length, bool *refused)
   return count;
 }
 
-/* What the request before this one did not wait for. */
-static void drain_unread(int fd) {
+/* Reads away what a request did not wait for; a dump is taken to its end. */
+void drain_unread(int fd) {
   char nothing;
   while (recv(fd, &nothing, sizeof nothing, MSG_DONTWAIT) >= 0 || errno == EINTR || errno == ENOBUFS) continue;
 }
@@ -188,6 +188,7 @@ const char *op_netlink(struct call *c) {
   if (*netns && enter_ns(netns, CLONE_NEWNET) < 0) return "network namespace";
   int fd = c->lent >= 0 ? c->lent : socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, (int)family);
   if (fd < 0) return "netlink socket";
+  /* Whoever had it before may have been killed. */
   if (c->lent >= 0) drain_unread(fd);
   int on = 1, send_size = (int)(length < (4u << 20) ? 8u << 20 : length * 2), receive_size = 32 << 20;
   setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on);

@@ -1,6 +1,7 @@
 /* The dispatcher: a frame in, a forked child, its frames out. It does no call itself that could wait on a file system. */
 #include "sys.h"
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,12 +29,11 @@ struct job {
   struct buf in;
 };
 
-/* Netlink sockets stay open for the next request. To close one of netfilter's costs whoever writes rules a grace period of RCU:
-   the kernel waits for it with the lock of all transactions in its hands. */
+/* Netfilter's sockets stay open for the next request. To close one costs whoever writes rules a grace period of RCU: the kernel
+   waits for it with the lock of all transactions in its hands, and for that lock while somebody else has it. */
 #define MAX_KEPT 8
 static struct kept {
   int fd; /* 0: none */
-  uint32_t family;
   bool in_use;
 } kept[MAX_KEPT];
 
@@ -64,31 +64,29 @@ void send_event(struct call *c, const void *data, size_t length) {
   buf_free(&event);
 }
 
-/* For a netlink request in our own network namespace: one that is free, else a new one; NULL when there are enough. */
+/* For a request to netfilter in our own network namespace: one that is free, else a new one; NULL when there are enough. */
 static struct kept *lend(const struct request *request) {
   struct reader fields = request->fields;
-  if (request->op != OP_NETLINK) return NULL;
-  uint32_t family = get_u32(&fields);
-  if (*get_string(&fields) || fields.bad) return NULL;
+  if (request->op != OP_NETLINK || get_u32(&fields) != NETLINK_NETFILTER || *get_string(&fields) || fields.bad) return NULL;
   struct kept *empty = NULL;
   for (struct kept *at = kept; at < kept + MAX_KEPT; at++) {
-    if (at->fd && !at->in_use && at->family == family) {
+    if (at->fd && !at->in_use) {
       at->in_use = true;
       return at;
     }
     if (!at->fd) empty = at;
   }
-  int fd = empty ? socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, (int)family) : -1;
+  int fd = empty ? socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER) : -1;
   if (fd < 0) return NULL;
-  *empty = (struct kept){fd, family, true};
+  *empty = (struct kept){fd, true};
   return empty;
 }
 
-/* What a request left unread is no concern of the next one, but who did not come to its end may still be at it. */
-static void take_back(struct kept *lent, bool ended) {
+/* A child that still lives may be at it yet, and has it open too: then closing it here waits for nothing. */
+static void take_back(struct kept *lent, bool dead) {
   if (!lent) return;
   lent->in_use = false;
-  if (ended) return;
+  if (dead) return;
   close(lent->fd);
   lent->fd = 0;
 }
@@ -101,6 +99,10 @@ static void child(struct request *request, pid_t parent, int fd, int lent) {
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(null, 0);
   dup2(fd, 1);
+  /* Some children live as long as the daemon. */
+  for (struct kept *at = kept; at < kept + MAX_KEPT; at++) {
+    if (at->fd && at->fd != lent) close(at->fd);
+  }
   struct buf answer = {0};
   size_t begin = answer_begin(&answer, request->id, KIND_DONE);
   struct call c = {request, &request->fields, &answer, lent};
@@ -114,7 +116,10 @@ static void child(struct request *request, pid_t parent, int fd, int lent) {
   } else {
     answer_end(&answer, begin);
   }
-  _exit(write_all(1, answer.data, answer.length) ? 0 : 1);
+  bool written = write_all(1, answer.data, answer.length);
+  /* Nobody may ask again for long, and what was not waited for can be megabytes of the kernel's memory. */
+  if (lent >= 0) drain_unread(lent);
+  _exit(written ? 0 : 1);
 }
 
 static void start(struct request *request) {
@@ -149,7 +154,8 @@ static void stop(struct job *job, int reason) {
   kill(job->pid, job->op == OP_RUN ? SIGTERM : SIGKILL);
 }
 
-static void finish(struct job *job) {
+/* `dead`: its child is reaped. */
+static void finish(struct job *job, bool dead) {
   if (!job->answered) answer_fail(&out, job->id, job->reason ? job->reason : EIO, job->reason ? "stopped" : "child died");
   for (struct job **at = &jobs; *at; at = &(*at)->next) {
     if (*at == job) {
@@ -158,7 +164,7 @@ static void finish(struct job *job) {
     }
   }
   if (job->fd >= 0) close(job->fd);
-  take_back(job->lent, job->answered && !job->reason);
+  take_back(job->lent, dead);
   buf_free(&job->in);
   free(job);
   job_count--;
@@ -197,7 +203,7 @@ static void reap(void) {
     while (job && job->pid != pid) job = job->next;
     if (!job) continue;
     drain(job);
-    finish(job);
+    finish(job, true);
   }
 }
 
@@ -266,7 +272,7 @@ static int64_t expire(void) {
     if (job->deadline && job->deadline <= now) stop(job, ETIMEDOUT);
     if (job->answer_by && job->answer_by <= now) {
       kill(job->pid, SIGKILL);
-      finish(job);
+      finish(job, false);
       continue;
     }
     int64_t at = job->answer_by ? job->answer_by : job->deadline;

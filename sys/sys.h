@@ -61,6 +61,9 @@ void send_event(struct call *c, const void *data, size_t length);
 /* mount.c */
 int open_beneath(int root, const char *path, int flags, int mode, uint64_t resolve);
 
+/* files.c */
+void drain_unread(int fd);
+
 /* main.c */
 int64_t mono_ms(void);
 bool write_all(int fd, const void *data, size_t length);

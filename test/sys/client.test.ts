@@ -7,6 +7,7 @@ import { hasCode } from '../../base/errors.ts';
 import { exec } from '../../base/exec.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
+import type { Sys } from '../../base/sys/types.ts';
 import { watchLeaks } from '../leaks.ts';
 import { buildProgram, type Program, sysProblem } from './program.ts';
 
@@ -25,12 +26,18 @@ function holderOf(path: string): string | undefined {
   return new RegExp(`FLOCK .* (\\d+) \\S+:${statSync(path).ino} `).exec(readFileSync('/proc/locks', 'utf8'))?.[1];
 }
 
-function isSocket(path: string): boolean {
-  try {
-    return readlinkSync(path).startsWith('socket:');
-  } catch {
-    return false;
-  }
+/** The netlink sockets that a process has open: bytes that wait in each, by its inode. */
+function socketsOf(pid: number | undefined): Map<string, number> {
+  const links = readdirSync(`/proc/${pid}/fd`).map((fd) => {
+    try {
+      return readlinkSync(`/proc/${pid}/fd/${fd}`);
+    } catch {
+      return '';
+    }
+  });
+  const all = readFileSync(`/proc/${pid}/net/netlink`, 'utf8').trim().split('\n').slice(1);
+  const rows = all.map((line) => line.trim().split(/\s+/)).map((fields): [string, number] => [fields[9]!, Number(fields[4])]);
+  return new Map(rows.filter(([inode]) => links.includes(`socket:[${inode}]`)));
 }
 
 describe('sys client', { skip }, () => {
@@ -194,44 +201,82 @@ describe('sys client', { skip }, () => {
     );
   });
 
-  test('netlink sockets are kept for the next request, which sees nothing of the one before', async () => {
-    await using sys = createSysClient({ path: program.path, log: silentLog });
+  describe('sockets of netfilter are kept for the next request', () => {
+    const NETFILTER = 12;
     // The kernel answers an unknown message with an error that repeats its number.
     const unknown = (sequence: number, flags = 5): Buffer => {
-      const message = Buffer.alloc(32);
-      message.writeUInt32LE(32, 0);
-      message.writeUInt16LE(0xfff, 4);
+      const message = Buffer.alloc(20);
+      message.writeUInt32LE(20, 0);
+      message.writeUInt16LE(0x0afe, 4);
       message.writeUInt16LE(flags, 6); // 5: NLM_F_REQUEST | NLM_F_ACK
       message.writeUInt32LE(sequence, 8);
       return message;
     };
-    const ask = async (sequences: number[], expectAnswers: number): Promise<number[]> =>
-      (await sys.netlink({ family: 0, messages: Buffer.concat(sequences.map((sequence) => unknown(sequence))), expectAnswers, timeoutMs: 5000 })).map(
-        (answer) => Buffer.from(answer).readUInt32LE(8),
-      );
-    const sockets = (): number => readdirSync(`/proc/${sys.pid}/fd`).filter((fd) => isSocket(`/proc/${sys.pid}/fd/${fd}`)).length;
-    assert.deepEqual(await ask([1], 1), [1]);
-    const one = sockets();
-    for (let round = 0; round < 20; round++) {
-      assert.deepEqual(await ask([100, 101, 102], 1), [100], 'the other two are left unread');
-      assert.deepEqual(await ask([round], 1), [round]);
-    }
-    const many = await Promise.all(Array.from({ length: 60 }, (_, index) => ask([1000 + index], 1)));
-    assert.deepEqual(
-      many,
-      Array.from({ length: 60 }, (_, index) => [1000 + index]),
-    );
-    assert.ok(one >= 1 && sockets() <= one + 7, `${one}, then ${sockets()}`);
-    // Who does not come to its end may have the socket still: it is not lent again.
-    const before = sockets();
+    /** Never answered. */
     const ignored = unknown(0, 0);
-    const cut = assert.rejects(sys.netlink({ family: 0, messages: ignored, expectAnswers: 1, timeoutMs: 60_000 }));
-    const children = (): string => readFileSync(`/proc/${sys.pid}/task/${sys.pid}/children`, 'utf8').trim();
-    await until(() => children() !== '', 'a child waits');
-    process.kill(Number(children()), 'SIGKILL');
-    await cut;
-    assert.equal(sockets(), before - 1);
-    assert.deepEqual(await ask([7], 1), [7]);
+    const ask = (sys: Sys, sequences: number[], expectAnswers: number): Promise<Buffer[]> =>
+      sys
+        .netlink({ family: NETFILTER, messages: Buffer.concat(sequences.map((sequence) => unknown(sequence))), expectAnswers, timeoutMs: 5000 })
+        .then((answers) => answers.map((answer) => Buffer.from(answer)));
+    const numbers = async (sys: Sys, sequences: number[], expectAnswers: number): Promise<number[]> =>
+      (await ask(sys, sequences, expectAnswers)).map((answer) => answer.readUInt32LE(8));
+    const children = (pid: number | undefined): number[] => readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+
+    test('which sees nothing of the one before', async () => {
+      await using sys = createSysClient({ path: program.path, log: silentLog });
+      assert.deepEqual(await numbers(sys, [1], 1), [1]);
+      assert.equal(socketsOf(sys.pid).size, 1);
+      for (let round = 0; round < 20; round++) {
+        assert.deepEqual(await numbers(sys, [100, 101, 102], 1), [100], 'the other two are left unread');
+        assert.deepEqual(await numbers(sys, [round], 1), [round]);
+      }
+      const many = await Promise.all(Array.from({ length: 60 }, (_, index) => numbers(sys, [1000 + index], 1)));
+      assert.deepEqual(
+        many,
+        Array.from({ length: 60 }, (_, index) => [1000 + index]),
+      );
+      assert.ok(socketsOf(sys.pid).size <= 8);
+    });
+
+    test('whatever became of that one', async () => {
+      await using sys = createSysClient({ path: program.path, log: silentLog });
+      await numbers(sys, [1], 1);
+      const before = [...socketsOf(sys.pid).keys()];
+      const few = await sys.netlink({ family: NETFILTER, messages: ignored, expectAnswers: 1, timeoutMs: 50 });
+      assert.deepEqual(few, [], 'not in time');
+      const killed = assert.rejects(sys.netlink({ family: NETFILTER, messages: ignored, expectAnswers: 1, timeoutMs: 60_000 }));
+      await until(() => children(sys.pid).length === 1, 'a child waits');
+      process.kill(children(sys.pid)[0]!, 'SIGKILL');
+      await killed;
+      assert.deepEqual([...socketsOf(sys.pid).keys()], before, 'to close one can take as long as somebody else writes rules');
+      assert.deepEqual(await numbers(sys, [7], 1), [7]);
+    });
+
+    test('and hold nothing that nobody waited for', async () => {
+      await using sys = createSysClient({ path: program.path, log: silentLog });
+      const refused = Array.from({ length: 20_000 }, (_, index) => index);
+      assert.deepEqual(await numbers(sys, refused, 1), [0]);
+      await until(() => [...socketsOf(sys.pid).values()].every((bytes) => bytes === 0), 'it is read away');
+    });
+
+    test('which children that stay do not hold as well', async () => {
+      await using sys = createSysClient({ path: program.path, log: silentLog });
+      await numbers(sys, [1], 1);
+      await until(() => children(sys.pid).length === 0, 'the child ends');
+      await using _lock = await sys.lock(`${program.dir}/beside`);
+      assert.equal(socketsOf(children(sys.pid)[0]).size, 0);
+    });
+
+    test('and requests of other families do not take their places', async () => {
+      await using sys = createSysClient({ path: program.path, log: silentLog });
+      await Promise.all(Array.from({ length: 20 }, () => sys.netlink({ family: 0, messages: ignored, expectAnswers: 1, timeoutMs: 100 })));
+      const ports = new Set<number>();
+      for (let round = 0; round < 5; round++) {
+        await until(() => children(sys.pid).length === 0, 'the child ends');
+        ports.add((await ask(sys, [round], 1))[0]!.readUInt32LE(12));
+      }
+      assert.equal(ports.size, 1);
+    });
   });
 
   test('a netlink dump in a network namespace of its own sees its loopback alone', async () => {
