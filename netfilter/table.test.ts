@@ -144,6 +144,50 @@ test('a port that is refused in a later part of a first write is left out, and n
   assert.deepEqual(contents(kernel), contents(fresh));
 });
 
+for (const code of ['unavailable', 'deadline'] as const) {
+  test(`a part of a first write that the kernel may have taken (${code}) is not written a second time in another way`, async () => {
+    const rng = seededRng(7);
+    const all = Array.from({ length: 60 }, (_, index) => randomRules(rng, index));
+    const ports = new Map(all.map((rules) => [portKey(rules.id), rules]));
+    const kernel = new FakeKernel();
+    let count = 0;
+    const breaking: NftKernel = {
+      commit: async (family, ops) => {
+        const result = await kernel.commit(family, ops);
+        return ++count === 3 ? { ok: false, error: new OpError(code, 'write nftables rules', 'broken by the test'), failedOps: [] } : result;
+      },
+      observe: async (family) => await kernel.observe(family),
+      ruleCounts: async (family) => await kernel.ruleCounts(family),
+      generation: async () => await kernel.generation(),
+    };
+    const table = new Table({ kernel: breaking, fallback: kernel, log: silentLog, opsAtOnce: 100 });
+    const first = await table.writeWhole(settings, [ports], 0);
+    assert.ok(!first.ok && first.error.code === code);
+    assert.deepEqual(await table.writeWhole(settings, [ports], 1), { ok: true, refused: [] });
+    const fresh = new FakeKernel();
+    assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(settings, [ports], 0)).ok);
+    assert.deepEqual(contents(kernel), contents(fresh));
+  });
+}
+
+test('what the kernel refuses in one way is written in the other, part by part', async () => {
+  const rng = seededRng(7);
+  const all = Array.from({ length: 60 }, (_, index) => randomRules(rng, index));
+  const ports = new Map(all.map((rules) => [portKey(rules.id), rules]));
+  const kernel = new FakeKernel();
+  const refusing: NftKernel = {
+    commit: async () => ({ ok: false, error: new OpError('failed', 'write nftables rules', 'refused by the test'), failedOps: [0] }),
+    observe: async (family) => await kernel.observe(family),
+    ruleCounts: async (family) => await kernel.ruleCounts(family),
+    generation: async () => await kernel.generation(),
+  };
+  const table = new Table({ kernel: refusing, fallback: kernel, log: silentLog, opsAtOnce: 100 });
+  assert.deepEqual(await table.writeWhole(settings, [ports], 0), { ok: true, refused: [] });
+  const fresh = new FakeKernel();
+  assert.ok((await new Table({ kernel: fresh, fallback: null, log: silentLog }).writeWhole(settings, [ports], 0)).ok);
+  assert.deepEqual(contents(kernel), contents(fresh));
+});
+
 /** A table with four Services, and those. */
 async function written(): Promise<{ kernel: FakeKernel; table: Table; ports: Map<string, PortRules> }> {
   const rng = seededRng(3);

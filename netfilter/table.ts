@@ -1,5 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import { hasCode, OpError } from '../base/errors.ts';
+import { hasCode, type OpCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import {
   acceptChanges,
@@ -103,6 +103,9 @@ const FIRST_OPS_AT_ONCE = 2000;
 const PORTS_AT_A_STRETCH = 50;
 /** sys answers in at most 64 MiB, and a rule with the longest names takes about 900 bytes. */
 const RULES_READ_MAX = 50_000;
+
+/** After these the kernel may have taken it, or be about to: a part that is written twice has its rules twice. */
+const OPEN_ENDS: ReadonlySet<OpCode> = new Set<OpCode>(['aborted', 'unavailable', 'deadline']);
 
 export interface TableOptions {
   kernel: NftKernel;
@@ -330,7 +333,7 @@ export class Table implements ServiceTable {
     const through = async ({ ops, owners }: Plan, committed: Promise<CommitResult>): Promise<Refusal | null> => {
       const result = await committed;
       if (result.ok) return null;
-      const other = mayFallBack && !hasCode(result.error, 'aborted') ? await fallback?.commit(settings.family, ops, signal) : undefined;
+      const other = mayFallBack && !OPEN_ENDS.has(result.error.code) ? await fallback?.commit(settings.family, ops, signal) : undefined;
       if (other?.ok !== true) return { ok: false, error: result.error, culprits: result.failedOps.map((index) => owners[index]) };
       log.warn('The kernel refused the rules as netlink messages and took them as text', { error: result.error });
       return null;
