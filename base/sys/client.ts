@@ -17,9 +17,10 @@ function throwIfStopped(request: Request): void {
 }
 
 const defaultTimeoutMs = 30_000;
-/** How long what was held is asked for again, and how often. */
+/** How long what was held is asked for again, and how often: after a longer pause each time. */
 const patienceMs = 5000;
-const pauseMs = 20;
+const firstPauseMs = 20;
+const longestPauseMs = 500;
 /** Below what `sys` itself takes at once; more wait here. */
 const maxInFlight = 256;
 const defaultPath = 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -115,7 +116,7 @@ class SysClient implements Sys {
    */
   async #holdAgain(standing: Standing): Promise<void> {
     const deadline = performance.now() + patienceMs;
-    for (;;) {
+    for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(1.5 * pauseMs, longestPauseMs)) {
       try {
         return await this.#hold(standing);
       } catch (error) {

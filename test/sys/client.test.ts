@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { hasCode } from '../../base/errors.ts';
@@ -96,6 +96,24 @@ describe('sys client', { skip }, () => {
     }
     await until(() => ![undefined, first].includes(holderOf(path)), 'the lock is taken again');
     assert.deepEqual(lost, []);
+  });
+
+  test('a lock whose sys cannot be started any more is lost, without hundreds of tries', async () => {
+    const path = `${program.dir}/gone`;
+    copyFileSync(program.path, `${path}-sys`);
+    let warnings = 0;
+    await using sys = createSysClient({ path: `${path}-sys`, log: { ...silentLog, warn: () => void warnings++ } });
+    const lost: unknown[] = [];
+    await using _lock = await sys.lock(path, (error) => lost.push(error));
+    const { pid } = sys;
+    rmSync(`${path}-sys`);
+    process.kill(pid ?? 0, 'SIGKILL');
+    for (let waitedMs = 0; lost.length === 0; waitedMs += 50) {
+      assert.ok(waitedMs < 20_000, 'not in time: the loss is told');
+      await delay(50);
+    }
+    assert.ok(hasCode(lost[0], 'unavailable'));
+    assert.ok(warnings < 30, `${warnings} warnings`);
   });
 
   test('a lock that somebody else took meanwhile is lost, and said to be', async () => {
