@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { OpError } from '../../base/errors.ts';
 import { createFakeClock } from '../../base/fake-clock.ts';
 import { silentLog } from '../../base/log.ts';
 import { createFakeSys } from '../../base/sys/fake.ts';
@@ -35,4 +36,21 @@ test('a wait for the lock file ends with its signal', async () => {
   await clock.advance(1_500);
   stop.abort();
   await waiting;
+});
+
+test('a lock that somebody else has now is contended, too', async () => {
+  const losses: ((error: unknown) => void)[] = [];
+  const sys = {
+    lock: async (_path: string, onLost?: (error: unknown) => void): Promise<AsyncDisposable> => {
+      losses.push((error) => onLost?.(error));
+      return { [Symbol.asyncDispose]: async () => {} };
+    },
+  };
+  const { signal } = new AbortController();
+  let contended = 0;
+  for (const onContention of [() => void (contended += 1), null]) {
+    await using _held = await takeLockFile({ sys, clock: createFakeClock(), log: silentLog, path: '/run/lock', onContention }, signal);
+    losses.pop()!(new OpError('conflict', 'lock /run/lock', 'held by another process'));
+    assert.equal(contended, 1);
+  }
 });

@@ -9,7 +9,7 @@ export interface LockFileOptions {
   readonly log: Log;
   /** `--lock-file`; empty: there is none. */
   readonly path: string;
-  /** `--exit-on-lock-contention`: called when somebody else opens the file; null: nobody wants to know. */
+  /** `--exit-on-lock-contention`: called when somebody else opens the file or has the lock; null: nobody wants to know. */
   readonly onContention: (() => void) | null;
 }
 
@@ -23,10 +23,15 @@ export async function takeLockFile({ sys, clock, log, path, onContention }: Lock
     log.info('The lock file was opened by somebody else', { path });
     onContention?.();
   };
+  // Whoever opened the file while `sys` was away was not seen.
+  const lost = (error: unknown): void => {
+    log.error('The lock was lost', { path, err: error });
+    onContention?.();
+  };
   for (;;) {
     signal.throwIfAborted();
     try {
-      return await sys.lock(path, undefined, onContention === null ? undefined : wanted);
+      return await sys.lock(path, lost, onContention === null ? undefined : wanted);
     } catch (error) {
       if (!hasCode(error, 'conflict')) throw error;
     }
