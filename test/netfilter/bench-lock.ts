@@ -19,6 +19,8 @@ export class LockProbe implements AsyncDisposable {
   /** @param sys in that namespace */
   constructor(sys: Sys) {
     this.#running = this.#run(netfilterSocket(sys, {}, TIMEOUT_MS));
+    // Heard of when it is disposed.
+    this.#running.catch(() => {});
   }
 
   async #run(send: ReturnType<typeof netfilterSocket>): Promise<void> {

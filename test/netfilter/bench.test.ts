@@ -7,9 +7,12 @@ import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { atMost } from '../../base/abort.ts';
 import { realClock } from '../../base/clock.ts';
+import { OpError } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
+import { createFakeSys } from '../../base/sys/fake.ts';
 import { removeRemains } from '../../scripts/bench-remains.ts';
+import { LockProbe } from './bench-lock.ts';
 import { REMAINS } from './bench-subject.ts';
 import { missing, sysPath, until } from './lab.ts';
 
@@ -38,6 +41,14 @@ const start = (argv: readonly string[]): ChildProcess =>
     detached: true,
     env: { ...process.env, NODELET_SYS: sysPath, NETFILTER_BENCH_PROGRAM: join(import.meta.dirname, '../../node/netfilter.ts') },
   });
+
+test('a probe of the lock that fails is heard of when it ends, and not before', async () => {
+  const sys = createFakeSys();
+  sys.netlink = async () => await Promise.reject(new OpError('unavailable', 'netlink', 'sys ended'));
+  const probe = new LockProbe(sys);
+  await realClock.sleep(20);
+  await assert.rejects(async () => await probe[Symbol.asyncDispose](), { code: 'unavailable' });
+});
 
 suite('A bench of the proxy that ends early', { skip: reason ?? false }, () => {
   for (const [signal, moment] of [
