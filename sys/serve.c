@@ -272,7 +272,7 @@ static int64_t expire(void) {
     if (job->deadline && job->deadline <= now) stop(job, ETIMEDOUT);
     if (job->answer_by && job->answer_by <= now) {
       kill(job->pid, SIGKILL);
-      finish(job, false);
+      finish(job, waitpid(job->pid, NULL, WNOHANG) == job->pid);
       continue;
     }
     int64_t at = job->answer_by ? job->answer_by : job->deadline;
