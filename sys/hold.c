@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int connect_to(const char *path, uint32_t timeout_ms) {
+int connect_to(const char *path, uint32_t timeout_ms) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   size_t length = strlen(path);
   if (length == 0 || length >= sizeof address.sun_path) {

@@ -18,7 +18,10 @@ struct program {
   const char *cwd, *netns, *mntns;
   const uint8_t *input;
   uint32_t input_length, limit;
+  const char *input_socket; /* the program reads from it in place of `input` */
 };
+
+#define CONNECT_MS 5000
 
 static char **get_strings(struct reader *r) {
   uint32_t count = get_u32(r);
@@ -101,6 +104,7 @@ const char *op_run(struct call *c) {
   p.mntns = get_string(c->in);
   p.input = get_bytes(c->in, &p.input_length);
   p.limit = get_u32(c->in);
+  p.input_socket = get_string(c->in);
   if (!get_end(c->in) || !p.argv[0]) return "run";
 
   sigset_t watched;
@@ -111,6 +115,12 @@ const char *op_run(struct call *c) {
   int signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   int in[2], out[2], err[2], status[2];
   if (signals < 0 || pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0) return "pipe";
+  if (*p.input_socket) {
+    int from = connect_to(p.input_socket, CONNECT_MS);
+    if (from < 0) return "connect standard input";
+    dup3(from, in[0], O_CLOEXEC);
+    close(from);
+  }
   pid_t runner = getpid(), pid = fork();
   if (pid < 0) return "fork";
   if (pid == 0) start_program(&p, in[0], out[1], err[1], status[1], runner);

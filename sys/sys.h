@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PROTOCOL_VERSION 1u
+#define PROTOCOL_VERSION 2u
 #define MAX_FRAME (64u << 20)
 
 enum op {
@@ -63,6 +63,9 @@ int open_beneath(int root, const char *path, int flags, int mode, uint64_t resol
 
 /* files.c */
 void drain_unread(int fd);
+
+/* hold.c */
+int connect_to(const char *path, uint32_t timeout_ms);
 
 /* main.c */
 int64_t mono_ms(void);

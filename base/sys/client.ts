@@ -3,6 +3,7 @@ import { hasCode, OpError } from '../errors.ts';
 import { Connection, type ConnectionOptions, type Request } from './connection.ts';
 import { errnoName } from './errno.ts';
 import { readFileOpResult, writeFileOp } from './file-ops.ts';
+import { withInputSocket } from './input.ts';
 import { mountFlags, propagationBits } from './flags.ts';
 import type { BindRequest, ChownTreeOptions, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
 import { type FieldReader, FieldWriter, linkCodes, ops } from './wire.ts';
@@ -143,13 +144,22 @@ class SysClient implements Sys {
   }
 
   async run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
+    const { stdin } = request;
+    if (stdin === undefined || typeof stdin === 'string' || stdin instanceof Uint8Array) return await this.#run(request, stdin ?? '', '', signal);
+    return await withInputSocket(stdin, (path, text) => this.#run(request, text, path, signal));
+  }
+
+  async #run(request: RunRequest, stdin: Uint8Array | string, stdinSocket: string, signal?: AbortSignal): Promise<RunResult> {
     const env = request.env === undefined ? [defaultPath] : Object.entries(request.env).map(([name, value]) => `${name}=${value}`);
     const fields = new FieldWriter().strings(request.argv).strings(env);
     fields
       .string(request.cwd ?? '')
       .string(request.netns ?? '')
       .string(request.mntns ?? '');
-    fields.bytes(request.stdin ?? '').u32(request.maxOutputBytes ?? 1024 * 1024);
+    fields
+      .bytes(stdin)
+      .u32(request.maxOutputBytes ?? 1024 * 1024)
+      .string(stdinSocket);
     const got = await this.#ask({ doing: `run ${request.argv[0]}`, op: ops.run, fields, timeoutMs: request.timeoutMs, signal });
     const code = got.u32();
     const number = got.u32();

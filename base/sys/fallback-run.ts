@@ -3,6 +3,7 @@ import { constants } from 'node:os';
 import { execa } from 'execa';
 import { OpError } from '../errors.ts';
 import { errnoError } from './errno.ts';
+import { writeParts } from './input.ts';
 import type { RunRequest, RunResult } from './types.ts';
 
 /** Collects a stream up to a limit and lets the rest pass. */
@@ -55,7 +56,11 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
   const stdout = collect(child.stdout, limit);
   const stderr = collect(child.stderr, limit);
   child.stdin.on('error', () => {});
-  child.stdin.end(request.stdin ?? '');
+  const { stdin } = request;
+  const isStream = stdin !== undefined && typeof stdin !== 'string' && !(stdin instanceof Uint8Array);
+  const written = isStream ? writeParts(stdin, child.stdin) : Promise.resolve(void child.stdin.end(stdin ?? ''));
+  // Heard of below.
+  written.catch(() => {});
   const killGroup = (): void => {
     if (child.pid === undefined) return;
     try {
@@ -83,6 +88,8 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
     const result = await child;
     if (hasEnded(signal)) throw new OpError('aborted', doing, 'stopped by the caller', { cause: signal?.reason });
     if (child.pid === undefined) throw errnoError(doing, result.code ?? 'EIO');
+    child.stdin.destroy();
+    await written;
     const number = result.signal === undefined ? null : constants.signals[result.signal];
     return {
       code: number === null ? (result.exitCode ?? null) : null,

@@ -154,7 +154,8 @@ export interface RunRequest {
   /** The whole environment; default is PATH alone. */
   env?: Readonly<Record<string, string>>;
   cwd?: string;
-  stdin?: Uint8Array | string;
+  /** Parts that come one by one are asked for as the program reads them; when they fail, the run fails with their error. */
+  stdin?: Uint8Array | string | AsyncIterable<string>;
   /** Path of a network namespace file to enter first. */
   netns?: string;
   /** Path of a mount namespace file to enter first. */

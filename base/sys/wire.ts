@@ -1,7 +1,7 @@
 import { assert } from '../assert.ts';
 
 /** The frames of `sys/frame.c`, seen from the other side. All numbers are little endian. */
-export const protocolVersion = 1;
+export const protocolVersion = 2;
 export const maxFrameBytes = 64 * 1024 * 1024;
 
 export const ops = {
