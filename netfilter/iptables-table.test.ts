@@ -58,15 +58,22 @@ interface Scene {
   metrics: ReturnType<typeof proxyMetrics>;
 }
 
-/** @param onRestore what becomes of an input; by default it is written */
+/** @param onRestore what becomes of a part of the input; by default it is written */
 function scene(onRestore: (text: string) => Promise<RestoreResult> = async () => ({ ok: true })): Scene {
   const inputs: string[] = [];
   const { promise: answered, resolve: answer, reject: refuse } = Promise.withResolvers<void>();
   const iptables: Iptables = {
     linesAtOnce: 50,
-    restore: async (_family, text) => {
-      inputs.push(text);
-      return await onRestore(text);
+    restore: async (_family, input) => {
+      let lines = 0;
+      for await (const text of typeof input === 'string' ? [input] : input) {
+        inputs.push(text);
+        const result = await onRestore(text);
+        // As the program counts them: over all that it read.
+        if (!result.ok) return { ...result, failedLines: result.failedLines.map((line) => line + lines) };
+        lines += text.trimEnd().split('\n').length;
+      }
+      return { ok: true };
     },
     save: async () => {
       await answered;
@@ -82,7 +89,7 @@ function scene(onRestore: (text: string) => Promise<RestoreResult> = async () =>
 /** The line with which a Service's cluster IP leads to it. */
 const wayTo = (number: number): RegExp => new RegExp(`^-A KUBE-SERVICES .*-d 10\\.96\\.0\\.${number} `, 'm');
 
-test('a whole write begins before all is worked out and known, one input at a time, and nothing leads to a Service before its end', async () => {
+test('a whole write begins before all is worked out and known, part after part, and nothing leads to a Service before its end', async () => {
   let running = 0;
   let most = 0;
   const begun = Promise.withResolvers<void>();

@@ -2,20 +2,22 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import type { Family } from './core/ip.ts';
-import { applied, countRules, planChanges, planWhole, readSaved, WholePlan, type Restore, type RestoreInput, type SavedTable } from './core/iptables-plan.ts';
+import { applied, countRules, planChanges, planWhole, readSaved, WholePlan, type Restore, type SavedTable } from './core/iptables-plan.ts';
 import { portChains, type IptablesOptions, type PortChains } from './core/iptables-service.ts';
 import { CANARY, fixedRules, TABLES, type FixedRules } from './core/iptables-table.ts';
 import type { PortRules } from './core/ruleset.ts';
 import type { RuleSettings } from './core/settings.ts';
 import type { Iptables } from './io/iptables.ts';
 import type { Metrics } from './io/metrics.ts';
-import { gathered, type RulesInParts, type ServiceTable, type WriteResult } from './sync.ts';
+import { type RulesInParts, type ServiceTable, type WriteResult } from './sync.ts';
 
 const MAX_ROUNDS = 20;
-/** Transactions for which the program is started once. */
+/** Transactions whose text is there at once: that of a large table is never there in whole. */
 const PARTS_AT_ONCE = 8;
 /** From this many endpoints on, their rules go without comments, as upstream's. */
 export const BRIEF_FROM_ENDPOINTS = 1000;
+/** What is shorter goes as one text. */
+const AS_STREAM_FROM_LINES = 5000;
 /** Worked out before the event loop gets its turn. */
 const PORTS_AT_A_STRETCH = 20;
 
@@ -28,38 +30,46 @@ export interface IptablesTableOptions extends IptablesOptions {
 /** @param culprits the ports whose lines were refused; undefined stands for lines of no port */
 type Written = { ok: true } | { ok: false; error: OpError; culprits: ReadonlySet<string | undefined> };
 
-/** Gives one input at a time to the program. After a failure nothing more is written. */
-class Writer {
-  readonly #iptables: Iptables;
-  readonly #family: Family;
-  readonly #signal: AbortSignal | undefined;
-  #written: Promise<Written> = Promise.resolve({ ok: true });
-  /** Whether an input is being written, or one was refused. */
-  isBusy = false;
+/** What one start of the program reads: planned while it runs, and a text only when it asks for more. */
+class Feed implements AsyncIterable<string> {
+  readonly #restore: Restore;
+  /** Of each line that was read. */
+  readonly #owners: (string | undefined)[] = [];
+  #isWhole = false;
+  #more = Promise.withResolvers<void>();
 
-  constructor(iptables: Iptables, family: Family, signal: AbortSignal | undefined) {
-    this.#iptables = iptables;
-    this.#family = family;
-    this.#signal = signal;
+  constructor(restore: Restore) {
+    this.#restore = restore;
   }
 
-  start(input: RestoreInput): void {
-    this.isBusy = true;
-    this.#written = this.#write(input);
-    // Whoever waits for the end hears of it.
-    this.#written.catch(() => {});
+  /** More may be complete. */
+  planned(): void {
+    this.#more.resolve();
   }
 
-  async #write({ text, owners }: RestoreInput): Promise<Written> {
-    const result = await this.#iptables.restore(this.#family, text, this.#signal);
-    if (!result.ok) return { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
-    this.isBusy = false;
-    return { ok: true };
+  /** Nothing more is planned. */
+  end(): void {
+    this.#restore.cut();
+    this.#isWhole = true;
+    this.planned();
   }
 
-  /** How what was started ended. Throws when aborted. */
-  end(): Promise<Written> {
-    return this.#written;
+  ownersOf(lines: readonly number[]): ReadonlySet<string | undefined> {
+    return new Set(lines.map((line) => this.#owners[line]));
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<string> {
+    for (;;) {
+      const input = this.#restore.take(PARTS_AT_ONCE);
+      if (input !== null) {
+        for (const owner of input.owners) this.#owners.push(owner);
+        yield input.text;
+      } else if (this.#isWhole) return;
+      else {
+        await this.#more.promise;
+        this.#more = Promise.withResolvers();
+      }
+    }
   }
 }
 
@@ -95,11 +105,25 @@ export class IptablesTable implements ServiceTable {
   /** How a port's rules look depends on how many endpoints there are in all. */
   #count(changes: ReadonlyMap<string, PortRules | null>): void {
     for (const [port, rules] of changes) {
+      this.#endpointCount += (rules?.endpointCount ?? 0) - (this.#endpoints.get(port) ?? 0);
       if (rules === null) this.#endpoints.delete(port);
       else this.#endpoints.set(port, rules.endpointCount);
     }
+  }
+
+  /** All rules anew, as soon as it is known how those of any port look: when there are many endpoints, or all were seen. */
+  async *#counted(rules: RulesInParts): AsyncGenerator<ReadonlyMap<string, PortRules>> {
+    this.#endpoints.clear();
     this.#endpointCount = 0;
-    for (const count of this.#endpoints.values()) this.#endpointCount += count;
+    let held: ReadonlyMap<string, PortRules>[] = [];
+    for await (const part of rules) {
+      this.#count(part);
+      held.push(part);
+      if (!this.isLarge) continue;
+      yield* held;
+      held = [];
+    }
+    yield* held;
   }
 
   async #render(changes: ReadonlyMap<string, PortRules | null>, settings: RuleSettings): Promise<Map<string, PortChains | null>> {
@@ -135,31 +159,26 @@ export class IptablesTable implements ServiceTable {
 
   async writeWhole(settings: RuleSettings, rules: RulesInParts, _nowMs: number, signal?: AbortSignal): Promise<WriteResult> {
     const { iptables, log } = this.#options;
-    // How each looks depends on all.
-    const ports = await gathered(rules);
     const { family } = settings;
-    this.#endpoints.clear();
-    this.#count(ports);
     const fixed = fixedRules(settings, this.#options);
     const reading = this.#read(family, signal);
-    // Heard of below; an end that comes before must not be one that nobody waits for.
-    reading.catch(() => {});
     const plan = new WholePlan(fixed, iptables.linesAtOnce);
     const wanted = new Map<string, PortChains>();
-    const writer = new Writer(iptables, family, signal);
-    for (const [port, one] of ports) {
-      const chains = portChains(one, settings, this.#options, this.isLarge);
-      wanted.set(port, chains);
-      plan.add(port, chains);
-      if (wanted.size % PORTS_AT_A_STRETCH > 0) continue;
-      await turn();
-      // What is worked out already is written meanwhile.
-      const ready = writer.isBusy ? null : plan.restore.take(PARTS_AT_ONCE);
-      if (ready !== null) writer.start(ready);
+    const feed = new Feed(plan.restore);
+    const writing = this.#feed(family, feed, signal);
+    // Heard of below; an end that comes before must not be one that nobody waits for.
+    for (const begun of [reading, writing]) begun.catch(() => {});
+    let saved: Awaited<typeof reading>;
+    try {
+      for await (const part of this.#counted(rules)) await this.#planPart(part, settings, plan, wanted, feed);
+      saved = await reading;
+      if (!(saved instanceof OpError)) plan.finish(wanted, saved);
+    } finally {
+      feed.end();
+      // Nobody goes on, or ends, while the program still writes.
+      await writing.catch(() => {});
     }
-    const saved = await reading;
-    if (!(saved instanceof OpError)) plan.finish(wanted, saved);
-    const begun = await writer.end();
+    const begun = await writing;
     if (saved instanceof OpError) return { ok: false, error: saved };
     let { restore } = plan;
     const refused: string[] = [];
@@ -183,6 +202,19 @@ export class IptablesTable implements ServiceTable {
     }
   }
 
+  async #planPart(part: ReadonlyMap<string, PortRules>, settings: RuleSettings, plan: WholePlan, wanted: Map<string, PortChains>, feed: Feed): Promise<void> {
+    let count = 0;
+    for (const [port, rules] of part) {
+      const chains = portChains(rules, settings, this.#options, this.isLarge);
+      wanted.set(port, chains);
+      plan.add(port, chains);
+      if (++count % PORTS_AT_A_STRETCH > 0) continue;
+      // What is worked out already is written meanwhile.
+      feed.planned();
+      await turn();
+    }
+  }
+
   /** What is there, as far as a whole write needs it. */
   async #read(family: Family, signal?: AbortSignal): Promise<Record<'filter' | 'nat', SavedTable> | OpError> {
     const { iptables } = this.#options;
@@ -196,14 +228,20 @@ export class IptablesTable implements ServiceTable {
   }
 
   async #write(family: Family, restore: Restore, signal?: AbortSignal): Promise<Written> {
-    const { iptables } = this.#options;
-    const writer = new Writer(iptables, family, signal);
-    for (const input of restore.inputs(PARTS_AT_ONCE * iptables.linesAtOnce)) {
-      writer.start(input);
-      const result = await writer.end();
-      if (!result.ok) return result;
+    if (restore.isEmpty) return { ok: true };
+    if (restore.lineCount > AS_STREAM_FROM_LINES) {
+      const feed = new Feed(restore);
+      feed.end();
+      return await this.#feed(family, feed, signal);
     }
-    return { ok: true };
+    const { text, owners } = restore.input();
+    const result = await this.#options.iptables.restore(family, text, signal);
+    return result.ok ? result : { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+  }
+
+  async #feed(family: Family, feed: Feed, signal?: AbortSignal): Promise<Written> {
+    const result = await this.#options.iptables.restore(family, feed, signal);
+    return result.ok ? result : { ok: false, error: result.error, culprits: feed.ownersOf(result.failedLines) };
   }
 
   #accept(family: Family, ports: Map<string, PortChains>, written: Restore): void {

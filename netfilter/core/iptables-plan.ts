@@ -51,6 +51,13 @@ export class Restore {
     return part;
   }
 
+  /** How many lines are there, without the frames of tables. */
+  get lineCount(): number {
+    let count = 0;
+    for (const part of [...this.#closed, ...this.#parts.values()]) count += part.chains.size + part.lines.length;
+    return count;
+  }
+
   get isEmpty(): boolean {
     return this.#closed.length === 0 && this.#parts.size === 0;
   }
@@ -98,41 +105,34 @@ export class Restore {
     return inputOf(this.#closed);
   }
 
-  /** The transactions in their order, as inputs of about so many lines: the text of a large table is never there in whole. */
-  *inputs(linesEach: number): Generator<RestoreInput> {
-    this.cut();
-    let parts: Part[] = [];
-    let lines = 0;
-    for (const part of this.#closed) {
-      parts.push(part);
-      lines += 2 + part.chains.size + part.lines.length;
-      if (lines < linesEach) continue;
-      yield inputOf(parts);
-      [parts, lines] = [[], 0];
-    }
-    if (parts.length > 0) yield inputOf(parts);
-  }
-
   /** Takes out the transactions that are complete, at most so many; null when none is. */
   take(atMost: number): RestoreInput | null {
     return this.#closed.length === 0 ? null : inputOf(this.#closed.splice(0, atMost));
   }
 }
 
+/** The first piece has so many lines and each one twice as many as that before, so that the program need not wait long for one. */
+const FIRST_LINES = 250;
+
 /** Cuts a restore whenever so many lines were counted; with Infinity never. */
 class Pieces {
   readonly #restore: Restore;
   readonly #linesAtOnce: number;
+  #linesNow: number;
   #lines = 0;
 
-  constructor(restore: Restore, linesAtOnce: number) {
+  constructor(restore: Restore, linesAtOnce: number, firstLines = linesAtOnce) {
     this.#restore = restore;
     this.#linesAtOnce = linesAtOnce;
+    this.#linesNow = Math.min(firstLines, linesAtOnce);
   }
 
   /** So many lines follow that must not be torn apart. */
   next(lines: number): void {
-    if (this.#lines > 0 && this.#lines + lines > this.#linesAtOnce) this.cut();
+    if (this.#lines > 0 && this.#lines + lines > this.#linesNow) {
+      this.cut();
+      this.#linesNow = Math.min(2 * this.#linesNow, this.#linesAtOnce);
+    }
     this.#lines += lines;
   }
 
@@ -266,7 +266,7 @@ export class WholePlan {
   /** @param linesAtOnce how many lines a transaction may have, as far as they do not belong together */
   constructor(fixed: FixedRules, linesAtOnce = Infinity) {
     this.#fixed = fixed;
-    this.#pieces = new Pieces(this.restore, linesAtOnce);
+    this.#pieces = new Pieces(this.restore, linesAtOnce, FIRST_LINES);
     for (const { table, chain, rules } of fixed.chains) this.restore.fill(table, chain, rules);
   }
 

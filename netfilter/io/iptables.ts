@@ -11,8 +11,11 @@ export interface Iptables {
    * kind reads and replaces the whole table each time: there it is Infinity.
    */
   readonly linesAtOnce: number;
-  /** Runs `iptables-restore --noflush`. A refusal is a value; throws only when aborted. */
-  restore(family: Family, text: string, signal?: AbortSignal): Promise<RestoreResult>;
+  /**
+   * Runs `iptables-restore --noflush` once; parts of the input, of whole transactions each, are asked for as it reads
+   * them. A refusal is a value; throws when aborted, and what the input throws.
+   */
+  restore(family: Family, input: string | AsyncIterable<string>, signal?: AbortSignal): Promise<RestoreResult>;
   /** One table as `iptables-save` prints it; all that are there without a table. */
   save(family: Family, table: TableName | null, signal?: AbortSignal): Promise<string>;
   /** Whether a chain is there; `unknown` when the lock or the kernel was busy. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { text as textOf } from 'node:stream/consumers';
 import { after, before, suite, test } from 'node:test';
 import { OpError } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
@@ -20,7 +21,8 @@ suite('Programming iptables', { skip: reason ?? false }, () => {
   let proxy: RunningProxy;
   const wrapIptables = (own: Iptables): Iptables => ({
     ...own,
-    restore: async (family, text, signal) => {
+    restore: async (family, input, signal) => {
+      const text = typeof input === 'string' ? input : await textOf(input);
       if (family === 'ip') written.push(text);
       if (refuse(text)) return { ok: false, error: new OpError('failed', 'write iptables rules', 'refused by the test'), failedLines: [] };
       return await own.restore(family, text, signal);
