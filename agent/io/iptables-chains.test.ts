@@ -14,7 +14,7 @@ test('written once, and again after somebody flushed a table; a machine without 
   sys.onRun = ({ argv, stdin }) => {
     if (argv[0]?.startsWith('ip6') === true) throw new OpError('not-found', 'run ip6tables', 'no such file');
     if (argv[0] === 'iptables-restore') {
-      written.push(String(stdin));
+      written.push(stdin as string);
       there = true;
     }
     return fakeRunResult({ code: argv.includes('KUBE-KUBELET-CANARY') && !there ? 1 : 0 });

@@ -149,7 +149,7 @@ test('a program is asked for its images, once a registry, for as long as its ans
   assert.equal(runs.length, 1);
   assert.deepEqual(runs[0]?.argv, [join(root, 'bin/ecr'), 'get']);
   assert.deepEqual(runs[0]?.env, { PATH: '/bin', A: 'b' });
-  assert.deepEqual(JSON.parse(String(runs[0]?.stdin)), {
+  assert.deepEqual(JSON.parse(runs[0]?.stdin as string), {
     kind: 'CredentialProviderRequest',
     apiVersion: 'credentialprovider.kubelet.k8s.io/v1',
     image: 'eu.ecr.example/app',
@@ -177,7 +177,7 @@ test('with tokens: bound to the service account, never handed on as a password',
   assert.deepEqual(await providers.forImage(pod(), 'eu.ecr.example/app', signal), [], 'a pod without a service account');
   const [entry] = await providers.forImage(pod('default'), 'eu.ecr.example/app', signal);
   assert.deepEqual(entry?.source, { kind: 'serviceAccount', uid: 'sa1', namespace: 'ns', name: 'default' });
-  const request = JSON.parse(String(runs[0]?.stdin)) as object;
+  const request = JSON.parse(runs[0]?.stdin as string) as object;
   assert.deepEqual(Object.entries(request).slice(3), [
     ['serviceAccountToken', 'the-token'],
     ['serviceAccountAnnotations', { role: 'r' }],

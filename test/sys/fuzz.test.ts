@@ -28,7 +28,10 @@ function fieldsOf(name: string, rng: Rng): FieldWriter {
         .string(text(rng))
         .string(text(rng))
         .string(text(rng));
-      return fields.bytes(rng.bytes(rng.int(3000))).u32(number()).string(text(rng));
+      return fields
+        .bytes(rng.bytes(rng.int(3000)))
+        .u32(number())
+        .string(text(rng));
     case 'mount':
       return fields.string(text(rng)).string(text(rng)).string(text(rng)).u64(number()).string(text(rng));
     case 'umount':
