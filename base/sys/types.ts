@@ -154,7 +154,10 @@ export interface RunRequest {
   /** The whole environment; default is PATH alone. */
   env?: Readonly<Record<string, string>>;
   cwd?: string;
-  /** Parts that come one by one are asked for as the program reads them; when they fail, the run fails with their error. */
+  /**
+   * Parts that come one by one are asked for as the program reads them; when they fail, the run fails with their error.
+   * A program can end well that did not read all: whoever needs to know looks whether all were asked for.
+   */
   stdin?: Uint8Array | string | AsyncIterable<string>;
   /** Path of a network namespace file to enter first. */
   netns?: string;

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
 import { describe, test } from 'node:test';
 import { hasCode } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
@@ -37,6 +40,17 @@ async function* failing(): AsyncGenerator<string> {
   throw new TypeError('no more');
 }
 
+async function inPlace<T>(place: string, body: () => Promise<T>): Promise<T> {
+  const before = process.env.TMPDIR;
+  process.env.TMPDIR = place;
+  try {
+    return await body();
+  } finally {
+    if (before === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = before;
+  }
+}
+
 for (const name of ['real', 'fallback'] as const) {
   describe(`input in parts: ${name}`, { skip }, () => {
     const withSys = async (body: (run: (script: string, stdin: RunRequest['stdin']) => Promise<string>, sys: Sys) => Promise<void>): Promise<void> => {
@@ -62,6 +76,30 @@ for (const name of ['real', 'fallback'] as const) {
     test('one that does not come holds up nobody who has read enough', () =>
       withSys(async (run) => {
         assert.equal(await run('read line; echo "$line"', late()), 'begun\n');
+      }));
+
+    test('wherever temporary files go', () =>
+      withSys(async (run) => {
+        const folder = mkdtempSync(join(tmpdir(), 'sys-input-test-'));
+        const isLeft = (): boolean => readdirSync(folder, { recursive: true }).some((file) => String(file).includes('sys-input-'));
+        try {
+          // Paths of sockets about as long as the kernel and both sides take them.
+          const deep = Array.from({ length: 10 }, (_, index) => join(folder, 'x'.repeat(79 + index - folder.length)));
+          for (const place of [folder, relative(process.cwd(), folder), ...deep, join(folder, 'x'.repeat(200))]) {
+            mkdirSync(place, { recursive: true });
+            assert.equal(await inPlace(place, () => run('cat', several([]))), 'one\ntwo\nthree\n', `${place.length} bytes`);
+            assert.equal(isLeft(), false);
+          }
+          assert.equal(await inPlace(join(folder, 'missing'), () => run('cat', several([]))), 'one\ntwo\nthree\n');
+          // Whoever is killed from then on leaves nothing.
+          const whileReading = (async function* () {
+            for (const deadline = Date.now() + WAIT_MS; isLeft() && Date.now() < deadline;) await new Promise((resolve) => setTimeout(resolve, 5));
+            yield isLeft() ? 'left' : 'gone';
+          })();
+          assert.equal(await inPlace(folder, () => run('cat', whileReading)), 'gone');
+        } finally {
+          rmSync(folder, { recursive: true });
+        }
       }));
 
     test('what they fail with is what the run fails with', () =>
