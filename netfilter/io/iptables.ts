@@ -30,6 +30,8 @@ export type Variant = '' | '-nft' | '-legacy';
 
 const NFT_LINES_AT_ONCE = 1000;
 const RESTORE_TIMEOUT_MS = 300_000;
+/** Working out what is fed to it counts as well. */
+const FEED_TIMEOUT_MS = 1_800_000;
 const TIMEOUT_MS = 60_000;
 const MAX_SAVED_BYTES = 512 << 20;
 /** Somebody else holds the lock: the program tries again for this long, then it is our turn to wait. */
@@ -45,9 +47,9 @@ function text(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('utf8');
 }
 
-/** Both kinds of the program name the line in their own words: "line 7: RULE_APPEND failed", "line 7 failed". */
+/** The kinds of the program name the line in their own words: "line 7: RULE_APPEND failed", "line 7 failed", "Error occurred at line: 7". */
 export function failedLines(stderr: string): number[] {
-  return [...new Set([...stderr.matchAll(/\bline:? (\d+)(?=:| failed)/g)].map((match) => Number(match[1]) - 1))];
+  return [...new Set([...stderr.matchAll(/\bline:? (\d+)(?=:| failed|$)/gm)].map((match) => Number(match[1]) - 1))];
 }
 
 function failure(doing: string, result: RunResult): OpError {
@@ -64,8 +66,9 @@ export function createIptables(sys: Sys, options: { netns?: string; variant?: Va
     linesAtOnce: isLegacy ? Infinity : NFT_LINES_AT_ONCE,
     async restore(family, input, signal) {
       const argv = [program(family, variant, '-restore'), ...WAIT, '--noflush'];
+      const timeoutMs = typeof input === 'string' ? RESTORE_TIMEOUT_MS : FEED_TIMEOUT_MS;
       try {
-        const result = await sys.run({ argv, stdin: input, timeoutMs: RESTORE_TIMEOUT_MS, ...where }, signal);
+        const result = await sys.run({ argv, stdin: input, timeoutMs, ...where }, signal);
         if (result.code === 0) return { ok: true };
         return { ok: false, error: failure('write iptables rules', result), failedLines: failedLines(text(result.stderr)) };
       } catch (error) {
