@@ -161,3 +161,11 @@ test('what is there cannot be read: what was begun ends, the write fails, and th
   assert.doesNotMatch(inputs.join(''), /-A KUBE-SERVICES /);
   assert.equal((await table.writeChanges('ip', new Map(), 0)).ok, false, 'changes to what is not there');
 });
+
+test('a program that ends well and did not read all has written nothing that counts', async () => {
+  const iptables: Iptables = { linesAtOnce: 50, restore: async () => ({ ok: true }), save: async () => '', hasChain: async () => true };
+  const table = new IptablesTable({ iptables, metrics: proxyMetrics(), log: silentLog, localhostNodePorts: true, dropInvalid: true, counters: false });
+  const result = await table.writeWhole(settings, [ports()], 0);
+  assert.equal(result.ok, false);
+  assert.equal(table.portCount, 0);
+});

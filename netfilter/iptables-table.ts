@@ -36,6 +36,8 @@ class Feed implements AsyncIterable<string> {
   /** Of each line that was read. */
   readonly #owners: (string | undefined)[] = [];
   #isWhole = false;
+  /** Whether somebody asked for more than there is. */
+  isRead = false;
   #more = Promise.withResolvers<void>();
 
   constructor(restore: Restore) {
@@ -64,8 +66,10 @@ class Feed implements AsyncIterable<string> {
       if (input !== null) {
         for (const owner of input.owners) this.#owners.push(owner);
         yield input.text;
-      } else if (this.#isWhole) return;
-      else {
+      } else if (this.#isWhole) {
+        this.isRead = true;
+        return;
+      } else {
         await this.#more.promise;
         this.#more = Promise.withResolvers();
       }
@@ -241,6 +245,8 @@ export class IptablesTable implements ServiceTable {
 
   async #feed(family: Family, feed: Feed, signal?: AbortSignal): Promise<Written> {
     const result = await this.#options.iptables.restore(family, feed, signal);
+    // It can end well when its input ends too soon, as when there was no descriptor left for it.
+    if (result.ok && !feed.isRead) return { ok: false, error: new OpError('failed', 'write iptables rules', 'not all of it was read'), culprits: new Set() };
     return result.ok ? result : { ok: false, error: result.error, culprits: feed.ownersOf(result.failedLines) };
   }
 
