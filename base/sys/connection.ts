@@ -3,7 +3,7 @@ import type { Readable, Writable } from 'node:stream';
 import { OpError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { errnoError, errnoName } from './errno.ts';
-import { type Answer, AnswerSplitter, type FieldReader, FieldWriter, kinds, ops, protocolVersion } from './wire.ts';
+import { type Answer, AnswerSplitter, type FieldReader, FieldWriter, kinds, maxFrameBytes, ops, protocolVersion } from './wire.ts';
 
 export interface ConnectionOptions {
   /** The C program, `dist/sys`. */
@@ -105,8 +105,14 @@ export class Connection {
       reject(new OpError('unavailable', request.doing, 'sys is not running'));
       return { answer: promise, cancel: () => {} };
     }
+    const frame = request.fields.frame(id, request.op, request.timeoutMs);
+    // It would take it for nonsense and end, and with it all that others asked for.
+    if (frame.length - 4 > maxFrameBytes) {
+      reject(errnoError(request.doing, 'E2BIG', 'request'));
+      return { answer: promise, cancel: () => {} };
+    }
     this.#pending.set(id, { doing: request.doing, resolve, reject, onEvent: request.onEvent });
-    this.#input.write(request.fields.frame(id, request.op, request.timeoutMs));
+    this.#input.write(frame);
     return {
       answer: promise,
       cancel: () => {

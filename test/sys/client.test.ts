@@ -8,6 +8,7 @@ import { exec } from '../../base/exec.ts';
 import { silentLog } from '../../base/log.ts';
 import { createSysClient } from '../../base/sys/client.ts';
 import type { Sys } from '../../base/sys/types.ts';
+import { maxFrameBytes } from '../../base/sys/wire.ts';
 import { watchLeaks } from '../leaks.ts';
 import { buildProgram, type Program, sysProblem } from './program.ts';
 
@@ -196,6 +197,18 @@ describe('sys client', { skip }, () => {
     const small = await sys.run({ argv: ['echo', 'x'], timeoutMs: 5000 });
     assert.equal(small.stdout.length, 2);
     assert.equal((await big).stdout.length, 30_000_000);
+  });
+
+  test('a request longer than sys takes fails alone', async () => {
+    await using sys = createSysClient({ path: program.path, log: silentLog });
+    const { pid } = sys;
+    const other = sys.run({ argv: ['sleep', '0.5'], timeoutMs: 5000 });
+    const stdin = Buffer.alloc(maxFrameBytes);
+    await assert.rejects(sys.run({ argv: ['true'], stdin, timeoutMs: 5000 }), (error) => hasCode(error, 'invalid'));
+    assert.equal((await other).code, 0);
+    const long = await sys.run({ argv: ['wc', '-c'], stdin: stdin.subarray(1000), timeoutMs: 5000 });
+    assert.equal(Number(Buffer.from(long.stdout).toString()), maxFrameBytes - 1000);
+    assert.equal(sys.pid, pid);
   });
 
   test('a tree deeper than any path can say is removed, and measured or refused', async () => {
