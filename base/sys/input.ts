@@ -23,6 +23,7 @@ export async function writeParts(parts: AsyncIterable<string>, to: Writable): Pr
     }
   } finally {
     to.end();
+    void iterator.return?.().catch(() => {});
   }
 }
 

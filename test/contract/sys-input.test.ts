@@ -24,9 +24,13 @@ async function* several(asked: string[]): AsyncGenerator<string> {
 }
 
 async function* endless(asked: string[]): AsyncGenerator<string> {
-  for (;;) {
-    asked.push('more');
-    yield 'x'.repeat(100_000);
+  try {
+    for (;;) {
+      asked.push('more');
+      yield 'x'.repeat(100_000);
+    }
+  } finally {
+    asked.push('no more');
   }
 }
 
@@ -71,6 +75,7 @@ for (const name of ['real', 'fallback'] as const) {
         const asked: string[] = [];
         assert.equal(await run('head -c 3; sleep 0.2', endless(asked)), 'xxx');
         assert.ok(asked.length < 200, `${asked.length} parts of what nobody reads`);
+        assert.equal(asked.at(-1), 'no more', 'who makes them hears of the end');
       }));
 
     test('one that does not come holds up nobody who has read enough', () =>
