@@ -36,6 +36,15 @@ test('the generation says what others changed, and nothing of our own commits', 
   assert.notEqual(await kernel.generation(), before);
 });
 
+test('what is asked by a child of sys that dies may be in the kernel, which is not what a refusal says', async () => {
+  const sys = createFakeSys();
+  sys.onNetlink = () => {
+    throw errnoError('netlink', 'EIO', 'child died');
+  };
+  const result = await createNetlinkKernel(sys).commit('ip', [{ op: 'add-chain', chain: 'a' }]);
+  assert.ok(!result.ok && hasCode(result.error, 'unavailable'));
+});
+
 /** What the kernel answers about a message. */
 function acknowledged(seq: number, errno: number): Uint8Array {
   const writer = new MessageWriter();

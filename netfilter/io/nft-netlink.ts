@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { OpError } from '../../base/errors.ts';
 import { readList } from '../../base/netlink-read.ts';
-import { errnoName } from '../../base/sys/errno.ts';
+import { ErrnoError, errnoName } from '../../base/sys/errno.ts';
 import type { Sys } from '../../base/sys/types.ts';
 import type { Observed } from '../core/diff.ts';
 import { countRules, decodeChains, decodeCounters, decodeElements, decodeGeneration, decodeSets } from '../core/decode-netlink.ts';
@@ -64,7 +64,9 @@ export function createNetlinkKernel(sys: Sys, options: { netns?: string } = {}):
         }
       } catch (error) {
         if (!(error instanceof OpError)) throw error;
-        return { ok: false, error, failedOps: [] };
+        // Who asked is dead: nobody knows whether the kernel has it.
+        const isOpen = error instanceof ErrnoError && error.errno === 'EIO';
+        return { ok: false, error: isOpen ? new OpError('unavailable', 'write nftables rules', error.message, { cause: error }) : error, failedOps: [] };
       }
     },
 
