@@ -89,7 +89,7 @@ for (const name of ['real', 'fallback'] as const) {
         const isLeft = (): boolean => readdirSync(folder, { recursive: true }).some((file) => String(file).includes('sys-input-'));
         try {
           // Paths of sockets about as long as the kernel and both sides take them.
-          const deep = Array.from({ length: 10 }, (_, index) => join(folder, 'x'.repeat(79 + index - folder.length)));
+          const deep = Array.from({ length: 10 }, (_, index) => join(folder, 'x'.repeat(Math.max(1, 79 + index - folder.length))));
           for (const place of [folder, relative(process.cwd(), folder), ...deep, join(folder, 'x'.repeat(200))]) {
             mkdirSync(place, { recursive: true });
             assert.equal(await inPlace(place, () => run('cat', several([]))), 'one\ntwo\nthree\n', `${place.length} bytes`);
