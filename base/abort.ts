@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Clock } from './clock.ts';
 import { OpError } from './errors.ts';
 
@@ -7,6 +8,15 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
     if (signal.aborted) resolve();
     signal.addEventListener('abort', () => resolve(), { once: true });
   });
+}
+
+/** How much later than the programs that were being run a signal to all of them may be heard. */
+const HEARD_MS = 100;
+
+/** Whether it was a signal that made something fail: of a terminal's Ctrl-C what runs beside can die before it is heard here. */
+export async function wasSignalled(signal: AbortSignal): Promise<boolean> {
+  if (!signal.aborted) await delay(HEARD_MS, undefined, { signal }).catch(() => undefined);
+  return signal.aborted;
 }
 
 /** Waits for `work`, but not beyond the signal: throws OpError `aborted` then, about what is being done. */

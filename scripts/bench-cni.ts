@@ -9,6 +9,7 @@ import { cpus, homedir, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { wasSignalled } from '../base/abort.ts';
 import { silentLog } from '../base/log.ts';
 import { createSysClient } from '../base/sys/client.ts';
 import { removeRemains, untilUnwanted } from './bench-remains.ts';
@@ -182,7 +183,7 @@ try {
     process.stdout.write(`\nours at most as slow at the median: ${results.every((one) => one.ok) ? 'yes' : 'NO'}\n`);
   }
 } catch (error) {
-  if (!stop.signal.aborted) throw error;
+  if (!(await wasSignalled(stop.signal))) throw error;
   code = 143;
 } finally {
   if (daemon.exitCode === null && daemon.signalCode === null) {

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { cpus } from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
+import { wasSignalled } from '../../base/abort.ts';
 import { messageOf, OpError } from '../../base/errors.ts';
 import { readYamlAll } from '../../base/yaml.ts';
 import { builtinTypes } from '../core/builtin.ts';
@@ -49,7 +49,7 @@ export async function up(given: Context, manifest: string | undefined, options: 
   try {
     return await bringUp(stoppable(given), manifest, options);
   } catch (error) {
-    throw (await isStopped(given.host.signal)) ? stopped() : error;
+    throw (await wasSignalled(given.host.signal)) ? stopped() : error;
   }
 }
 
@@ -85,7 +85,7 @@ async function bringUp(context: Context, manifest: string | undefined, options: 
       await context.progress.step('pods ready', () => cluster.podsReady(objects, timeoutMs));
       await context.progress.step('Services answer', () => cluster.servicesAnswer(objects, patient(15_000)));
     } catch (error) {
-      if (!(await isStopped(context.host.signal))) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      if (!(await wasSignalled(context.host.signal))) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
       else if (isNew) await takeBack(context, plan);
       throw error;
     }
@@ -142,7 +142,7 @@ async function startAll(context: Context, set: StartAll): Promise<Cluster> {
   } catch (error) {
     await cluster?.[Symbol.asyncDispose]();
     if (isNew) {
-      if (!(await isStopped(context.host.signal))) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
+      if (!(await wasSignalled(context.host.signal))) for (const line of await lastWords(plan)) context.progress.note(`  ${line}`);
       await takeBack(context, plan);
     }
     throw error;
@@ -169,14 +169,6 @@ async function takeBack(context: Context, plan: SetPlan): Promise<void> {
 }
 
 const stopped = (): OpError => new OpError('aborted', 'nodelet up', 'stopped by a signal', { advice: 'see what runs with: nodelet status' });
-
-/** Of a terminal's Ctrl-C the programs that are being run can die before the signal is heard here. */
-const HEARD_MS = 100;
-
-async function isStopped(signal: AbortSignal): Promise<boolean> {
-  if (!signal.aborted) await delay(HEARD_MS, undefined, { signal }).catch(() => undefined);
-  return signal.aborted;
-}
 
 /** The same context for a command that SIGINT and SIGTERM end: no step begins after them. */
 function stoppable(context: Context): Context {

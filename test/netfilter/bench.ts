@@ -6,6 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { wasSignalled } from '../../base/abort.ts';
 import { realClock } from '../../base/clock.ts';
 import { messageOf } from '../../base/errors.ts';
 import { silentLog } from '../../base/log.ts';
@@ -210,5 +211,5 @@ try {
   process.exitCode = await run();
 } catch (error) {
   process.stderr.write(`nodelet bench netfilter: ${messageOf(error)}\n`);
-  process.exitCode = stop.signal.aborted ? 143 : 2;
+  process.exitCode = (await wasSignalled(stop.signal)) ? 143 : 2;
 }
