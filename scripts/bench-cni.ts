@@ -17,6 +17,7 @@ import { removeRemains, untilUnwanted } from './bench-remains.ts';
 const ROOT = new URL('..', import.meta.url).pathname;
 const READY_MS = 20_000;
 const CALL_MS = 60_000;
+const LIFE_MS = 100;
 /** What it makes on the machine. */
 const REMAINS = { netns: 'nbc-', folder: 'nodelet-bench-cni-' } as const;
 const REFERENCE = ['ptp', 'host-local', 'portmap'];
@@ -70,6 +71,9 @@ async function plugin(path: string, command: 'ADD' | 'DEL', container: string, c
   return out === '' ? null : JSON.parse(out);
 }
 
+/** A pod lives for a while: what the kernel puts off after an ADD would be waited for by the DEL, whosever it is. */
+const lives = (): Promise<void> => delay(LIFE_MS, undefined, { signal: stop.signal });
+
 async function timed(into: number[], work: () => Promise<void>): Promise<void> {
   const begunAt = performance.now();
   await work();
@@ -90,6 +94,7 @@ async function byReference(times: Times, container: string, runtimeConfig: Conf)
     const first = await plugin(`${reference}/ptp`, 'ADD', container, ptp);
     result = await plugin(`${reference}/portmap`, 'ADD', container, { ...portmap, runtimeConfig, prevResult: first });
   });
+  await lives();
   await timed(times.del, async () => {
     await plugin(`${reference}/portmap`, 'DEL', container, { ...portmap, runtimeConfig, prevResult: result });
     await plugin(`${reference}/ptp`, 'DEL', container, { ...ptp, prevResult: result });
@@ -99,6 +104,7 @@ async function byReference(times: Times, container: string, runtimeConfig: Conf)
 async function byOurs(times: Times, container: string, runtimeConfig: Conf): Promise<void> {
   const path = join(ROOT, 'dist/cni/nodelet');
   await timed(times.add, async () => void (await plugin(path, 'ADD', container, { ...ours, runtimeConfig })));
+  await lives();
   await timed(times.del, async () => void (await plugin(path, 'DEL', container, { ...ours, runtimeConfig })));
 }
 
