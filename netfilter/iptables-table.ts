@@ -1,3 +1,4 @@
+import { text as textOf } from 'node:stream/consumers';
 import { setImmediate as turn } from 'node:timers/promises';
 import { hasCode, OpError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -9,7 +10,7 @@ import type { PortRules } from './core/ruleset.ts';
 import type { RuleSettings } from './core/settings.ts';
 import type { Iptables } from './io/iptables.ts';
 import type { Metrics } from './io/metrics.ts';
-import { type RulesInParts, type ServiceTable, type WriteResult } from './sync.ts';
+import type { RulesInParts, ServiceTable, WriteResult } from './sync.ts';
 
 const MAX_ROUNDS = 20;
 /** Transactions whose text is there at once: that of a large table is never there in whole. */
@@ -169,7 +170,7 @@ export class IptablesTable implements ServiceTable {
     const plan = new WholePlan(fixed, iptables.linesAtOnce);
     const wanted = new Map<string, PortChains>();
     const feed = new Feed(plan.restore);
-    const writing = this.#feed(family, feed, signal);
+    const writing = this.#feed(family, feed, feed, signal);
     // Heard of below; an end that comes before must not be one that nobody waits for.
     for (const begun of [reading, writing]) begun.catch(() => {});
     let saved: Awaited<typeof reading>;
@@ -233,18 +234,15 @@ export class IptablesTable implements ServiceTable {
 
   async #write(family: Family, restore: Restore, signal?: AbortSignal): Promise<Written> {
     if (restore.isEmpty) return { ok: true };
-    if (restore.lineCount > AS_STREAM_FROM_LINES) {
-      const feed = new Feed(restore);
-      feed.end();
-      return await this.#feed(family, feed, signal);
-    }
-    const { text, owners } = restore.input();
-    const result = await this.#options.iptables.restore(family, text, signal);
-    return result.ok ? result : { ok: false, error: result.error, culprits: new Set(result.failedLines.map((line) => owners[line])) };
+    const isShort = restore.lineCount <= AS_STREAM_FROM_LINES;
+    const feed = new Feed(restore);
+    feed.end();
+    return await this.#feed(family, feed, isShort ? await textOf(feed) : feed, signal);
   }
 
-  async #feed(family: Family, feed: Feed, signal?: AbortSignal): Promise<Written> {
-    const result = await this.#options.iptables.restore(family, feed, signal);
+  /** @param input the feed, or all of it */
+  async #feed(family: Family, feed: Feed, input: Feed | string, signal?: AbortSignal): Promise<Written> {
+    const result = await this.#options.iptables.restore(family, input, signal);
     // It can end well when its input ends too soon, as when there was no descriptor left for it.
     if (result.ok && !feed.isRead) return { ok: false, error: new OpError('failed', 'write iptables rules', 'not all of it was read'), culprits: new Set() };
     return result.ok ? result : { ok: false, error: result.error, culprits: feed.ownersOf(result.failedLines) };

@@ -3,7 +3,7 @@ import { hasCode, OpError } from '../errors.ts';
 import { Connection, type ConnectionOptions, type Request } from './connection.ts';
 import { errnoName } from './errno.ts';
 import { readFileOpResult, writeFileOp } from './file-ops.ts';
-import { withInputSocket } from './input.ts';
+import { isInParts, withInputSocket } from './input.ts';
 import { mountFlags, propagationBits } from './flags.ts';
 import type { BindRequest, ChownTreeOptions, FileOpResult, FileOpsRequest, FsFacts, MountRequest, OpFailure, RunRequest, RunResult, Sys } from './types.ts';
 import { type FieldReader, FieldWriter, linkCodes, ops } from './wire.ts';
@@ -145,7 +145,7 @@ class SysClient implements Sys {
 
   async run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
     const { stdin } = request;
-    if (stdin === undefined || typeof stdin === 'string' || stdin instanceof Uint8Array) return await this.#run(request, stdin ?? '', '', signal);
+    if (!isInParts(stdin)) return await this.#run(request, stdin ?? '', '', signal);
     return await withInputSocket(stdin, (path, text) => this.#run(request, text, path, signal));
   }
 

@@ -3,7 +3,7 @@ import { constants } from 'node:os';
 import { execa } from 'execa';
 import { OpError } from '../errors.ts';
 import { errnoError } from './errno.ts';
-import { writeParts } from './input.ts';
+import { isInParts, writeParts } from './input.ts';
 import type { RunRequest, RunResult } from './types.ts';
 
 /** Collects a stream up to a limit and lets the rest pass. */
@@ -57,8 +57,7 @@ export async function runGroup(request: RunRequest, signal?: AbortSignal): Promi
   const stderr = collect(child.stderr, limit);
   child.stdin.on('error', () => {});
   const { stdin } = request;
-  const isStream = stdin !== undefined && typeof stdin !== 'string' && !(stdin instanceof Uint8Array);
-  const written = isStream ? writeParts(stdin, child.stdin) : Promise.resolve(void child.stdin.end(stdin ?? ''));
+  const written = isInParts(stdin) ? writeParts(stdin, child.stdin) : Promise.resolve(void child.stdin.end(stdin ?? ''));
   // Heard of below.
   written.catch(() => {});
   const killGroup = (): void => {

@@ -5,6 +5,11 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Writable } from 'node:stream';
 import { text as textOf } from 'node:stream/consumers';
+import type { RunRequest } from './types.ts';
+
+export function isInParts(input: RunRequest['stdin']): input is AsyncIterable<string> {
+  return typeof input === 'object' && !(input instanceof Uint8Array);
+}
 
 /** Writes parts as they are taken until there are no more, or nobody reads any more. Fails as they fail, with `to` ended. */
 export async function writeParts(parts: AsyncIterable<string>, to: Writable): Promise<void> {
